@@ -1,0 +1,58 @@
+# Needs Python >= 3.11 and make. Everything else is installed into .venv.
+# On Linux without a GPU, PIP_ARGS can name PyTorch's index of CPU builds to keep the download small.
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint docs bench clean
+
+help:  ## Show what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Partita needs Python >= 3.11, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing Partita and what it needs into $(VENV) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "Installing what the tests need ..."
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## Ingest, train, evaluate and predict on a small data set (about a minute)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
+
+test: $(VENV)/.installed-test  ## Run the tests
+	@$(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/.installed-test  ## Run all tests, also those that take minutes
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+lint: $(VENV)/.installed-test  ## Check style, types and layering
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-docs  ## Build the documentation into site/
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	@echo "Open site/index.html"
+
+bench: $(VENV)/.installed-test  ## Run the quick benchmarks
+	@$(BIN)/python bench/kernels.py
+	@$(BIN)/python bench/startup.py
+	@$(BIN)/python bench/ingest.py --edges 10000000
+
+clean:  ## Remove what make has made
+	rm -rf $(VENV) demo site

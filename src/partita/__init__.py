@@ -1,0 +1,67 @@
+"""Partita trains graph neural networks on graphs that are too big, or too slow, for one device.
+
+    import partita
+
+    partita.ingest("edges.csv", "graph", nodes="nodes.csv")
+    run = partita.Trainer("graph", out="run", model="sage", epochs=5).fit()
+    partita.predict("run", out="predictions.parquet")
+
+Importing does no work: every name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Config": "partita.config",
+    "GraphStore": "partita.graph.store",
+    "Model": "partita.nn.model",
+    "PartitaError": "partita.core.errors",
+    "PygLayer": "partita.nn.layers",
+    "Trainer": "partita.train.trainer",
+    "evaluate": "partita.infer.evaluate",
+    "generate_rmat": "partita.graph.generate",
+    "generate_sbm": "partita.graph.generate",
+    "ingest": "partita.graph.ingest",
+    "predict": "partita.infer.predict",
+    "verify": "partita.graph.verify",
+}
+
+__all__ = [*sorted(_PUBLIC), "__version__", "open"]
+
+if TYPE_CHECKING:
+    from partita.config import Config as Config
+    from partita.core.errors import PartitaError as PartitaError
+    from partita.graph.generate import generate_rmat as generate_rmat
+    from partita.graph.generate import generate_sbm as generate_sbm
+    from partita.graph.ingest import ingest as ingest
+    from partita.graph.store import GraphStore as GraphStore
+    from partita.graph.verify import verify as verify
+    from partita.infer.evaluate import evaluate as evaluate
+    from partita.infer.predict import predict as predict
+    from partita.nn.layers import PygLayer as PygLayer
+    from partita.nn.model import Model as Model
+    from partita.train.trainer import Trainer as Trainer
+
+
+def open(path: str) -> GraphStore:
+    """Open a graph store; see :meth:`partita.GraphStore.open`."""
+    from partita.graph.store import GraphStore
+
+    return GraphStore.open(path)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'partita' has no attribute '{name}'")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,7 @@
+"""The ``partita`` command: one verb per stage, a thin shell over the Python API."""
+
+from __future__ import annotations
+
+from partita.cli.shell import main
+
+__all__ = ["main"]

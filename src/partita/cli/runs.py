@@ -1,0 +1,145 @@
+"""``train``, ``evaluate``, ``predict``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from partita.cli.options import config_options, with_options
+from partita.cli.shell import INTERRUPTED, finish, print_table, shown
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+StorePath = Annotated[Path | None, typer.Option("--store", help="Where the run's store lies now, if it was moved.")]
+Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
+
+_TRAIN_HELP = """Train a model on a graph store.
+
+Examples:
+
+    partita train graph --out run
+
+    partita train graph --out run --model gat --layers 2 --fanout 10,10 --epochs 20
+
+    partita train graph --out run --model gcn --fanout -1 --config run.yaml
+
+    partita train --resume run --epochs 40
+"""
+_EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbours of every node.
+
+Examples:
+
+    partita evaluate run
+
+    partita evaluate run --split val --json
+"""
+_PREDICT_HELP = """Write the model's prediction for every node, by your own node ids.
+
+Examples:
+
+    partita predict run --out predictions.parquet
+
+    partita predict run --out test.csv --split test
+
+    partita predict run --out vectors.parquet --embeddings
+"""
+
+
+def train(
+    store: Annotated[Path | None, typer.Argument(help="The graph store to train on.", show_default=False)] = None,
+    *,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder to make.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run instead.")] = None,
+    json: Json = False,
+    **settings: Any,
+) -> None:
+    """Train."""
+    from partita.config import Config
+    from partita.core.errors import ConfigError
+
+    if resume is None and (store is None or out is None):
+        missing = "a store" if store is None else "--out"
+        raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
+    if resume is not None and (out is not None or config is not None):
+        raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out and --config")
+    if config is not None:
+        parsed = Config.load(config, settings)
+    else:
+        parsed = Config.make(settings if resume is None else {}, where="command line")
+
+    from partita.train.trainer import Trainer
+
+    with shown(quiet=json) as console:
+        if resume is not None:
+            trainer = Trainer.resume(resume, store=store, **settings)
+        else:
+            assert store is not None
+            assert out is not None
+            trainer = Trainer(store, out=out, config=parsed)
+        if console is not None:
+            from partita.report.terminal import epoch_line
+
+            epochs, metric = trainer.config.epochs, trainer.metric
+            trainer.callbacks = (
+                lambda event: (
+                    console.print(epoch_line(event, epochs, metric), highlight=False)
+                    if event["event"] == "epoch"
+                    else None
+                ),
+            )
+        summary = trainer.fit()
+    if json:
+        finish({"run": str(summary.path), **summary.record}, "Run", as_json=True)
+    else:
+        from partita.report.terminal import run_table
+
+        print_table(run_table(summary.record))
+    if summary.status == "interrupted":
+        sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
+        sys.exit(INTERRUPTED)
+    if not json:
+        typer.echo(f"Next: partita evaluate {summary.path}, or partita predict {summary.path} --out predictions.csv")
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    *,
+    split: Annotated[str, typer.Option(help="Which nodes.")] = "test",
+    store: StorePath = None,
+    memory_limit: Memory = None,
+    json: Json = False,
+) -> None:
+    """Evaluate."""
+    from partita.infer.evaluate import evaluate as evaluate_run
+
+    with shown(quiet=json):
+        result = evaluate_run(run, split=split, store=store, memory_limit=memory_limit)
+    finish(result, f"{run} on {split}", as_json=json)
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file.")],
+    split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="Add the row before the last layer.")] = False,
+    store: StorePath = None,
+    memory_limit: Memory = None,
+    json: Json = False,
+) -> None:
+    """Predict."""
+    from partita.infer.predict import predict as predict_run
+
+    with shown(quiet=json):
+        summary = predict_run(run, out=out, split=split, embeddings=embeddings, store=store, memory_limit=memory_limit)
+    finish(summary.to_json(), "Predictions", as_json=json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these verbs to the command."""
+    app.command(help=_TRAIN_HELP)(with_options(train, config_options()))
+    app.command(help=_EVALUATE_HELP)(evaluate)
+    app.command(help=_PREDICT_HELP)(predict)

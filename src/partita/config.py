@@ -1,0 +1,201 @@
+"""The configuration of a run: one typed record, the same in YAML, on the command line and in Python.
+
+Every field of :class:`Config` is a key in ``run.yaml``, an option of ``partita train`` (``batch_size`` is
+``--batch-size``) and a keyword of :class:`partita.Trainer`. An unknown key stops the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from partita.core.errors import ConfigError, nearest
+
+ALL_NEIGHBOURS = -1
+DEFAULT_FANOUTS = (15, 10, 5)
+
+_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+def parse_bytes(value: object) -> object:
+    """Turn ``"512MiB"``, ``"2 GiB"`` or ``"1000000"`` into a number of bytes; anything else is passed through."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise ValueError(f"'{value}' is not a size; write for instance 512MiB or 2GiB")
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+
+
+def _parse_ints(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, str):
+        try:
+            return tuple(int(part) for part in value.split(","))
+        except ValueError:
+            raise ValueError(f"'{value}' is not a list of whole numbers such as 15,10,5") from None
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
+
+
+class Config(BaseModel):
+    """All settings of a training run. See :func:`field_help` for what each means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), validate_default=True)
+
+    # Model
+    model: str = Field("sage", description="Layer type by name: sage, gcn, gat, gin.")
+    layers: int = Field(3, ge=1, description="Number of layers K.")
+    hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
+    heads: int = Field(1, ge=1, description="Attention heads (gat): joined in hidden layers, averaged in the last.")
+    aggregator: Literal["mean", "sum", "max"] = Field("mean", description="How sage joins neighbours.")
+    norm: Literal["none", "layer", "batch"] = Field("layer", description="Normalisation after hidden layers.")
+    activation: str = Field("relu", description="Activation after hidden layers, by name.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout after hidden layers.")
+    input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the input features.")
+    attn_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (gat).")
+    normalize_features: bool = Field(False, description="Divide every feature row by the sum of its absolute values.")
+
+    # Sampling
+    fanout: Fanouts = Field(
+        (),
+        description="Neighbours sampled per layer; first entry is the hop next to the seeds; -1 takes all; one number "
+        "holds for every layer. Default 15,10,5 and 5 for every further layer.",
+    )
+    replace: bool = Field(False, description="Sample with replacement.")
+    weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
+
+    # Optimisation
+    batch_size: int = Field(1024, ge=1, description="Seed nodes per step, over all workers.")
+    epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser by name.")
+    lr: float = Field(0.003, gt=0, description="Learning rate.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
+    schedule: Literal["constant", "cosine", "linear"] = Field(
+        "constant", description="How the learning rate falls from its value to 0 over the run."
+    )
+    warmup: int = Field(0, ge=0, description="Steps over which the learning rate rises from 0 at the start.")
+    patience: int = Field(0, ge=0, description="Stop after so many evaluations without a better one; 0: never.")
+    metric: str = Field("auto", description="What picks the best model: auto, or a metric that the task reports.")
+    eval_every: int = Field(1, ge=0, description="Evaluate on the validation split every n epochs; 0: only at the end.")
+    precision: Literal["float32", "bf16", "float64"] = Field(
+        "float32", description="Arithmetic of the model; bf16 keeps float32 weights; float64 is for verification."
+    )
+
+    # Run
+    seed: int = Field(0, ge=0, description="Everything random in the run is a function of this.")
+    threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
+    prefetch: int = Field(2, ge=0, description="Batches sampled ahead by background threads; 0: none.")
+    memory_limit: Bytes | None = Field(
+        None,
+        ge=2**20,
+        description="Private memory for evaluation and prediction buffers, for instance 2GiB; "
+        "default a quarter of what is available.",
+    )
+    checkpoint_minutes: float = Field(10.0, gt=0, description="Longest time between two checkpoints, in minutes.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fanout = self.fanout
+        if not fanout:
+            fanout = (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * self.layers)[: self.layers]
+        elif len(fanout) == 1:
+            fanout = fanout * self.layers
+        if len(fanout) != self.layers:
+            raise ValueError(
+                f"fanout has {len(fanout)} entries but layers is {self.layers}; "
+                "give one entry per layer, or a single one for all"
+            )
+        if any(k < 1 and k != ALL_NEIGHBOURS for k in fanout):
+            raise ValueError(f"fanout {','.join(map(str, fanout))}: every entry must be >= 1, or -1 for all neighbours")
+        object.__setattr__(self, "fanout", fanout)
+        return self
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any], *, where: str = "configuration") -> Config:
+        """Validate settings.
+
+        Args:
+            values: settings by name; ``None`` values count as not given.
+            where: what to name in an error message (a file, "command line").
+
+        Raises:
+            ConfigError: an unknown key (with the nearest known one), a value of the wrong type or out of range,
+                or two settings that do not fit each other.
+        """
+        try:
+            return cls(**{key: value for key, value in values.items() if value is not None})
+        except ValidationError as error:
+            raise _readable(error, where) from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Config:
+        """Read a YAML file of settings; ``overrides`` (from the command line) win over it.
+
+        Raises:
+            ConfigError: the file is missing, is not YAML, or holds a bad setting.
+        """
+        values = read_yaml(path)
+        given = {key: value for key, value in (overrides or {}).items() if value is not None}
+        return cls.make({**values, **given}, where=str(path))
+
+    def fanout_of(self, layer: int) -> int:
+        """Fanout of ``layer``, counted 1 (input side) to K (seed side)."""
+        return self.fanout[self.layers - layer]
+
+    def to_yaml(self) -> str:
+        """All settings with their resolved values, as :meth:`load` reads them."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a YAML mapping.
+
+    Raises:
+        ConfigError: missing file, not YAML, or not a mapping.
+    """
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError("there is no such file", where=str(path), fix="Check the path given to --config") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise ConfigError("is not valid YAML", where=f"{path}{line}", fix="Write one 'key: value' a line") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError("must be a mapping of settings", where=str(path), fix="Write one 'key: value' a line")
+    return values
+
+
+def field_help() -> dict[str, str]:
+    """What each setting means, by name."""
+    return {name: field.description or "" for name, field in Config.model_fields.items()}
+
+
+def _readable(error: ValidationError, where: str) -> ConfigError:
+    """The first thing pydantic found, in our words."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][:1])
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"unknown setting '{name}'", where=where, fix=nearest(name, Config.model_fields))
+    message = first["msg"].removeprefix("Value error, ")
+    if not name:
+        return ConfigError(message, where=where)
+    message = message[0].lower() + message[1:]
+    return ConfigError(f"{name} = {first['input']!r}: {message}", where=where, fix=field_help().get(name))

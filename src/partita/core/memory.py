@@ -1,0 +1,56 @@
+"""How much memory this process uses and may use.
+
+"Memory" means *private* memory: pages that belong to this process alone and have no file behind them. Pages of
+memory-mapped columns can be dropped at any time and do not count.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+_STATUS = Path("/proc/self/status")
+_CGROUP_FILES = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
+)
+
+
+def private_bytes() -> int:
+    """Private memory of this process now, in bytes (Linux: RssAnon; elsewhere: unique set size)."""
+    try:
+        for line in _STATUS.read_text(encoding="ascii").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return int(psutil.Process().memory_full_info().uss)
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken, in bytes: what the system has left, or the cgroup's limit if that is less."""
+    available = int(psutil.virtual_memory().available)
+    for limit_file, usage_file in _CGROUP_FILES:
+        try:
+            limit, usage = limit_file.read_text().strip(), usage_file.read_text().strip()
+        except OSError:
+            continue
+        if limit.isdigit():
+            available = min(available, max(0, int(limit) - int(usage)))
+    return available
+
+
+class PeakMemory:
+    """Remembers the most private memory seen above a base line, by being asked at the right moments."""
+
+    def __init__(self) -> None:
+        self._base = private_bytes()
+        self.peak_bytes = 0
+
+    def look(self) -> None:
+        """Note the memory in use now."""
+        self.peak_bytes = max(self.peak_bytes, private_bytes() - self._base)

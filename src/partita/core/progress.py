@@ -1,0 +1,72 @@
+"""Progress of anything that can take more than two seconds: one call for the worker, one for the display.
+
+Library code says ``with progress.task("sort edges", total=n, unit="edges") as task: ... task.advance(k)``.
+Nothing is shown unless a display has been installed (the command line installs one on a terminal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Task(Protocol):
+    """One running piece of work."""
+
+    def advance(self, amount: float = 1) -> None:
+        """Say that ``amount`` more units are done."""
+        ...
+
+
+@runtime_checkable
+class Display(Protocol):
+    """Shows tasks; see :mod:`partita.report.terminal` for the one used on a terminal."""
+
+    def start(self, description: str, total: float | None, unit: str) -> Task:
+        """Begin to show a task."""
+        ...
+
+    def stop(self, task: Task) -> None:
+        """The task has ended, successfully or not."""
+        ...
+
+
+class _Silent:
+    def advance(self, amount: float = 1) -> None:
+        pass
+
+
+_display: ContextVar[Display | None] = ContextVar("partita_progress_display", default=None)
+
+
+@contextmanager
+def shown_by(display: Display | None) -> Iterator[None]:
+    """Show the progress of everything inside the ``with`` block on ``display`` (``None``: show nothing)."""
+    token = _display.set(display)
+    try:
+        yield
+    finally:
+        _display.reset(token)
+
+
+@contextmanager
+def task(description: str, *, total: float | None = None, unit: str = "") -> Iterator[Task]:
+    """Announce a piece of work.
+
+    Args:
+        description: a few words, for instance ``"sort edges"``.
+        total: number of units to do; ``None`` where it is not known.
+        unit: what is counted, plural, for instance ``"edges"``.
+    """
+    display = _display.get()
+    if display is None:
+        yield _Silent()
+        return
+    started = display.start(description, total, unit)
+    try:
+        yield started
+    finally:
+        display.stop(started)

@@ -1,0 +1,168 @@
+"""Records that travel between the stages, with the shape, dtype and index space of every field.
+
+Index spaces: *store ids* are positions in the graph store at hand; *original indices* are positions at ingest
+(the key of all sampling; equal to store ids unless the store was re-ordered); *local indices* point into a
+block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Reduce = Literal["sum", "mean"]
+"""How the rows of a destination's sources are joined."""
+
+Coefficients = Literal["none", "gcn"]
+"""Which edge coefficients the sampler puts on a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """A block's edges grouped by source, for backward passes without scatter.
+
+    Attributes:
+        indptr: int64 (S+1).
+        dst: int32 (E), local index of the destination of each edge, ascending within a source.
+        edge: int64 (E), position of the edge in the block.
+    """
+
+    indptr: Int[Tensor, "S_1"]
+    dst: Int[Tensor, "E"]
+    edge: Int[Tensor, "E"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One bipartite layer of a sampled mini-batch in CSC form: the in-edges of every destination.
+
+    Attributes:
+        dst: (D) store ids, int32 or int64 as the store's ``indices``.
+        src: (S) store ids, the D destinations first, then new sources by first appearance. ``None`` where the
+            sources were not de-duplicated, because the layer sums rows straight from the feature column.
+        indptr: int64 (D+1). The edges of destination i are ``indptr[i]:indptr[i+1]``.
+        indices: (E) local indices into ``src`` (int32); where ``src`` is ``None``, store ids.
+        dst_original: (D) original indices of the destinations, the key of sampling and dropout.
+        weight: (E) float coefficient of each edge; ``None`` means that the layer's own rule applies
+            (1/k for a mean over k sampled edges, 1 for a sum).
+        own_weight: (D) float coefficient of the destination's own row; ``None`` where the layer has none.
+        src_original: (S) original indices of the sources; ``None`` unless something keys on them (input dropout).
+        transposed: the same edges grouped by source; ``None`` until a backward pass needs it.
+    """
+
+    dst: Int[Tensor, "D"]
+    src: Int[Tensor, "S"] | None
+    indptr: Int[Tensor, "D_1"]
+    indices: Int[Tensor, "E"]
+    dst_original: Int[Tensor, "D"]
+    weight: Float[Tensor, "E"] | None = None
+    own_weight: Float[Tensor, "D"] | None = None
+    src_original: Int[Tensor, "S"] | None = None
+    transposed: Transposed | None = field(default=None, compare=False)
+
+    @property
+    def num_dst(self) -> int:
+        """D, the number of destinations."""
+        return self.dst.shape[0]
+
+    @property
+    def num_src(self) -> int:
+        """S, the number of distinct sources, destinations included."""
+        if self.src is None:
+            raise ValueError("the sources of this block were not de-duplicated")
+        return self.src.shape[0]
+
+    @property
+    def num_edges(self) -> int:
+        """E, the number of sampled edges."""
+        return self.indices.shape[0]
+
+    def with_(self, **changes: object) -> Block:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def edge_dst(self) -> Int[Tensor, "E"]:
+        """Local index of the destination of every edge, int64."""
+        counts = self.indptr[1:] - self.indptr[:-1]
+        return torch.repeat_interleave(torch.arange(self.num_dst), counts)
+
+    def edge_index(self) -> Int[Tensor, "2 E"]:
+        """``edge_index`` as PyG's bipartite layers take it: row 0 sources, row 1 destinations, both local."""
+        if self.src is None:
+            raise ValueError("the sources of this block were not de-duplicated")
+        return torch.stack([self.indices.long(), self.edge_dst()])
+
+
+@runtime_checkable
+class LazyRows(Protocol):
+    """Input rows that are read only as far as a layer needs them (level 0 of a batch)."""
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns."""
+        ...
+
+    def all(self) -> Float[Tensor, "S F"]:
+        """Rows of every source of the block (needs a de-duplicated block)."""
+        ...
+
+    def own(self) -> Float[Tensor, "D F"]:
+        """Rows of the destinations."""
+        ...
+
+    def aggregate(self, reduce: Reduce) -> Float[Tensor, "D F"]:
+        """Sum or mean over the block's edges, straight from where the rows lie. ``block.weight`` applies."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.
+
+    Attributes:
+        sampled_edges: edges drawn over all layers.
+        computed_destinations: rows computed, per layer, layer 1 (input side) first.
+        input_rows_read: distinct input rows, summed over steps and workers.
+        row_reads: accesses to input rows, repeated ones included.
+    """
+
+    sampled_edges: int
+    computed_destinations: tuple[int, ...]
+    input_rows_read: int
+    row_reads: int
+
+    @classmethod
+    def zero(cls, layers: int) -> Counts:
+        """Nothing done yet in a model of so many layers."""
+        return cls(0, (0,) * layers, 0, 0)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.sampled_edges + other.sampled_edges,
+            tuple(a + b for a, b in zip(self.computed_destinations, other.computed_destinations, strict=True)),
+            self.input_rows_read + other.input_rows_read,
+            self.row_reads + other.row_reads,
+        )
+
+    def to_json(self) -> dict[str, int | list[int]]:
+        """As ``run.json`` shows it."""
+        return {
+            "sampled_edges": self.sampled_edges,
+            "computed_destinations": list(self.computed_destinations),
+            "input_rows_read": self.input_rows_read,
+            "row_reads": self.row_reads,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Counts:
+        """The inverse of :meth:`to_json`."""
+        return cls(
+            values["sampled_edges"],
+            tuple(values["computed_destinations"]),
+            values["input_rows_read"],
+            values["row_reads"],
+        )

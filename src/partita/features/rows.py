@@ -1,0 +1,111 @@
+"""Level 0 of a batch: rows of a feature column, read as far as the first layer needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from partita import kernels
+from partita.core.keys import Purpose, StepKey
+from partita.core.records import Block, Reduce
+
+_CHUNK_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureColumn:
+    """A column of rows that this process can address, usually the memory-mapped features of a store.
+
+    Attributes:
+        x: (N, F) float16, float32 or float64, row v belongs to store id v.
+        dtype: float32 or float64: what is computed in.
+        scale: float32 (N), a factor for every row; ``None`` for none. See :func:`l1_scale`.
+        dropout: probability of dropping an input element in training.
+    """
+
+    x: Float[Tensor, "N F"]
+    dtype: torch.dtype = torch.float32
+    scale: Float[Tensor, "N"] | None = None
+    dropout: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns."""
+        return self.x.shape[1]
+
+    def rows(self, block: Block, step_key: StepKey | None) -> BlockRows:
+        """The rows of a block's sources, not yet read. ``step_key`` is ``None`` in evaluation."""
+        return BlockRows(self, block, step_key if self.dropout > 0 else None)
+
+    def sums_by_id(self, training: bool) -> bool:
+        """Whether sums over neighbours may be taken straight from the column, by store id."""
+        return not (training and self.dropout > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """Input rows of one block; implements :class:`partita.core.records.LazyRows`."""
+
+    column: FeatureColumn
+    block: Block
+    step_key: StepKey | None
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns."""
+        return self.column.width
+
+    def all(self) -> Float[Tensor, "S F"]:
+        """Rows of every source, the destinations' first."""
+        if self.block.src is None:
+            raise ValueError("all rows are only known for a block whose sources were de-duplicated")
+        return self._read(self.block.src)
+
+    def own(self) -> Float[Tensor, "D F"]:
+        """Rows of the destinations."""
+        return self._read(self.block.dst)
+
+    def aggregate(self, reduce: Reduce) -> Float[Tensor, "D F"]:
+        """Sum or mean over the sampled edges without copying the rows first (input-layer fusion)."""
+        block = self.block
+        if self.step_key is not None:
+            # Dropout acts on rows, so they have to be made before they are summed.
+            return kernels.aggregate(
+                self.all(), block.indptr, block.indices, block.weight, reduce=reduce, dtype=self.column.dtype
+            )
+        ids = block.indices if block.src is None else block.src[block.indices]
+        return kernels.aggregate(
+            self.column.x,
+            block.indptr,
+            ids,
+            block.weight,
+            reduce=reduce,
+            scale=self.column.scale,
+            dtype=self.column.dtype,
+        )
+
+    def _read(self, ids: Tensor) -> Tensor:
+        rows = kernels.gather_rows(self.column.x, ids, scale=self.column.scale, dtype=self.column.dtype)
+        if self.step_key is None:
+            return rows
+        original = self.block.src_original
+        if original is None or original.shape[0] < ids.shape[0]:
+            raise ValueError("input dropout needs the original indices of the sources")
+        key = self.step_key.at(Purpose.INPUT_DROPOUT, 0)
+        return kernels.dropout(rows, original[: ids.shape[0]], key, self.column.dropout)
+
+
+def l1_scale(x: Float[Tensor, "N F"]) -> Float[Tensor, "N"]:
+    """Factor that brings the absolute values of each row to a sum of 1; rows of zeros keep factor 1.
+
+    Reads the column once, in chunks.
+    """
+    scale = torch.ones(x.shape[0], dtype=torch.float32)
+    step = max(1, _CHUNK_BYTES // (8 * max(1, x.shape[1])))
+    for start in range(0, x.shape[0], step):
+        total = x[start : start + step].double().abs().sum(dim=1)
+        scale[start : start + step] = torch.where(total > 0, 1 / total, 1.0).float()
+    return scale

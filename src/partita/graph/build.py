@@ -1,0 +1,399 @@
+"""Builds the topology of a graph store from edges in any order, out of core.
+
+The method is a distribution sort by destination (Vitter, "External memory algorithms and data structures", 2001,
+section 5): edges are kept as they come, destinations are counted, ranges of destinations are chosen whose rows fit
+into memory together, edges are distributed to one region per range, and each range is put into rows by counting.
+Every pass is stable, so neighbours stay in input order whatever the memory limit.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped
+
+from partita.core import progress
+from partita.core.errors import ConfigError, InputError
+from partita.graph.files import allocate_file, write_all
+from partita.graph.metadata import index_dtype
+from partita.graph.spill import Spill, read_records
+from partita.graph.writer import ColumnStream, StoreWriter
+from partita.kernels import build as kernels
+
+SelfLoops = Literal["keep", "drop", "add"]
+
+_ROW_BYTES = 24  # of a row while its range is being sorted: its length, its cursor and what computes that
+_MOST_RANGES = 30_000  # so that a range's number fits into 16 bits (twice as many ranges at worst)
+_LARGEST_INT32 = 2**31 - 1
+_CHECKED_AT_ONCE = 1 << 20
+_FEWEST_EDGES_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySummary:
+    """What was built.
+
+    Attributes:
+        num_nodes: N.
+        num_edges: E, directed edges in the store.
+        self_loops: edges from a node to itself in the store.
+        duplicates_dropped: directed edges that repeated an earlier one.
+        loops_dropped: self loops of the input that were left out.
+        loops_added: self loops that were not in the input.
+    """
+
+    num_nodes: int
+    num_edges: int
+    self_loops: int
+    duplicates_dropped: int
+    loops_dropped: int
+    loops_added: int
+
+
+class TopologyBuilder:
+    """Sorts edges into the columns ``indptr``, ``indices``, ``edge_weight``, ``self_loops``.
+
+    Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes a node for ``indptr``, 4 each for counting
+    self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed.
+    On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more).
+
+    Args:
+        writer: of the store.
+        memory_limit: bytes.
+        weighted: every edge has a weight.
+        undirected: every edge (u, v) stands for u -> v and then v -> u; a self loop for one edge.
+        deduplicate: of edges with the same source and destination only the first stays, with its weight.
+        self_loops: ``"keep"`` them, ``"drop"`` them, or ``"add"``: drop them, then give every node exactly one,
+            with weight 1, as the last of its row.
+    """
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        *,
+        memory_limit: int,
+        weighted: bool = False,
+        undirected: bool = False,
+        deduplicate: bool = False,
+        self_loops: str = "keep",
+    ) -> None:
+        if self_loops not in get_args(SelfLoops):
+            raise ConfigError(f"'{self_loops}' is no way to treat self loops", fix="Choose keep, drop or add")
+        self._writer = writer
+        self._memory_limit = max(1, int(memory_limit))
+        self._weighted = weighted
+        self._undirected = undirected
+        self._deduplicate = deduplicate
+        self._drop_loops = self_loops != "keep"
+        self._add_loops = self_loops == "add"
+        self._spills = [self._new_spill(np.dtype(np.int32))]
+
+    # First pass: keep the edges as they come
+
+    def add(
+        self, src: Integer[np.ndarray, "n"], dst: Integer[np.ndarray, "n"], weight: Float[np.ndarray, "n"] | None = None
+    ) -> None:
+        """Add edges, in order.
+
+        Args:
+            src: provisional ids of the sources, any integer dtype.
+            dst: provisional ids of the destinations.
+            weight: of each edge, any float dtype, finite and >= 0, if the graph is weighted.
+
+        Raises:
+            InputError: a weight is negative or not finite.
+        """
+        if (
+            len(src) != len(dst)
+            or (weight is None) == self._weighted
+            or (weight is not None and len(weight) != len(src))
+        ):
+            raise ValueError("src, dst and (if and only if the graph is weighted) weight must have the same length")
+        for start in range(0, len(src), _CHECKED_AT_ONCE):
+            part = slice(start, start + _CHECKED_AT_ONCE)
+            columns = {"src": src[part], "dst": dst[part]}
+            if weight is not None:
+                columns["weight"] = self._checked(weight[part])
+            if self._spills[-1].dtype["src"] == np.int32 and not _fit_int32(columns["src"], columns["dst"]):
+                self._spills.append(self._new_spill(np.dtype(np.int64)))
+            self._spills[-1].append(columns)
+
+    @property
+    def _num_added(self) -> int:
+        return sum(len(spill) for spill in self._spills)
+
+    def _checked(self, weight: Float[np.ndarray, "n"]) -> Float32[np.ndarray, "n"]:
+        with np.errstate(over="ignore"):
+            weight = np.asarray(weight, dtype=np.float32)
+        wrong = ~((weight >= 0) & (weight < np.inf))
+        if wrong.any():
+            position = int(np.argmax(wrong))
+            raise InputError(
+                f"the weight {weight[position]} is not a finite number >= 0",
+                where=f"edge {self._num_added + position:,}, counted from 0",
+                fix="Correct it or leave this edge out",
+            )
+        return weight
+
+    # All further passes
+
+    def finish(self, num_nodes: int, rank: Integer[np.ndarray, "N"] | None = None) -> TopologySummary:
+        """Sort all edges and write the columns.
+
+        Args:
+            num_nodes: N; provisional ids must be below.
+            rank: final id of each provisional id, a permutation; ``None`` if they are the same.
+
+        Raises:
+            InputError: an edge names a node outside [0, num_nodes).
+        """
+        self._num_nodes = int(num_nodes)
+        self._rank = np.empty(0, dtype=index_dtype(num_nodes)) if rank is None else np.asarray(rank)
+        self._index_dtype = index_dtype(num_nodes)
+        self._final = self._record_dtype(self._index_dtype)
+        num_added = self._num_added
+        indptr = self._count()
+        mapped = int(indptr[-1])
+        added = self._num_nodes if self._add_loops else 0
+        if added:
+            indptr += np.arange(self._num_nodes + 1)
+        ranges = self._choose_ranges(indptr)
+        loops = np.zeros(self._num_nodes, dtype=np.int32)
+        largest = np.zeros(self._num_nodes if self._weighted else 0, dtype=np.float32)
+        self._sort(indptr, ranges, loops, largest)
+        if self._weighted:
+            self._quantise(indptr, largest)
+        self._writer.write("indptr", indptr)
+        if loops.any():
+            self._writer.write("self_loops", loops)
+        summary = TopologySummary(
+            num_nodes=self._num_nodes,
+            num_edges=int(indptr[-1]),
+            self_loops=int(loops.sum(dtype=np.int64)),
+            duplicates_dropped=mapped + added - int(indptr[-1]),
+            loops_dropped=num_added - mapped // (2 if self._undirected else 1) if self._drop_loops else 0,
+            loops_added=added,
+        )
+        for spill in self._spills:
+            spill.discard()
+        return summary
+
+    def _count(self) -> Int64[np.ndarray, "N_1"]:
+        """Rows of the graph, cumulated, before repeats are dropped and self loops are added."""
+        indptr = np.zeros(self._num_nodes + 1, dtype=np.int64)
+        for edges in self._mapped("count edges"):
+            kernels.count_rows(edges["dst"], indptr[1:])
+        return np.cumsum(indptr, out=indptr)
+
+    def _choose_ranges(self, indptr: Int64[np.ndarray, "N_1"]) -> Int64[np.ndarray, "R_1"]:
+        """Boundaries of ranges of destinations whose rows take at most half of the memory limit (or are one row)."""
+        edge_bytes = self._index_dtype.itemsize + 4 * self._weighted
+
+        def cost(node: int) -> int:
+            return int(indptr[node]) * edge_bytes + node * _ROW_BYTES
+
+        n = self._num_nodes
+        budget = max(self._memory_limit // 2, cost(n) // _MOST_RANGES)
+        bounds = [0]
+        while (low := bounds[-1]) < n:
+            high = bisect.bisect_right(range(n + 1), cost(low) + budget, lo=low + 1, key=cost) - 1
+            bounds.append(max(high, low + 1))
+        return np.array(bounds, dtype=np.int64)
+
+    def _sort(
+        self,
+        indptr: Int64[np.ndarray, "N_1"],
+        ranges: Int64[np.ndarray, "R_1"],
+        loops: Int32[np.ndarray, "N"],
+        largest: Float32[np.ndarray, "W"],
+    ) -> None:
+        """Write ``indices`` and ``edge_weight`` range by range; ``indptr`` becomes that of the rows as written."""
+        last_seen = np.zeros(self._num_nodes if self._deduplicate else 0, dtype=self._index_dtype)
+        out = _Rows(self._writer, self._index_dtype, self._weighted, last_seen, loops, largest)
+        edge_at = indptr[ranges]  # before repeats are dropped
+        starts = edge_at - ranges if self._add_loops else edge_at
+        if len(ranges) <= 2:
+            if len(ranges) == 2:
+                self._sort_range(self._mapped("sort edges"), 0, self._num_nodes, indptr, int(edge_at[1]), 0, out)
+        else:
+            path = self._writer.scratch / "ranges"
+            allocate_file(path, int(starts[-1]) * self._final.itemsize)
+            with open(path, "r+b", buffering=0) as file:
+                self._distribute(file.fileno(), ranges, starts)
+                chunk = np.empty(self._edges_at_once(self._final.itemsize), dtype=self._final)
+                with progress.task("sort edges", total=int(starts[-1]), unit="edges") as task:
+                    for r in range(len(ranges) - 1):
+                        low, high, first, stop = (int(i) for i in (*ranges[r : r + 2], *starts[r : r + 2]))
+                        edges = read_records(file.fileno(), first, stop, chunk)
+                        num_edges = int(edge_at[r + 1] - edge_at[r])
+                        self._sort_range(edges, low, high, indptr, num_edges, int(edge_at[r]), out)
+                        task.advance(stop - first)
+            path.unlink()
+        out.close()
+
+    def _sort_range(
+        self,
+        chunks: Iterator[Shaped[np.ndarray, "n"]],
+        low: int,
+        high: int,
+        indptr: Int64[np.ndarray, "N_1"],
+        num_edges: int,
+        first_edge: int,
+        out: _Rows,
+    ) -> None:
+        """Put one range of destinations into rows. ``indptr[low]`` is final already, the rest of the range not."""
+        begin = int(indptr[low])
+        if high - low == 1:  # one row needs no sorting, and may be larger than memory
+            kept = sum(out.put(low, np.array([len(edges)]), edges["src"], self._weights(edges)) for edges in chunks)
+            if self._add_loops:
+                weight = np.ones(int(self._weighted), dtype=np.float32)
+                kept += out.put(low, np.array([1]), np.array([low], dtype=self._index_dtype), weight)
+            indptr[high] = begin + kept
+            return
+        length = np.diff(indptr[low : high + 1])
+        length[0] = indptr[low + 1] - first_edge  # indptr[low] may have shrunk by the repeats dropped so far
+        cursor = np.cumsum(length) - length
+        src = np.empty(num_edges, dtype=self._index_dtype)
+        weight = np.empty(num_edges if self._weighted else 0, dtype=np.float32)
+        for edges in chunks:
+            kernels.place_edges(edges["src"], edges["dst"], self._weights(edges), low, cursor, src, weight)
+        if self._add_loops:
+            src[cursor] = np.arange(low, high)
+            if self._weighted:
+                weight[cursor] = 1.0
+        out.put(low, length, src, weight)
+        indptr[low + 1 : high + 1] = np.cumsum(length, out=length)
+        indptr[low + 1 : high + 1] += begin
+
+    def _distribute(self, descriptor: int, ranges: Int64[np.ndarray, "R_1"], starts: Int64[np.ndarray, "R_1"]) -> None:
+        """Move every edge to the region of its range in one file, in order."""
+        range_of = np.repeat(np.arange(len(ranges) - 1, dtype=np.uint16), np.diff(ranges))
+        position = starts[:-1].copy()
+        bounds = np.empty(len(ranges), dtype=np.int64)
+        room: Shaped[np.ndarray, "n"] = np.empty(0, dtype=self._final)
+        for edges in self._mapped("distribute edges"):
+            if len(room) < len(edges):
+                room = np.empty(len(edges), dtype=self._final)
+            kernels.partition_edges(
+                edges["src"], edges["dst"], self._weights(edges), range_of, bounds,
+                room["src"], room["dst"], self._weights(room),
+            )  # fmt: skip
+            for r in np.flatnonzero(np.diff(bounds)):
+                piece = room[bounds[r] : bounds[r + 1]]
+                write_all(descriptor, piece.view(np.uint8).data, int(position[r]) * self._final.itemsize)
+                position[r] += len(piece)
+        for spill in self._spills:
+            spill.discard()
+
+    def _mapped(self, description: str) -> Iterator[Shaped[np.ndarray, "n"]]:
+        """All directed edges with their final ids, in order, as records; each array is valid until the next one."""
+        ways = 2 if self._undirected else 1
+        raw_bytes = self._record_dtype(np.dtype(np.int64)).itemsize
+        at_once = self._edges_at_once(raw_bytes + 2 * ways * self._final.itemsize)
+        done = 0
+        out = np.empty(min(at_once, self._num_added) * ways, dtype=self._final)
+        with progress.task(description, total=self._num_added, unit="edges") as task:
+            for spill in self._spills:
+                for raw in spill.chunks(at_once):
+                    count, wrong = kernels.map_edges(
+                        raw["src"], raw["dst"], self._weights(raw), self._rank, self._num_nodes,
+                        self._undirected, self._drop_loops, out["src"], out["dst"], self._weights(out),
+                    )  # fmt: skip
+                    if wrong >= 0:
+                        raise self._no_such_node(done + int(wrong), raw[wrong])
+                    yield out[:count]
+                    done += len(raw)
+                    task.advance(len(raw))
+
+    def _no_such_node(self, edge: int, record: Any) -> InputError:
+        return InputError(
+            f"the edge {int(record['src'])} -> {int(record['dst'])} names a node that does not exist: "
+            f"there are {self._num_nodes:,} nodes, numbered from 0",
+            where=f"edge {edge:,}, counted from 0",
+            fix="Correct the edge, or give the right number of nodes",
+        )
+
+    def _quantise(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
+        weight = np.load(self._writer.directory / "edge_weight.npy", mmap_mode="r", allow_pickle=False)
+        column = self._writer.append("edge_weight_quantised", np.uint32)
+        at_once = self._edges_at_once(8)
+        room = np.empty(min(at_once, len(weight)), dtype=np.uint32)
+        with progress.task("scale weights", total=len(weight), unit="edges") as task:
+            for first in range(0, len(weight), at_once):
+                part = np.array(weight[first : first + at_once])
+                kernels.quantise(part, first, indptr, largest, room[: len(part)])
+                column.append(room[: len(part)])
+                task.advance(len(part))
+        column.close()
+
+    # Small helpers
+
+    def _record_dtype(self, ids: np.dtype[Any]) -> np.dtype[Any]:
+        fields: list[tuple[str, Any]] = [("src", ids), ("dst", ids)]
+        return np.dtype([*fields, ("weight", np.float32)] if self._weighted else fields)
+
+    def _new_spill(self, ids: np.dtype[Any]) -> Spill:
+        dtype = self._record_dtype(ids)
+        path = self._writer.scratch / f"edges-{ids.name}"
+        return Spill(path, dtype, self._memory_limit // (4 if ids == np.int32 else 8) // dtype.itemsize)
+
+    def _edges_at_once(self, bytes_each: int) -> int:
+        """Edges of one pass over a quarter of the memory limit."""
+        return max(_FEWEST_EDGES_AT_ONCE, self._memory_limit // 4 // bytes_each)
+
+    def _weights(self, records: Shaped[np.ndarray, "n"]) -> Float32[np.ndarray, "w"]:
+        return records["weight"] if self._weighted else np.empty(0, dtype=np.float32)
+
+
+class _Rows:
+    """Appends finished rows to the columns, without repeats if these are to go."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        index_dtype: np.dtype[Any],
+        weighted: bool,
+        last_seen: Int[np.ndarray, "S"],
+        loops: Int32[np.ndarray, "N"],
+        largest: Float32[np.ndarray, "W"],
+    ) -> None:
+        self._indices = writer.append("indices", index_dtype)
+        self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
+        self._last_seen = last_seen
+        self._loops = loops
+        self._largest = largest
+
+    def put(
+        self,
+        low: int,
+        length: Int64[np.ndarray, "rows"],
+        src: Int[np.ndarray, "n"],
+        weight: Float32[np.ndarray, "w"],
+    ) -> int:
+        """Append rows ``low``, ``low + 1``, ...; ``length`` becomes what remains of each. A row may come in pieces.
+
+        Both ``src`` and ``weight`` are used up. Returns the number of edges written.
+        """
+        rows = slice(low, low + len(length))
+        src, weight = np.ascontiguousarray(src), np.ascontiguousarray(weight)
+        kept = kernels.finish_rows(low, length, src, weight, self._last_seen, self._loops[rows], self._largest[rows])
+        self._indices.append(src[:kept])
+        if self._weights is not None:
+            self._weights.append(weight[:kept])
+        return int(kept)
+
+    def close(self) -> None:
+        self._indices.close()
+        if self._weights is not None:
+            self._weights.close()
+
+
+def _fit_int32(*arrays: Integer[np.ndarray, "n"]) -> bool:
+    return all(
+        array.dtype.itemsize < 4 or not len(array) or (array.min() >= ~_LARGEST_INT32 and array.max() <= _LARGEST_INT32)
+        for array in arrays
+    )

@@ -1,0 +1,336 @@
+"""From the user's ids to node ids: by value (``index``), by hash table (``int``) or by name (``str``).
+
+Streaming code numbers ids as they come, the *provisional* ids; when all have been seen, :meth:`freeze` gives the
+final order: ascending ids for integers, so that the store does not depend on the order of the edges, and order of
+first appearance for strings. All three hold O(nodes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int, Int64
+
+from partita.core.errors import InputError
+from partita.graph.batch import Batch, Kind
+from partita.graph.writer import StoreWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IdMode = Literal["int", "str", "index"]
+
+_PLAUSIBLE_IDS = 1 << 20
+_IDS_PER_EDGE = 64
+_LARGEST_DIRECT = 1 << 24  # 64 MiB of slots at most, of which only the pages with ids are ever touched
+_DIRECT_PER_NODE = 8
+_NAMES_PER_WRITE = 1 << 18
+
+
+@runtime_checkable
+class Ids(Protocol):
+    """Numbers the user's ids."""
+
+    mode: IdMode
+    kind: Kind
+
+    def __len__(self) -> int:
+        """How many nodes there are so far."""
+        ...
+
+    def add_nodes(self, batch: Batch, column: int) -> Int[np.ndarray, "n"]:
+        """Provisional ids of the nodes of a table, new ones numbered."""
+        ...
+
+    def add_edges(self, batch: Batch) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
+        """Provisional ids of the sources (column 0) and the targets (column 1), new ones numbered."""
+        ...
+
+    def freeze(self) -> Int64[np.ndarray, "N"] | None:
+        """No more ids will come: the final id of every provisional id; ``None`` where they are the same."""
+        ...
+
+    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """Final ids, -1 for an id that was never numbered. Only after :meth:`freeze`."""
+        ...
+
+    def name(self, node: int) -> str:
+        """What the user calls a node (a final id), for messages. Only after :meth:`freeze`."""
+        ...
+
+    def write_names(self, writer: StoreWriter) -> None:
+        """Write the columns that keep the user's ids, if they are not the node ids. Only after :meth:`freeze`."""
+        ...
+
+
+class IndexIds:
+    """Ids that are node ids already: 0..N-1.
+
+    Args:
+        num_nodes: N; ``None``: the largest id + 1.
+        known_from: the file that says how many nodes there are, for messages.
+    """
+
+    mode: IdMode = "index"
+    kind: Kind = "int"
+
+    def __init__(self, num_nodes: int | None = None, known_from: str = "") -> None:
+        self._known = num_nodes
+        self._known_from = known_from
+        self._largest = -1
+        self._edges = 0
+
+    def __len__(self) -> int:
+        return self._largest + 1 if self._known is None else self._known
+
+    def set_num_nodes(self, num_nodes: int, known_from: str) -> None:
+        """From now on every id must be less than ``num_nodes``."""
+        self._known, self._known_from = num_nodes, known_from
+
+    def add_nodes(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        values = _non_negative(batch, column)
+        if self._known is not None:
+            allowed = f"ids are 0..{self._known - 1}, because {self._known_from} has {self._known} nodes"
+            batch.check(
+                values >= self._known, column, f"id {{}} is out of range: {allowed}", "Mend the id, or use ids=int"
+            )
+        self._largest = max(self._largest, int(values.max(initial=-1)))
+        return values
+
+    def add_edges(self, batch: Batch) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
+        """See :class:`Ids`."""
+        pair = self.add_nodes(batch, 0), self.add_nodes(batch, 1)
+        self._edges += len(batch)
+        return pair
+
+    def freeze(self) -> None:
+        """See :class:`Ids`.
+
+        Raises:
+            InputError: as :meth:`check_plausible`.
+        """
+        self.check_plausible(0)
+
+    def check_plausible(self, rows: int) -> None:
+        """Check that the largest id can be the index of a node.
+
+        Args:
+            rows: of a table of nodes, read so far.
+
+        Raises:
+            InputError: it is so large that nearly all nodes would have neither an edge nor a row.
+        """
+        if self._known is None and self._largest >= _PLAUSIBLE_IDS + _IDS_PER_EDGE * (self._edges + rows):
+            raise InputError(
+                f"the largest id is {self._largest}, which would make {self._largest + 1:,} nodes "
+                f"of {self._edges:,} edges and {rows:,} rows",
+                fix="Use ids=int for ids that are not 0..N-1",
+            )
+
+    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        values = _non_negative(batch, column)
+        return np.where(values < len(self), values, -1)
+
+    def name(self, node: int) -> str:
+        """See :class:`Ids`."""
+        return str(node)
+
+    def write_names(self, writer: StoreWriter) -> None:
+        """See :class:`Ids`."""
+
+
+class IntIds:
+    """Integer ids >= 0 with gaps, numbered by a table that doubles as it fills; see :mod:`partita.kernels.ids`."""
+
+    mode: IdMode = "int"
+    kind: Kind = "int"
+
+    def __init__(self, *, compiled: bool = True) -> None:
+        """Choose the kernel: ``compiled=False``, or numba missing, means a dictionary (slower, same numbers)."""
+        from partita.kernels import ids as kernels
+
+        self._kernels = kernels if compiled and kernels.COMPILED else None
+        self._table: dict[int, int] = {}
+        self._direct = True
+        self._slots: np.ndarray[Any, Any] = np.zeros(1 << 10, np.int32)
+        self._keys = np.empty(1 << 9, np.int64)
+        self._count = 0
+        self._sorted: Int64[np.ndarray, "N"] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add_nodes(self, batch: Batch, column: int) -> Int[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        return self._number(_non_negative(batch, column))
+
+    def add_edges(self, batch: Batch) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
+        """See :class:`Ids`."""
+        return self.add_nodes(batch, 0), self.add_nodes(batch, 1)
+
+    def freeze(self) -> Int64[np.ndarray, "N"] | None:
+        """See :class:`Ids`."""
+        keys = self._keys[: self._count]
+        self._slots, self._keys, self._table = np.empty(0, np.int32), np.empty(0, np.int64), {}
+        order = np.argsort(keys, kind="stable")
+        self._sorted = keys[order]
+        if np.array_equal(self._sorted, keys):
+            return None
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return rank
+
+    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        names, values = self._names, _non_negative(batch, column)
+        if len(names) == 0:
+            return np.full(len(values), -1, np.int64)
+        place = np.minimum(np.searchsorted(names, values), len(names) - 1)
+        return np.where(names[place] == values, place, -1)
+
+    def name(self, node: int) -> str:
+        """See :class:`Ids`."""
+        return str(self._names[node])
+
+    def write_names(self, writer: StoreWriter) -> None:
+        """See :class:`Ids`."""
+        if len(self._names) and self._names[-1] != len(self._names) - 1:  # distinct, ascending, >= 0: not 0..N-1
+            writer.write("name", self._names)
+
+    @property
+    def _names(self) -> Int64[np.ndarray, "N"]:
+        if self._sorted is None:
+            raise RuntimeError("freeze() comes first")
+        return self._sorted
+
+    def _number(self, values: Int64[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        if self._kernels is None:
+            return self._number_by_dictionary(values)
+        kernels, values = self._kernels, np.array(values, np.int64)  # a copy: arrow's arrays are read-only
+        out = np.empty(len(values), self._slots.dtype)
+        done = 0
+        while True:
+            insert = kernels.insert_direct if self._direct else kernels.insert
+            done, self._count = insert(values, done, self._slots, self._keys, self._count, out)
+            if done == len(values):
+                return out
+            self._make_room(int(values[done]), kernels)
+            out = out.astype(self._slots.dtype, copy=False)
+
+    def _make_room(self, value: int, kernels: Any) -> None:
+        """Grow, so that there is room for one more id, ``value``, and choose the kind of table anew."""
+        count = self._count
+        keys = self._keys[:count]
+        largest = max(value, int(keys.max(initial=0)))
+        if count == len(self._keys):
+            self._keys = np.concatenate([keys, np.empty(count, np.int64)])
+            keys = self._keys[:count]
+        numbers = np.int32 if len(self._keys) < np.iinfo(np.int32).max else np.int64
+        self._direct = largest < max(_LARGEST_DIRECT, _DIRECT_PER_NODE * count)
+        self._slots = np.empty(0, numbers)  # the old table goes before the new one comes
+        if self._direct:
+            self._slots = np.zeros(1 << largest.bit_length(), numbers)
+            self._slots[keys] = np.arange(1, count + 1)
+        else:
+            self._slots = np.zeros(2 * len(self._keys), numbers)
+            kernels.refill(self._slots, self._keys, count)
+
+    def _number_by_dictionary(self, values: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        numbers = np.empty(len(distinct), np.int64)
+        for position in np.argsort(first, kind="stable").tolist():
+            numbers[position] = self._table.setdefault(int(distinct[position]), len(self._table))
+        fresh = numbers >= self._count
+        self._keys = np.concatenate([self._keys[: self._count], distinct[fresh][np.argsort(numbers[fresh])]])
+        self._count = len(self._table)
+        return numbers[inverse]
+
+
+class StringIds:
+    """Names. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
+
+    mode: IdMode = "str"
+    kind: Kind = "str"
+
+    def __init__(self) -> None:
+        self._table: dict[str, int] = {}
+        self._names: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def add_nodes(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        codes, names = _encode(_named(batch, column))
+        table = self._table
+        return np.array([table.setdefault(name, len(table)) for name in names], np.int64)[codes]
+
+    def add_edges(self, batch: Batch) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
+        """See :class:`Ids`. First appearance counts row by row, the source before the target."""
+        import pyarrow as pa
+
+        codes, names = _encode(pa.concat_arrays([_named(batch, 0), _named(batch, 1)]))
+        sources, targets = codes[: len(batch)], codes[len(batch) :]
+        cells = np.empty(len(codes), codes.dtype)
+        cells[0::2], cells[1::2] = sources, targets
+        first = np.empty(len(names), np.int64)
+        first[cells[::-1]] = np.arange(len(cells) - 1, -1, -1)  # the last write wins: the first appearance
+        table = self._table
+        numbers = np.empty(len(names), np.int64)
+        for position in np.argsort(first, kind="stable").tolist():
+            numbers[position] = table.setdefault(names[position], len(table))
+        return numbers[sources], numbers[targets]
+
+    def freeze(self) -> None:
+        """See :class:`Ids`."""
+
+    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+        """See :class:`Ids`."""
+        codes, names = _encode(_named(batch, column))
+        return np.array([self._table.get(name, -1) for name in names], np.int64)[codes]
+
+    def name(self, node: int) -> str:
+        """See :class:`Ids`."""
+        if self._names is None:
+            self._names = list(self._table)
+        return repr(self._names[node])
+
+    def write_names(self, writer: StoreWriter) -> None:
+        """See :class:`Ids`."""
+        offsets = writer.append("name_offsets", np.int64)
+        text = writer.append("name_bytes", np.uint8)
+        offsets.append(np.zeros(1, np.int64))
+        total, held = 0, list[bytes]()
+        for number, name in enumerate(self._table, start=1):
+            held.append(name.encode())
+            if len(held) == _NAMES_PER_WRITE or number == len(self._table):
+                ends = total + np.cumsum([len(part) for part in held], dtype=np.int64)
+                offsets.append(ends)
+                text.append(np.frombuffer(b"".join(held), np.uint8))
+                total, held = int(ends[-1]), []
+        offsets.close()
+        text.close()
+
+
+def _non_negative(batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    values = batch.ints(column)
+    batch.check(values < 0, column, "id {} is negative", "Ids are integers >= 0; read names with ids=str")
+    return values
+
+
+def _named(batch: Batch, column: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    array = batch.strings(column)
+    empty = pc.equal(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    batch.check(empty, column, "the id is empty", "Fill it in, or delete the row")
+    return array
+
+
+def _encode(array: pa.Array) -> tuple[Int[np.ndarray, "n"], list[str]]:
+    """Position of every string in the list of distinct strings, which is in order of first appearance."""
+    encoded = array.dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()

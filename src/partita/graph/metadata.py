@@ -1,0 +1,154 @@
+"""What ``metadata.json`` of a graph store says, and how it is protected against damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from partita.core.errors import StoreError
+
+FORMAT = "partita-graph-store"
+VERSION = 1
+FILE_NAME = "metadata.json"
+TASKS = ("classes", "multilabel", "regression")
+LARGEST_INT32_GRAPH = 2**31 - 1
+
+
+def index_dtype(num_nodes: int) -> np.dtype[Any]:
+    """Dtype of node ids in the ``indices`` column: int32 while every id fits, else int64."""
+    return np.dtype(np.int32 if num_nodes <= LARGEST_INT32_GRAPH else np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRecord:
+    """What the metadata promises about one column file.
+
+    Attributes:
+        dtype: numpy's little-endian spelling, for instance ``"<i8"``.
+        shape: of the array.
+        bytes: size of the whole ``.npy`` file.
+        checksum: xxh3_64 of the whole ``.npy`` file, 16 hexadecimal digits.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMetadata:
+    """The content of ``metadata.json``.
+
+    Attributes:
+        num_nodes: N.
+        num_edges: E, directed edges as stored (self loops included).
+        num_features: F, 0 without an ``x`` column.
+        task: ``"classes"``, ``"multilabel"``, ``"regression"`` or ``None`` (no labels).
+        num_classes: number of classes, label columns of a multi-label task, 1 for a regression, 0 without labels.
+        class_names: the user's names of the classes, in order of their numbers.
+        source: what the graph was made from, free text.
+        split_rule: how the splits were made, free text.
+        notes: anything else that the maker recorded, JSON values by name.
+        columns: column name -> record.
+        version: of the format.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_features: int = 0
+    task: str | None = None
+    num_classes: int = 0
+    class_names: tuple[str, ...] | None = None
+    source: str = ""
+    split_rule: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, ColumnRecord] = field(default_factory=dict)
+    version: int = VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """xxh3_64 over the checksums of all columns, 16 hexadecimal digits: equal only for equal data."""
+        lines = [f"{name}={self.columns[name].checksum}\n" for name in sorted(self.columns)]
+        return xxhash.xxh3_64_hexdigest("".join(lines).encode())
+
+    def to_json(self) -> str:
+        """The text of ``metadata.json``, its own checksum included."""
+        content: dict[str, Any] = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**content, "checksum": _checksum(content)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, directory: Path) -> StoreMetadata:
+        """Read and check ``metadata.json`` of a store.
+
+        Raises:
+            StoreError: not a graph store, a newer format, or damaged metadata.
+        """
+        path = directory / FILE_NAME
+        content = _read_json(path)
+        if content.get("format") != FORMAT:
+            raise StoreError("this is not the metadata of a Partita graph store", where=str(path), fix=_how_to_make())
+        version = content.get("version")
+        if not isinstance(version, int) or version > VERSION:
+            raise StoreError(
+                f"the store has format version {version}, this Partita reads up to version {VERSION}",
+                where=str(directory),
+                fix="Upgrade with: pip install --upgrade partita",
+            )
+        promised = content.pop("checksum", None)
+        if promised != _checksum(content):
+            raise StoreError("the content does not match its own checksum", where=str(path), fix=_how_to_mend())
+        del content["format"]
+        try:
+            columns = {
+                name: ColumnRecord(**{**record, "shape": tuple(record["shape"])})
+                for name, record in content.pop("columns").items()
+            }
+            if not all(name.isidentifier() for name in columns):
+                raise TypeError("a column's name is no identifier")
+            names = content.pop("class_names")
+            return cls(columns=columns, class_names=None if names is None else tuple(names), **content)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise StoreError(f"a field is missing or unknown ({error})", where=str(path), fix=_how_to_mend()) from error
+
+
+def is_store(directory: Path) -> bool:
+    """Whether a directory holds something that calls itself a graph store, whole or damaged."""
+    try:
+        return f'"{FORMAT}"' in (directory / FILE_NAME).read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        what = "there is no graph store here" if path.parent.exists() else "no such directory"
+        raise StoreError(what, where=str(path.parent), fix=_how_to_make()) from None
+    except OSError as error:
+        raise StoreError(f"cannot be read ({error.strerror})", where=str(path)) from error
+    except ValueError:  # not UTF-8, or not JSON
+        raise StoreError("the file is damaged: it is not JSON", where=str(path), fix=_how_to_mend()) from None
+    if not isinstance(content, dict):
+        raise StoreError("the file is damaged: it is not a JSON object", where=str(path), fix=_how_to_mend())
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return xxhash.xxh3_64_hexdigest(canonical.encode("ascii"))
+
+
+def _how_to_make() -> str:
+    return "Make a store with: partita ingest SOURCE STORE"
+
+
+def _how_to_mend() -> str:
+    return "Restore the directory from a copy, or make it anew with: partita ingest SOURCE STORE"

@@ -1,0 +1,302 @@
+"""Where a graph comes from: tables of edges (text or Parquet) and ``.npz`` files, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from partita.core import progress
+from partita.core.errors import InputError, nearest
+from partita.graph.batch import Batch, Kind
+from partita.graph.text import TextTable
+
+Format = Literal["text", "parquet", "npz", "npy"]
+ColumnName = str | int
+"""A column by its name, or by its position counted from 0."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".csv": "text",
+    ".tsv": "text",
+    ".txt": "text",
+    ".edges": "text",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+    ".npy": "npy",
+}
+_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x93NUM": "npy"}
+_ALIASES: dict[str, Format] = {
+    "text": "text",
+    "csv": "text",
+    "tsv": "text",
+    "snap": "text",
+    "parquet": "parquet",
+    "npz": "npz",
+    "npy": "npy",
+}
+
+
+@runtime_checkable
+class Table(Protocol):
+    """Rows and columns that are read front to back."""
+
+    @property
+    def path(self) -> Path:
+        """Of the file or directory."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns; positions as text where they have none."""
+        ...
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the columns have names of the user's."""
+        ...
+
+    def column_kind(self, column: int) -> Kind | None:
+        """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
+        ...
+
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
+        """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
+        ...
+
+
+class ParquetTable:
+    """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names.
+
+    Attributes:
+        path: of the file or the directory.
+        names: of the columns.
+    """
+
+    has_header = True
+
+    def __init__(self, path: Path, *, batch_bytes: int = 4 << 20) -> None:
+        """Read the schema.
+
+        Raises:
+            InputError: no such file, not Parquet, no file in the directory, or files with different columns.
+        """
+        self.path = path
+        self._batch_bytes = batch_bytes
+        self._files = [path]
+        if path.is_dir():
+            self._files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".pq"))
+            if not self._files:
+                raise InputError("the directory holds no .parquet file", where=str(path), fix="Name another source")
+        self._rows = 0
+        for file in self._files:
+            with _parquet(file) as opened:
+                schema = opened.schema_arrow
+                self._rows += opened.metadata.num_rows
+            if file == self._files[0]:
+                self._schema = schema
+            elif schema.names != self._schema.names:
+                raise InputError(
+                    f"the columns {schema.names} differ from those of {self._files[0].name}, {self._schema.names}",
+                    where=str(file),
+                    fix="Keep only files of one table in the directory",
+                )
+        self.names: tuple[str, ...] = tuple(self._schema.names)
+
+    def column_kind(self, column: int) -> Kind | None:
+        """See :class:`Table`."""
+        import pyarrow as pa
+
+        kind = self._schema.types[column]
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return "int"
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return "float"
+        return None if pa.types.is_null(kind) else "str"
+
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
+        """See :class:`Table`. Columns keep the types of the file; ``kinds`` is not needed."""
+        names = [self.names[column] for column in columns]
+        rows = max(1 << 10, min(1 << 18, self._batch_bytes // (8 * len(names))))
+        with progress.task(doing, total=self._rows, unit="rows") as task:
+            for file in self._files:
+                start = 0
+                with _parquet(file) as opened:
+                    for part in opened.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
+
+                        def where(row: int, file: Path = file, start: int = start) -> str:
+                            return f"{file}, row {start + row} (from 0)"
+
+                        if part.num_rows:
+                            yield Batch([part.column(name) for name in names], names, where)
+                        start += part.num_rows
+                        task.advance(part.num_rows)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path)) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"is damaged or not a Parquet file ({what})", where=str(path), fix="Write it again") from error
+
+
+def detect_format(path: Path, named: str = "auto") -> Format:
+    """Which format a file has: as the user says, else by its suffix, else by its first bytes.
+
+    Raises:
+        InputError: no such file, or an unknown format name.
+    """
+    if named != "auto" and named not in _ALIASES:
+        raise InputError(f"there is no format '{named}'", where="format", fix=nearest(named, ["auto", *_ALIASES]))
+    if not path.exists():
+        raise InputError("no such file", where=str(path), fix="Check the path")
+    if named != "auto":
+        return _ALIASES[named]
+    if path.is_dir():
+        return "parquet"
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if suffix.lower() in _SUFFIXES:
+        return _SUFFIXES[suffix.lower()]
+    try:
+        with path.open("rb") as file:
+            return _MAGIC.get(file.read(4), "text")
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", where=str(path)) from error
+
+
+def open_table(
+    path: Path,
+    *,
+    format: str = "auto",
+    delimiter: str | None = None,
+    header: bool | None = None,
+    comment: str | None = "#",
+    wanted: Collection[ColumnName | None] = (),
+    chunk_bytes: int = 8 << 20,
+) -> Table:
+    """Open a text or Parquet table.
+
+    Args:
+        path: file, or directory of Parquet files.
+        format: "auto", "text" ("csv", "tsv", "snap" mean the same), or "parquet".
+        delimiter: of a text file; ``None``: guess.
+        header: whether a text file names its columns; ``None``: guess.
+        comment: how comment lines of a text file begin; ``None``: there are none.
+        wanted: columns that the user named, which help to tell a header.
+        chunk_bytes: how much text is parsed at once.
+
+    Raises:
+        InputError: the file cannot be read as such a table.
+    """
+    found = detect_format(path, format)
+    if found == "parquet":
+        return ParquetTable(path, batch_bytes=chunk_bytes // 2)
+    if found != "text":
+        raise InputError(f"is .{found}, not a table", where=str(path), fix="Give a text or Parquet table")
+    if format == "tsv" and delimiter is None:
+        delimiter = "\t"
+    named = [name for name in wanted if isinstance(name, str)]
+    return TextTable(path, delimiter=delimiter, header=header, comment=comment, wanted=named, chunk_bytes=chunk_bytes)
+
+
+def find_column(table: Table, name: ColumnName, role: str) -> int:
+    """Position of a column that the user named.
+
+    Args:
+        table: where to look.
+        name: a name, or a position (an integer, or digits where no column is named so).
+        role: what the column is for, for the message.
+
+    Raises:
+        InputError: there is no such column, or two of that name.
+    """
+    if isinstance(name, str) and table.has_header and table.names.count(name) > 1:
+        fix = "Rename one of them, or give the position, counted from 0, as an integer"
+        raise InputError(f"two columns are named '{name}'", where=str(table.path), fix=fix)
+    if isinstance(name, str) and table.has_header and name in table.names:
+        return table.names.index(name)
+    if isinstance(name, int) or name.isdecimal():
+        if 0 <= int(name) < len(table.names):
+            return int(name)
+        fix = f"Positions are 0..{len(table.names) - 1}"
+        raise InputError(f"there is no column {name} ({role})", where=str(table.path), fix=fix)
+    if not table.has_header:
+        fix = f"The file has no header; give a position, 0..{len(table.names) - 1}, or header=yes"
+        raise InputError(f"there is no column '{name}' ({role})", where=str(table.path), fix=fix)
+    raise InputError(f"there is no column '{name}' ({role})", where=str(table.path), fix=nearest(name, table.names))
+
+
+class EdgeTable:
+    """Edges in a table: one column of sources, one of targets, and perhaps one of weights.
+
+    Args:
+        table: the rows.
+        source: column of the sources; ``None``: the first.
+        target: column of the targets; ``None``: the second.
+        weight: column of the weights; ``None``: there are none.
+
+    Raises:
+        InputError: a column does not exist, or source and target are one column.
+    """
+
+    def __init__(
+        self, table: Table, source: ColumnName | None, target: ColumnName | None, weight: ColumnName | None
+    ) -> None:
+        self.table = table
+        self.path = table.path
+        if len(table.names) < 2:
+            raise InputError(
+                "has one column, but edges need two",
+                where=str(table.path),
+                fix="Name the separator (delimiter), or give another file",
+            )
+        ends = [find_column(table, 0 if source is None else source, "source")]
+        ends.append(find_column(table, 1 if target is None else target, "target"))
+        if ends[0] == ends[1]:
+            what = f"source and target are both column {table.names[ends[0]]}"
+            raise InputError(what, where=str(table.path), fix="Name two columns")
+        self._columns = ends if weight is None else [*ends, find_column(table, weight, "weight")]
+        self.weighted = weight is not None
+
+    @property
+    def integer_ids(self) -> bool:
+        """Whether both ends are integers, as far as can be told without reading everything."""
+        return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+
+    def batches(self, kind: Kind) -> Generator[Batch, None, None]:
+        """Edges in the order of the file: column 0 source, 1 target, 2 weight if there are weights.
+
+        Args:
+            kind: what to read the two ends as.
+        """
+        kinds: list[Kind] = [kind, kind, "float"]
+        for batch in self.table.batches(self._columns, kinds[: len(self._columns)], doing="read edges"):
+            if self.weighted:
+                check_weights(batch)
+            yield batch
+
+
+def check_weights(batch: Batch) -> None:
+    """Check that the weights, column 2, are finite and not negative.
+
+    Raises:
+        InputError: naming the first bad one.
+    """
+    weights = batch.floats(2)
+    fix = "Weights are numbers >= 0; mend it, or drop the edge"
+    batch.check(np.isnan(weights), 2, "the weight is not a number", fix)
+    batch.check(weights < 0, 2, "the weight {} is negative", fix)
+    batch.check(weights > np.finfo(np.float32).max, 2, "the weight {} is too large for float32", fix)

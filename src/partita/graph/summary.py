@@ -1,0 +1,59 @@
+"""What an ingest says when it is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from partita.graph.ids import IdMode
+
+
+@dataclass(frozen=True)
+class IngestSummary:
+    """What was ingested and what was decided on the way.
+
+    Attributes:
+        path: of the store.
+        nodes: N.
+        edges: E, directed edges in the store.
+        features: F, 0 without.
+        task: "classes", "multilabel", "regression" or ``None``.
+        classes: number of classes or label columns, 0 without labels.
+        splits: size of every split.
+        split_rule: where the splits come from.
+        ids: how ids were read: "index", "int" or "str".
+        header: whether the edge file has a header; ``None`` where the format knows none.
+        self_loops: how many are in the store.
+        duplicates_dropped: how many edges were dropped because they repeated an earlier one.
+        notes: anything else worth saying, one sentence each.
+        seconds: of wall-clock time.
+        edges_per_second: edges in the store divided by ``seconds``.
+    """
+
+    path: str
+    nodes: int
+    edges: int
+    features: int
+    task: str | None
+    classes: int
+    splits: dict[str, int]
+    split_rule: str
+    ids: IdMode
+    header: bool | None
+    self_loops: int
+    duplicates_dropped: int
+    notes: list[str]
+    seconds: float
+    edges_per_second: float
+
+    def keys(self) -> list[str]:
+        """Names of the fields, so that ``dict(summary)`` works."""
+        return list(asdict(self))
+
+    def __getitem__(self, name: str) -> Any:
+        return asdict(self)[name]
+
+    def to_json(self) -> str:
+        """The fields as a JSON object."""
+        return json.dumps(asdict(self), indent=1)

@@ -1,0 +1,288 @@
+"""Text tables (CSV, TSV, blank-separated, SNAP edge lists), gzipped or not, read in chunks of whole lines.
+
+The file is cut at line ends and every chunk is parsed by pyarrow on a thread of its own, in order. Chunks are what
+keeps memory bounded and what makes errors exact: where pyarrow refuses a chunk, halving it finds the very line
+with pyarrow's own rules, and a line is counted as an editor counts it, comments and header included.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import deque
+from collections.abc import Collection, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partita.core import progress
+from partita.core.errors import InputError
+from partita.graph.arrays import Stream
+from partita.graph.batch import Batch, Kind
+from partita.graph.dialect import BLANKS, guess, is_int, is_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SAMPLE_BYTES = 1 << 18
+_LONGEST_LINE = 1 << 26
+_KINDS = {"int": "an integer", "float": "a number", "str": "UTF-8 text"}
+_MISSING = {"int": [""], "str": [], "float": ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]}
+
+
+class NotOfKindError(InputError):
+    """A cell cannot be read as what its column should hold.
+
+    Attributes:
+        kind: what the cell should have been.
+    """
+
+    def __init__(self, what: str, kind: Kind, *, where: str, fix: str) -> None:
+        self.kind = kind
+        super().__init__(what, where=where, fix=fix)
+
+
+class TextTable:
+    """A table in a text file.
+
+    Attributes:
+        path: of the file.
+        dialect: how it is written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        delimiter: str | None = None,
+        header: bool | None = None,
+        comment: str | None = "#",
+        wanted: Collection[str] = (),
+        chunk_bytes: int = 8 << 20,
+    ) -> None:
+        """Open the file and look at its first lines; see :func:`partita.graph.dialect.guess`.
+
+        Raises:
+            InputError: the file cannot be read, is empty, or is not text.
+        """
+        self.path = path
+        self._chunk_bytes = chunk_bytes
+        first, _ = next(self._chunks(_SAMPLE_BYTES), (b"", 1))
+        if first.count(b"\0") * 8 > len(first):
+            raise InputError("is not a text file in UTF-8", where=str(path), fix="Save it as UTF-8, or name its format")
+        self.dialect = guess(first, where=str(path), delimiter=delimiter, header=header, comment=comment, wanted=wanted)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns; positions as text where there is no header."""
+        return self.dialect.names
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the columns have names of the user's."""
+        return self.dialect.header_line > 0
+
+    def column_kind(self, column: int) -> Kind | None:
+        """What the first rows of a column look like; ``None`` if they are all empty."""
+        cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column]]
+        if not cells:
+            return None
+        return "int" if all(map(is_int, cells)) else "float" if all(map(is_number, cells)) else "str"
+
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
+        """Read some columns, in the order of the file.
+
+        Args:
+            columns: their positions.
+            kinds: what to read each of them as.
+            doing: what the progress display says.
+
+        Raises:
+            InputError: a row has more or fewer cells than the others, or a cell is not of its kind.
+        """
+        workers = min(4, os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="partita-parse")
+        pending: deque[Future[Batch | None]] = deque()
+        try:
+            with progress.task(doing, total=self.path.stat().st_size, unit="bytes") as task:
+                for text, line in self._chunks(self._chunk_bytes, task):
+                    pending.append(pool.submit(self._parse, text, line, columns, kinds))
+                    if len(pending) > workers and (batch := pending.popleft().result()) is not None:
+                        yield batch
+                while pending:
+                    if (batch := pending.popleft().result()) is not None:
+                        yield batch
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    # Lines
+
+    def _chunks(self, size: int, task: progress.Task | None = None) -> Iterator[tuple[bytes, int]]:
+        """Runs of whole lines, ``\\n`` between them, and the number of the first line of each."""
+        line, held, held_bytes, done = 1, list[bytes](), 0, 0
+        with self._open() as raw:
+            stream = self._decompressed(raw)
+            while data := self._read(stream, size):
+                if task is not None:
+                    task.advance(raw.tell() - done)
+                    done = raw.tell()
+                if line == 1 and not held:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                if b"\r" in data:
+                    if data.endswith(b"\r"):
+                        data += self._read(stream, 1)
+                    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+                end = data.rfind(b"\n") + 1
+                if end == 0:
+                    held.append(data)
+                    held_bytes += len(data)
+                    if held_bytes > _LONGEST_LINE:
+                        raise InputError(
+                            f"a line is longer than {_LONGEST_LINE >> 20} MiB",
+                            where=f"{self.path}, line {line}",
+                            fix="Is this a text table? Name the format, or break the line",
+                        )
+                    continue
+                text = b"".join([*held, data[:end]])
+                held, held_bytes = [data[end:]], len(data) - end
+                yield text, line
+                line += text.count(b"\n")
+        if text := b"".join(held):
+            yield text, line
+
+    def _open(self) -> Stream:
+        try:
+            return self.path.open("rb", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", where=str(self.path)) from error
+
+    def _decompressed(self, raw: Stream) -> Stream:
+        gzipped = self._read(raw, 2) == b"\x1f\x8b"
+        raw.seek(0)
+        if self.path.suffix == ".gz" and not gzipped and self.path.stat().st_size:
+            raise InputError("is named .gz but is not gzipped", where=str(self.path), fix="Rename it, or gzip it")
+        return gzip.GzipFile(fileobj=raw) if gzipped else raw  # type: ignore[arg-type]
+
+    def _read(self, stream: Stream, size: int) -> bytes:
+        try:
+            return stream.read(size) or b""
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(
+                f"the gzip file is damaged or cut short ({error})", where=str(self.path), fix="Fetch it again"
+            ) from error
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror or error})", where=str(self.path)) from error
+
+    # Cells
+
+    def _parse(self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind]) -> Batch | None:
+        import pyarrow as pa
+
+        header = self.dialect.header_line - line
+        if 0 <= header < text.count(b"\n") + 1:
+            lines = text.split(b"\n")
+            lines[header] = b""
+            text = b"\n".join(lines)
+        text = self.dialect.clean(text)
+        if not text.strip(b"\n"):
+            return None
+        if (bad := self.dialect.unclosed_quote(text)) is not None:
+            raise InputError(
+                "a quoted cell is not closed in this line",
+                where=f"{self.path}, line {line + bad}",
+                fix='Close the quote; write a quote inside a quoted cell as ""',
+            )
+        try:
+            arrays = self._convert(text, columns, kinds)
+        except pa.ArrowInvalid as error:
+            raise self._explain(text, line, columns, kinds, error) from None
+        if len(arrays[0]) == 0:
+            return None
+
+        def where(row: int) -> str:
+            numbers = [number for number, content in enumerate(text.split(b"\n"), start=line) if content]
+            return f"{self.path}, line {numbers[row]}"
+
+        return Batch(arrays, [self.names[column] for column in columns], where)
+
+    def _convert(self, text: bytes, columns: Sequence[int], kinds: Sequence[Kind]) -> list[pa.Array]:
+        import pyarrow as pa
+        from pyarrow import compute, csv
+
+        types = {"int": pa.int64(), "float": pa.float32(), "str": pa.large_string()}
+        names = [str(position) for position in range(len(self.names))]
+        wanted = [names[column] for column in columns]
+        blanks = b" " in text or b"\t" in text  # numbers are trimmed by pyarrow, names are trimmed here
+        # Strings keep "NA" and "" as they are, integers have no word for missing: so kinds decide the null words,
+        # which pyarrow only takes for the whole table; columns of one kind are read together.
+        arrays: dict[str, pa.Array] = {}
+        for kind in dict.fromkeys(kinds):
+            mine = [name for name, its in zip(wanted, kinds) if its == kind]
+            table = csv.read_csv(
+                pa.BufferReader(text),
+                read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+                parse_options=csv.ParseOptions(
+                    delimiter=self.dialect.delimiter.decode(), quote_char=self.dialect.delimiter != BLANKS and '"'
+                ),
+                convert_options=csv.ConvertOptions(
+                    include_columns=mine,
+                    column_types=dict.fromkeys(mine, types[kind]),
+                    null_values=_MISSING[kind],
+                    strings_can_be_null=False,
+                ),
+            )
+            for name in mine:
+                parts = table.column(name).chunks
+                array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], types[kind])])
+                arrays[name] = compute.utf8_trim(array, " \t") if kind == "str" and blanks else array
+        return [arrays[name] for name in wanted]
+
+    def _explain(
+        self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind], error: Exception
+    ) -> InputError:
+        """Find the first line that pyarrow refuses, and what it refuses there."""
+        lines = text.split(b"\n")
+        low, high = 0, len(lines)  # lines[low:high] holds the first bad line, everything before low is good
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._refuses(b"\n".join(lines[low:middle]), columns, kinds):
+                high = middle
+            else:
+                low = middle
+        where, bad = f"{self.path}, line {line + low}", lines[low]
+        cells = self.dialect.cells(bad)
+        if len(cells) != len(self.names):
+            return InputError(
+                f"the line has {_count(len(cells), 'cell')}, but the table has {_count(len(self.names), 'column')}",
+                where=where,
+                fix="Mend the line, or name the separator and whether there is a header",
+            )
+        for column, kind in zip(columns, kinds):
+            if self._refuses(bad, [column], [kind]):
+                return NotOfKindError(
+                    f"{_shown(cells[column])} is not {_KINDS[kind]}",
+                    kind,
+                    where=f"{where}, column {self.names[column]}",
+                    fix="Mend the cell, or choose another column",
+                )
+        return InputError(str(error).splitlines()[0], where=where)
+
+    def _refuses(self, text: bytes, columns: Sequence[int], kinds: Sequence[Kind]) -> bool:
+        import pyarrow as pa
+
+        if not text.strip(b"\n"):
+            return False
+        try:
+            self._convert(text, columns, kinds)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shown(cell: str) -> str:
+    return repr(cell if len(cell) <= 40 else cell[:37] + "...")

@@ -1,0 +1,227 @@
+"""Reads a whole graph store and checks that it is what its metadata promises and that its columns fit each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from partita.core import progress
+from partita.core.errors import StoreError
+from partita.graph.store import SPLIT_PREFIX, GraphStore
+from partita.graph.writer import file_checksum
+
+_CHUNK = 1 << 20
+
+
+def verify(path: str | os.PathLike[str]) -> list[str]:
+    """Check every checksum and every rule of the format. Memory: O(nodes).
+
+    Args:
+        path: a graph store.
+
+    Returns:
+        One line for each column that was checked.
+
+    Raises:
+        StoreError: something is wrong; the message names every damaged column.
+    """
+    store = GraphStore.open(path)
+    problems = _check_checksums(store)
+    for names, check in _CHECKS:
+        present = [name for name in names if store.has(name)]
+        # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
+        if present and not any(name in problems for name in (*present, "indptr")):
+            with progress.task(f"check {present[0]}") as task:
+                if wrong := check(store, task):
+                    problems[present[0]] = wrong
+    for name in store.metadata.columns:
+        judged = name in problems or "original_index" in problems
+        if name.startswith(SPLIT_PREFIX) and not judged and (wrong := _check_split(store, name)):
+            problems[name] = wrong
+    if not any(name.startswith(SPLIT_PREFIX) for name in problems):
+        _check_disjoint(store, problems)
+    if problems:
+        raise StoreError(
+            "the store is damaged: " + "; ".join(f"column '{name}': {what}" for name, what in problems.items()),
+            where=str(store.path),
+            fix="Restore the directory from a copy, or make it anew with: partita ingest SOURCE STORE",
+        )
+    return [
+        f"{name}: {c.dtype} {c.shape}, {c.bytes:,} bytes, as promised" for name, c in store.metadata.columns.items()
+    ]
+
+
+def _check_checksums(store: GraphStore) -> dict[str, str]:
+    problems = {}
+    columns = store.metadata.columns
+    with progress.task("checksums", total=sum(record.bytes for record in columns.values()), unit="bytes") as task:
+        for name, record in columns.items():
+            if file_checksum(store.path / f"{name}.npy", task) != record.checksum:
+                problems[name] = "the content does not match its checksum"
+    return problems
+
+
+def _chunks(column: Shaped[np.ndarray, "n ..."], task: progress.Task, overlap: int = 0) -> Iterator[tuple[int, slice]]:
+    """Slices over the rows of a column, each with ``overlap`` rows of the next one."""
+    for start in range(0, len(column), _CHUNK):
+        yield start, slice(start, start + _CHUNK + overlap)
+        task.advance(min(_CHUNK, len(column) - start))
+
+
+def _ascending(column: Int64[np.ndarray, "n"], task: progress.Task) -> int | None:
+    """Position of the first entry that is smaller than the one before it."""
+    for start, part in _chunks(column, task, overlap=1):
+        falls = np.diff(column[part]) < 0
+        if falls.any():
+            return start + 1 + int(np.argmax(falls))
+    return None
+
+
+def _check_offsets(name: str) -> Callable[[GraphStore, progress.Task], str | None]:
+    def check(store: GraphStore, task: progress.Task) -> str | None:
+        position = _ascending(store.column(name), task)
+        return None if position is None else f"the offsets fall at entry {position:,}"
+
+    return check
+
+
+def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
+    """Every source is a node, and the number of self loops of every node is as recorded."""
+    indices, indptr = store.indices, store.indptr
+    loops = np.zeros(store.num_nodes, dtype=np.int32)
+    for start, part in _chunks(indices, task):
+        src = indices[part]
+        wrong = (src < 0) | (src >= store.num_nodes)
+        if wrong.any():
+            position = start + int(np.argmax(wrong))
+            return f"entry {position:,} is {int(indices[position])}, no id of one of {store.num_nodes:,} nodes"
+        rows = _rows_of(indptr, start, start + len(src))
+        np.add.at(loops, rows[rows == src], 1)
+    if store.self_loops is None:
+        return (
+            f"node {int(np.argmax(loops > 0))} has a self loop, but there is no column self_loops"
+            if loops.any()
+            else None
+        )
+    differs = loops != store.self_loops
+    return (
+        f"node {int(np.argmax(differs))} has another number of self loops than self_loops says"
+        if differs.any()
+        else None
+    )
+
+
+def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[np.ndarray, "n"]:
+    """The destination of every edge in ``first:stop``."""
+    low, high = np.searchsorted(indptr, [first, stop - 1], side="right") - 1
+    bounds = np.clip(indptr[low : high + 2], first, stop)
+    return np.repeat(np.arange(low, high + 1), np.diff(bounds))
+
+
+def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
+    """Weights are usable, and their quantised form belongs to them."""
+    weight = store.edge_weight
+    if weight is None:
+        return "quantised weights without weights"
+    quantised = store.edge_weight_quantised
+    for start, part in _chunks(weight, task):
+        wrong = ~((weight[part] >= 0) & (weight[part] < np.inf))
+        if wrong.any():
+            return f"edge {start + int(np.argmax(wrong)):,} has a weight that is not a finite number >= 0"
+        if quantised is not None:
+            differs = (weight[part] > 0) != (quantised[part] > 0)
+            if differs.any():
+                return f"edge {start + int(np.argmax(differs)):,} is zero only in one of weight and quantised weight"
+    return None
+
+
+def _check_features(store: GraphStore, task: progress.Task) -> str | None:
+    x = store.x
+    assert x is not None
+    rows = max(1, _CHUNK // max(1, x.shape[1]))
+    for start in range(0, len(x), rows):
+        wrong = ~np.isfinite(x[start : start + rows]).all(axis=1)
+        if wrong.any():
+            return f"the row of node {start + int(np.argmax(wrong)):,} holds a number that is not finite"
+        task.advance(rows)
+    return None
+
+
+def _check_labels(store: GraphStore, task: progress.Task) -> str | None:
+    y = store.y
+    assert y is not None
+    low, high = {"classes": (-1, store.num_classes - 1), "multilabel": (0, 1)}.get(store.task or "", (-np.inf, np.inf))
+    for start, part in _chunks(y, task):
+        wrong = (y[part] < low) | (y[part] > high)
+        if wrong.any():
+            return f"the label of node {start + int(np.argwhere(wrong)[0][0]):,} is outside [{low}, {high}]"
+    return None
+
+
+def _check_permutation(store: GraphStore, task: progress.Task) -> str | None:
+    order = store.original_index
+    assert order is not None
+    seen = np.zeros(store.num_nodes, dtype=bool)
+    for start, part in _chunks(order, task):
+        wrong = (order[part] < 0) | (order[part] >= store.num_nodes)
+        if wrong.any():
+            return f"entry {start + int(np.argmax(wrong)):,} is no index of a node"
+        seen[order[part]] = True
+    return None if seen.all() else f"not a permutation: index {int(np.argmin(seen)):,} is missing"
+
+
+def _check_name_numbers(store: GraphStore, task: progress.Task) -> str | None:
+    names = np.sort(store.column("name"))
+    same = names[1:] == names[:-1]
+    return f"two nodes have the name {int(names[int(np.argmax(same))])}" if same.any() else None
+
+
+def _check_name_text(store: GraphStore, task: progress.Task) -> str | None:
+    """Offsets ascend, every name is UTF-8 by itself."""
+    offsets, text = store.column("name_offsets"), store.column("name_bytes")
+    if (position := _ascending(offsets, task)) is not None:
+        return f"the offsets fall at entry {position:,}"
+    for start in range(0, store.num_nodes, _CHUNK):
+        bounds = offsets[start : start + _CHUNK + 1]
+        piece = text[bounds[0] : bounds[-1]]
+        begins = bounds[:-1][np.diff(bounds) > 0] - bounds[0]
+        try:
+            piece.tobytes().decode("utf-8")
+        except UnicodeDecodeError:
+            return f"a name among the nodes {start:,} to {start + len(bounds) - 2:,} is not UTF-8"
+        if ((piece[begins] & 0xC0) == 0x80).any():  # a continuation byte: a name begins inside a character
+            return f"a name among the nodes {start:,} to {start + len(bounds) - 2:,} begins inside a character"
+    return None
+
+
+def _check_split(store: GraphStore, name: str) -> str | None:
+    ids = store.column(name)
+    if len(ids) and (ids.min() < 0 or ids.max() >= store.num_nodes):
+        return "holds an id that is no node"
+    return None if (np.diff(store.to_original(ids)) > 0).all() else "is not in ascending original index, or has repeats"
+
+
+def _check_disjoint(store: GraphStore, problems: dict[str, str]) -> None:
+    owner = np.zeros(store.num_nodes, dtype=np.uint8)
+    for number, (name, ids) in enumerate(store.splits.items(), start=1):
+        taken = owner[ids] > 0
+        if taken.any():
+            node, other = int(ids[np.argmax(taken)]), list(store.splits)[owner[ids[np.argmax(taken)]] - 1]
+            problems[SPLIT_PREFIX + name] = f"node {node} is in the split '{other}' as well"
+        owner[ids] = number
+
+
+_CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Task], str | None]]] = [
+    (("indptr",), _check_offsets("indptr")),
+    (("part_offsets",), _check_offsets("part_offsets")),
+    (("indices", "self_loops"), _check_indices),
+    (("edge_weight", "edge_weight_quantised"), _check_weights),
+    (("x",), _check_features),
+    (("y",), _check_labels),
+    (("original_index",), _check_permutation),
+    (("name",), _check_name_numbers),
+    (("name_offsets", "name_bytes"), _check_name_text),
+]

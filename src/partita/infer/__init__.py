@@ -1,0 +1,1 @@
+"""Inference with all neighbours of every node, layer by layer, and what is made of it: metrics and predictions."""

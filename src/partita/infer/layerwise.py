@@ -1,0 +1,182 @@
+"""Full-graph inference, one layer after the other, all neighbours, in node blocks within a memory budget.
+
+Layer by layer every row is computed once, where sampling backwards from the seeds would compute most rows of a
+small graph many times. Hidden layers that do not fit into the budget are spilled to disk and mapped back.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from partita.core import progress
+from partita.core.errors import ResourceError, is_disk_full
+from partita.core.keys import StepKey
+from partita.core.memory import available_bytes
+from partita.features.rows import FeatureColumn
+from partita.kernels import Relabeller
+from partita.nn.model import Model, Stage
+from partita.sample.blocks import sample_block
+from partita.sample.topology import LocalTopology
+
+_ALL_NEIGHBOURS = -1
+# With all neighbours nothing is drawn, so any key will do.
+_NO_KEY = StepKey(seed=0, epoch=0, step=0)
+
+
+def default_memory_limit() -> int:
+    """A quarter of the memory that is available now, in bytes."""
+    return max(available_bytes() // 4, 64 * 2**20)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Rows of the last layer for some nodes.
+
+    Attributes:
+        ids: (R) store ids.
+        output: (R, C) what the model says.
+        embedding: (R, F) the rows of these nodes that went into the last layer.
+    """
+
+    ids: Int[Tensor, "R"]
+    output: Float[Tensor, "R C"]
+    embedding: Float[Tensor, "R F"]
+
+
+class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
+    """Computes a model's output for any nodes of a store, exactly.
+
+    Use as a context manager: spilled layers lie in a temporary directory that is removed at the end.
+
+    Args:
+        model: in any mode; it is evaluated without dropout.
+        topology: must hold all in-neighbours of all nodes.
+        column: the input rows.
+        memory_limit: bytes of private memory for hidden layers and node blocks together.
+        scratch: directory for spilled layers; default the system's.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        topology: LocalTopology,
+        column: FeatureColumn,
+        *,
+        memory_limit: int | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        self.model = model
+        self.topology = topology
+        self.column = column
+        self.memory_limit = memory_limit or default_memory_limit()
+        self._scratch = scratch
+        self._spill: tempfile.TemporaryDirectory[str] | None = None
+        self._relabeller = Relabeller(topology.num_nodes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._spill is not None:
+            self._spill.cleanup()
+            self._spill = None
+
+    def run(self, ids: Int[Tensor, "R"] | None = None) -> Iterator[OutputRows]:
+        """Yield the output of the given nodes (default: all), block by block, in the order given.
+
+        Raises:
+            ResourceError: no disk space for a layer that has to be spilled.
+        """
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield from self._run(ids)
+        finally:
+            self.model.train(training)
+
+    def _run(self, ids: Tensor | None) -> Iterator[OutputRows]:
+        num_nodes, stages = self.topology.num_nodes, cast("list[Stage]", list(self.model.stages))
+        everyone = torch.arange(num_nodes, dtype=self.topology.id_dtype)
+        column = self.column
+        wanted = everyone if ids is None else ids.to(self.topology.id_dtype)
+        with progress.task("infer", total=num_nodes * (len(stages) - 1) + len(wanted), unit="nodes") as task:
+            for number, stage in enumerate(stages[:-1], start=1):
+                hidden = self._allocate(number, num_nodes, stage.layer.out_width)
+                for start, rows in self._layer(stage, number, column, everyone):
+                    hidden[start : start + len(rows)] = rows
+                    task.advance(len(rows))
+                column = FeatureColumn(hidden, dtype=self.column.dtype)
+            for start, rows in self._layer(stages[-1], len(stages), column, wanted):
+                part = wanted[start : start + len(rows)]
+                task.advance(len(rows))
+                yield OutputRows(part, rows, column.x[part.long()])
+
+    def _layer(self, stage: Stage, number: int, column: FeatureColumn, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Compute one layer for ``ids``; yields (position in ids, rows)."""
+        by_id = stage.layer.starts_with_sum
+        for start, stop in self._node_blocks(stage, column, ids, by_id):
+            block = sample_block(
+                self.topology,
+                ids[start:stop],
+                _NO_KEY,
+                number,
+                _ALL_NEIGHBOURS,
+                coefficients=stage.layer.coefficients,
+                relabel=None if by_id else self._relabeller,
+                dtype=column.dtype,
+            )
+            yield start, stage(block, column.rows(block, None), None, number)
+
+    def _node_blocks(self, stage: Stage, column: FeatureColumn, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
+        """Cut ``ids`` so that what one block needs stays within half of the budget (hidden layers get the rest)."""
+        item = column.dtype.itemsize
+        row_bytes = item * (2 * column.width + 4 * stage.layer.out_width)
+        edge_bytes = 24 if by_id else 24 + item * (column.width + 2 * stage.layer.state_width)
+        cost = torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0)
+        budget, start = self.memory_limit // 2, 0
+        while start < len(ids):
+            spent = int(cost[start - 1]) if start else 0
+            stop = int(torch.searchsorted(cost, spent + budget, right=True))
+            stop = max(stop, start + 1)
+            yield start, stop
+            start = stop
+
+    def _allocate(self, number: int, rows: int, width: int) -> Tensor:
+        """Room for a hidden layer: memory while two such layers fit into half of the budget, else disk."""
+        dtype = self.column.dtype
+        size = rows * width * dtype.itemsize
+        if 4 * size <= self.memory_limit:
+            return torch.empty((rows, width), dtype=dtype)
+        if self._spill is None:
+            self._spill = tempfile.TemporaryDirectory(prefix="partita-infer-", dir=self._scratch)
+        path = Path(self._spill.name) / f"layer-{number}.bin"
+        try:
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(
+                        file.fileno(), 0, max(size, 1)
+                    )  # a full disk is an error here, not a crash later
+                else:
+                    file.truncate(size)
+        except OSError as error:
+            if is_disk_full(error):
+                raise ResourceError(
+                    f"a hidden layer needs {size:,} bytes of disk and there is no space for it",
+                    where=self._spill.name,
+                    fix="Free space there, set TMPDIR to another disk, or raise --memory-limit",
+                ) from None
+            raise
+        numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
+        return torch.from_numpy(np.memmap(path, dtype=numpy_dtype, mode="r+", shape=(rows, width)))

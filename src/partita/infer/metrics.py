@@ -1,0 +1,133 @@
+"""What a model is judged by, per task. Values are exact over a whole split, never means over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Num
+from torch import Tensor
+from torch.nn import functional
+
+from partita.core.errors import ConfigError, nearest
+
+Metrics = dict[str, float]
+
+# The first metric of a task picks the best model unless the run says otherwise.
+TASK_METRICS = {
+    "classes": ("accuracy", "macro_f1", "roc_auc"),
+    "multilabel": ("micro_f1", "macro_f1", "roc_auc"),
+    "regression": ("mae", "rmse"),
+}
+LOWER_IS_BETTER = {"mae", "rmse", "loss"}
+
+
+def better(metric: str, value: float, than: float) -> bool:
+    """Whether ``value`` is strictly better than another value of the same metric."""
+    return value < than if metric in LOWER_IS_BETTER else value > than
+
+
+def selection_metric(task: str, name: str) -> str:
+    """The metric that picks the best model.
+
+    Raises:
+        ConfigError: the task does not report a metric of that name.
+    """
+    if name == "auto":
+        return TASK_METRICS[task][0]
+    known = (*TASK_METRICS[task], "loss")
+    if name not in known:
+        raise ConfigError(f"metric '{name}' is not reported for task '{task}'", fix=nearest(name, known))
+    return name
+
+
+def _classes_loss(output: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(output, y, reduction="sum")
+
+
+def _multilabel_loss(output: Tensor, y: Tensor) -> Tensor:
+    loss = functional.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="sum")
+    return loss / output.shape[1]
+
+
+def _regression_loss(output: Tensor, y: Tensor) -> Tensor:
+    return functional.mse_loss(output.squeeze(1), y.to(output.dtype), reduction="sum")
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "classes": _classes_loss,
+    "multilabel": _multilabel_loss,
+    "regression": _regression_loss,
+}
+
+
+def loss_sum(task: str, output: Float[Tensor, "B C"], y: Num[Tensor, "B ..."]) -> Float[Tensor, ""]:
+    """Loss summed over nodes: cross-entropy, binary cross-entropy (mean over labels) or squared error.
+
+    Args:
+        task: ``classes``, ``multilabel`` or ``regression``.
+        output: (B, C) logits; (B, 1) for regression.
+        y: int64 (B) class, uint8 (B, C) labels, or float (B).
+    """
+    return LOSSES[task](output, y)
+
+
+def compute_metrics(task: str, output: Float[Tensor, "R C"], y: Num[Tensor, "R ..."]) -> Metrics:
+    """All metrics of a task over the rows given (a whole split).
+
+    ROC-AUC is the mean over classes, one against the rest; classes that have no example, or nothing else, are left
+    out; it is absent where no class is left.
+    """
+    from torchmetrics.functional import classification as tm  # two seconds to import, so only when it is needed
+
+    output = output.detach().float()
+    rows, columns = output.shape
+    metrics: Metrics = {"loss": float(loss_sum(task, output.double(), y)) / max(rows, 1)}
+    if rows == 0:
+        return metrics
+    if task == "regression":
+        error = output.squeeze(1).double() - y.double()
+        return metrics | {"mae": float(error.abs().mean()), "rmse": float(error.square().mean().sqrt())}
+    if task == "multilabel":
+        truth, score = y.long(), output.sigmoid()
+        metrics["micro_f1"] = float(tm.multilabel_f1_score(score, truth, columns, average="micro"))
+        metrics["macro_f1"] = float(tm.multilabel_f1_score(score, truth, columns, average="macro"))
+    else:
+        truth, score = functional.one_hot(y.long(), columns), output.softmax(dim=1)
+        predicted = output.argmax(dim=1)
+        metrics["accuracy"] = int((predicted == y).sum()) / rows
+        metrics["macro_f1"] = float(tm.multiclass_f1_score(predicted, y.long(), columns, average="macro"))
+    auc = _roc_auc(score, truth)
+    return metrics if auc is None else metrics | {"roc_auc": auc}
+
+
+def _roc_auc(score: Tensor, truth: Tensor) -> float | None:
+    from torchmetrics.functional.classification import binary_auroc
+
+    if truth.shape[1] == 2 and bool((truth.sum(dim=1) == 1).all()):
+        score, truth = score[:, 1:], truth[:, 1:]  # two classes: one curve, of the second class
+    areas = [
+        float(binary_auroc(score[:, column], truth[:, column]))
+        for column in range(truth.shape[1])
+        if 0 < int(truth[:, column].sum()) < truth.shape[0]
+    ]
+    return sum(areas) / len(areas) if areas else None
+
+
+def probabilities(task: str, output: Float[Tensor, "R C"]) -> Float[Tensor, "R C"]:
+    """Class probabilities (rows sum to 1), label probabilities, or the value itself for regression."""
+    if task == "classes":
+        return output.softmax(dim=1)
+    return output.sigmoid() if task == "multilabel" else output
+
+
+def as_target(task: str, y: Num[Tensor, "N ..."]) -> Num[Tensor, "N ..."]:
+    """Labels in the dtype that :func:`loss_sum` takes."""
+    return y.to(torch.int64) if task == "classes" else y
+
+
+def has_label(task: str, y: Num[Tensor, "R ..."]) -> Bool[Tensor, "R"]:
+    """Which rows have a label: a class >= 0, a number that is not NaN; multi-label rows always have one."""
+    if task == "multilabel":
+        return torch.ones(y.shape[0], dtype=torch.bool)
+    return y >= 0 if task == "classes" else ~y.isnan()

@@ -1,0 +1,68 @@
+"""Checks and normalisation of the kernels' arguments: as few dtypes as possible, so that little is compiled."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def as_int64(ids: Tensor) -> Tensor:
+    """Contiguous int64."""
+    return ids.to(torch.int64).contiguous()
+
+
+def as_ids(ids: Tensor) -> Tensor:
+    """Contiguous; int32 and int64 pass, anything else becomes int64."""
+    return (ids if ids.dtype in (torch.int32, torch.int64) else ids.to(torch.int64)).contiguous()
+
+
+def edge_weight(weight: Tensor | None, num_edges: int, columns: int, dtype: torch.dtype) -> Tensor | None:
+    """``weight`` as (E, H) of ``dtype``."""
+    if weight is None:
+        return None
+    if weight.shape[0] != num_edges:
+        raise ValueError(f"{weight.shape[0]} weights for {num_edges} edges")
+    weight = weight.reshape(num_edges, -1 if num_edges else max(weight.shape[1:].numel(), 1))
+    heads_divide(weight.shape[1], columns)
+    return weight.to(dtype).contiguous()
+
+
+def dropout_rule(p: float) -> tuple[int, float]:
+    """Threshold of the 16-bit lane, and the factor of what is kept."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"probability {p}: must be between 0 and 1")
+    threshold = int(p * 65536 + 0.5)
+    return threshold, 65536 / (65536 - threshold) if threshold < 65536 else 0.0
+
+
+def output_dtype(dtype: torch.dtype) -> None:
+    """Results are float32 or float64."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype {dtype} of the result: must be float32 or float64")
+
+
+def known_reduce(reduce: str) -> None:
+    """``reduce`` is one of the two known."""
+    if reduce not in ("sum", "mean"):
+        raise ValueError(f"reduce {reduce!r} is none of 'sum', 'mean'")
+
+
+def heads_divide(heads: int, columns: int) -> None:
+    """Heads divide the columns."""
+    if heads < 1 or columns % heads:
+        raise ValueError(f"{heads} heads do not divide {columns} columns")
+
+
+def edges_match(indptr: Tensor, indices: Tensor) -> None:
+    """``indptr`` ends at the number of edges."""
+    if indptr.shape[0] < 1 or int(indptr[-1]) != indices.shape[0]:
+        raise ValueError(f"indptr does not end at the number of edges, {indices.shape[0]}")
+
+
+def within(name: str, ids: Tensor, bound: int) -> None:
+    """The compiled kernels read without bounds checks, so that one cheap pass over the ids stands here."""
+    if ids.numel() == 0:
+        return
+    low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
+    if low < 0 or high >= bound:
+        raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")

@@ -1,0 +1,320 @@
+"""Sampling and relabelling, compiled. The draws are those of :mod:`partita.kernels.reference`, bit for bit.
+
+Random access waits for memory. So a row's bounds are read first for all destinations; then the picks of a group of
+destinations are drawn and their cache lines asked for, before the ids are read; and the relabeller asks for the
+entries of ids that come a few places later.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from partita.kernels.cpu_draws import ONE, U, below, fold, race_time
+from partita.kernels.intrinsics import prefetch
+
+GROUP = 16  # destinations whose picks are under way together
+AHEAD = 24  # places ahead that the relabeller asks for
+SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
+
+
+@njit(nogil=True, cache=True)
+def count_uniform(indptr, dst, fanout, replace, begins, degrees, counts, low, high):
+    """First edge, degree and number of picks of destinations ``low`` to ``high``."""
+    for i in range(low, high):
+        node = dst[i]
+        begins[i] = indptr[node]
+        degrees[i] = indptr[node + 1] - begins[i]
+    for i in range(low, high):
+        degree = degrees[i]
+        if fanout < 0 or degree == 0 or (degree <= fanout and not replace):
+            counts[i] = degree
+        else:
+            counts[i] = fanout
+
+
+@njit(nogil=True, cache=True)
+def count_weighted(indptr, weights, dst, fanout, replace, begins, degrees, counts, low, high):
+    """Like :func:`count_uniform`, for picks in proportion to ``weights``."""
+    for i in range(low, high):
+        node = dst[i]
+        begins[i] = indptr[node]
+        degrees[i] = indptr[node + 1] - begins[i]
+        positive = np.int64(0)
+        for position in range(begins[i], begins[i] + degrees[i]):
+            positive += weights[position] > 0
+        if fanout < 0 or positive == 0 or (positive <= fanout and not replace):
+            counts[i] = positive
+        else:
+            counts[i] = fanout
+
+
+@njit
+def _floyd(node_key, begin, degree, fanout, seen, positions, at):
+    """``fanout`` of ``degree`` > ``fanout`` slots without replacement, into ``positions[at:]``."""
+    if fanout <= SCAN:
+        for s in range(fanout):
+            bound = degree - fanout + s
+            pick = begin + below(fold(node_key, U(s)), bound + 1)
+            for previous in range(at, at + s):
+                if positions[previous] == pick:
+                    pick = begin + bound
+                    break
+            positions[at + s] = pick
+        return
+    mask = seen.shape[0] - 1  # at most half full
+    seen[:] = -1
+    for s in range(fanout):
+        bound = degree - fanout + s
+        slot = below(fold(node_key, U(s)), bound + 1)
+        place = slot & mask
+        while seen[place] >= 0 and seen[place] != slot:
+            place = (place + 1) & mask
+        if seen[place] == slot:
+            slot = bound  # larger than every earlier pick, so not in the set
+            place = slot & mask
+            while seen[place] >= 0:
+                place = (place + 1) & mask
+        seen[place] = slot
+        positions[at + s] = begin + slot
+
+
+@njit(nogil=True, cache=True)
+def pick_uniform(
+    indices, original, key, fanout, replace, begins, degrees, indptr, seen_size, positions, ids, low, high
+):
+    """Picks of destinations ``low`` to ``high``: positions in the store and the ids that stand there."""
+    seen = np.empty(seen_size, np.int64)
+    for group in range(low, high, GROUP):
+        stop = min(group + GROUP, high)
+        for i in range(group, stop):
+            begin, degree, at = begins[i], degrees[i], indptr[i]
+            count = indptr[i + 1] - at
+            if count == degree and not (replace and fanout >= 0):
+                for slot in range(degree):
+                    positions[at + slot] = begin + slot
+                prefetch(indices, begin)
+                continue
+            node_key = fold(key, U(original[i]))
+            if replace:
+                for s in range(count):
+                    positions[at + s] = begin + below(fold(node_key, U(s)), degree)
+            else:
+                _floyd(node_key, begin, degree, fanout, seen, positions, at)
+            for e in range(at, at + count):
+                prefetch(indices, positions[e])
+        for e in range(indptr[group], indptr[stop]):
+            ids[e] = indices[positions[e]]
+
+
+@njit
+def _sink(times, slots, root, size):
+    """Restore a heap, largest (time, slot) on top, whose ``root`` may be too small."""
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        right = child + 1
+        if right < size and (
+            times[right] > times[child] or (times[right] == times[child] and slots[right] > slots[child])
+        ):
+            child = right
+        if times[root] > times[child] or (times[root] == times[child] and slots[root] > slots[child]):
+            return
+        times[root], times[child] = times[child], times[root]
+        slots[root], slots[child] = slots[child], slots[root]
+        root = child
+
+
+@njit
+def _sort(times, slots, size):
+    """Sort by (time, slot), ascending, in place."""
+    for root in range(size // 2 - 1, -1, -1):
+        _sink(times, slots, root, size)
+    for last in range(size - 1, 0, -1):
+        times[0], times[last] = times[last], times[0]
+        slots[0], slots[last] = slots[last], slots[0]
+        _sink(times, slots, 0, last)
+
+
+@njit(nogil=True, cache=True)
+def pick_weighted(
+    indices, weights, table, original, key, fanout, replace, begins, degrees, indptr, positions, ids, low, high
+):
+    """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
+    times = np.empty(max(fanout, 0), np.uint64)
+    slots = np.empty(max(fanout, 0), np.int64)
+    for i in range(low, high):
+        begin, degree, at = begins[i], degrees[i], indptr[i]
+        count = indptr[i + 1] - at
+        if count == 0:
+            continue
+        node_key = fold(key, U(original[i]))
+        if replace and fanout >= 0:
+            total = U(0)
+            for slot in range(degree):
+                total += U(weights[begin + slot])
+            for s in range(count):  # here a "time" is a goal for the running total
+                times[s] = U(below(fold(node_key, U(s)), total))
+                slots[s] = s
+            _sort(times, slots, count)
+            running, slot = U(0), -1
+            for s in range(count):
+                while running <= times[s]:
+                    slot += 1
+                    running += U(weights[begin + slot])
+                positions[at + slots[s]] = begin + slot
+        else:
+            held, listed = 0, 0
+            race = fanout >= 0 and count == fanout  # if exactly that many are positive, all of them win
+            for slot in range(degree):
+                weight = U(weights[begin + slot])
+                if weight == U(0):
+                    continue
+                if not race:
+                    positions[at + listed] = begin + slot
+                    listed += 1
+                    continue
+                time = race_time(fold(node_key, U(slot)), weight, table)
+                if held < fanout:
+                    times[held], slots[held] = time, slot
+                    held += 1
+                    if held == fanout:
+                        for root in range(fanout // 2 - 1, -1, -1):
+                            _sink(times, slots, root, fanout)
+                elif time < times[0]:  # an equal time loses: its slot is larger
+                    times[0], slots[0] = time, slot
+                    _sink(times, slots, 0, fanout)
+            if race:
+                for s in range(fanout):
+                    times[s] = U(slots[s])
+                _sort(times, slots, fanout)
+                for s in range(fanout):
+                    positions[at + s] = begin + slots[s]
+        for e in range(at, at + count):
+            ids[e] = indices[positions[e]]
+
+
+@njit(nogil=True, cache=True)
+def relabel_table(entries, base, dst, ids, src, local):
+    """Number the sources by first appearance, destinations first.
+
+    ``entries[id] - base`` is the number of ``id`` if not negative. Returns S, or -1 if a destination occurs twice.
+    """
+    count = np.int64(0)
+    for i in range(dst.shape[0]):
+        node = dst[i]
+        if entries[node] >= base:
+            return -1
+        entries[node] = base + count
+        src[count] = node
+        count += 1
+    edges = ids.shape[0]
+    for e in range(edges):
+        prefetch(entries, ids[min(e + AHEAD, edges - 1)])
+        node = ids[e]
+        number = entries[node] - base
+        if number < 0:
+            number = count
+            entries[node] = base + count
+            src[count] = node
+            count += 1
+        local[e] = number
+    return count
+
+
+@njit(nogil=True, cache=True)
+def relabel_hash(entries, base, dst, ids, src, local):
+    """Like :func:`relabel_table`, with an open-addressing table whose entries point into ``src``."""
+    mask = U(entries.shape[0] - 1)
+    zero = U(0)
+    count = np.int64(0)
+    edges = ids.shape[0]
+    for e in range(-dst.shape[0], edges):
+        node = ids[e] if e >= 0 else dst[e + dst.shape[0]]
+        if e >= 0:
+            prefetch(entries, fold(zero, U(ids[min(e + AHEAD, edges - 1)])) & mask)
+        place = fold(zero, U(node)) & mask
+        while True:
+            number = np.int64(entries[place]) - base
+            if number < 0:
+                number = count
+                entries[place] = base + count
+                src[count] = node
+                count += 1
+                break
+            if src[number] == node:
+                if e < 0:
+                    return -1
+                break
+            place = (place + ONE) & mask
+        if e >= 0:
+            local[e] = number
+    return count
+
+
+@njit(nogil=True, cache=True)
+def inverse_root_norms(indptr, loops, ids, out, low, high):
+    """``1 / sqrt(in-degree without self loops + 1)`` of nodes; empty ``loops`` means none."""
+    for i in range(low, high):
+        ahead = ids[min(i + AHEAD, high - 1)]
+        prefetch(indptr, ahead)
+        node = ids[i]
+        norm = indptr[node + 1] - indptr[node] + 1
+        if loops.shape[0] > 0:
+            prefetch(loops, ahead)
+            norm -= loops[node]
+        out[i] = 1.0 / np.sqrt(norm)
+
+
+@njit(nogil=True, cache=True)
+def gcn_coefficients(store, dst, indptr, indices, local, of_src, of_dst, weight, own, low, high):
+    """Edge and own coefficients of destinations ``low`` to ``high``; ``local`` says what ``indices`` are."""
+    for i in range(low, high):
+        node, begin, end = dst[i], indptr[i], indptr[i + 1]
+        own[i] = of_dst[i] * of_dst[i]
+        if end == begin:
+            continue
+        factor = (store[node + 1] - store[node]) / (end - begin) * of_dst[i]
+        myself = i if local else np.int64(node)
+        for e in range(begin, end):
+            source = np.int64(indices[e])
+            weight[e] = 0.0 if source == myself else factor * of_src[source if local else e]
+
+
+@njit(nogil=True, cache=True)
+def count_distinct(ids, words):
+    """Number of distinct ids, by a bitmap that is zero before and after."""
+    count = np.int64(0)
+    n = ids.shape[0]
+    for i in range(n):
+        prefetch(words, ids[min(i + AHEAD, n - 1)] >> 6)
+        word, bit = ids[i] >> 6, np.int64(1) << np.int64(ids[i] & 63)
+        count += (words[word] & bit) == 0
+        words[word] |= bit
+    for i in range(n):
+        words[ids[i] >> 6] = 0
+    return count
+
+
+@njit(nogil=True, cache=True)
+def transpose(indptr, indices, begins, dst, edge):
+    """Stable counting sort of the edges by source; ``begins`` is S+1 zeros."""
+    num_src = begins.shape[0] - 1
+    for e in range(indices.shape[0]):
+        begins[indices[e]] += 1
+    running = np.int64(0)
+    for s in range(num_src + 1):
+        here = begins[s]
+        begins[s] = running
+        running += here
+    for i in range(indptr.shape[0] - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            at = begins[indices[e]]
+            dst[at] = i
+            edge[at] = e
+            begins[indices[e]] = at + 1
+    for s in range(num_src, 0, -1):
+        begins[s] = begins[s - 1]
+    begins[0] = 0

@@ -1,0 +1,67 @@
+"""Single machine instructions that numba has no name for: half-precision loads, wide products, bit counts, prefetch."""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+@intrinsic
+def widen(typing_context, value):
+    """A float as it is; a uint16 that holds the bits of a float16 as the float32 of the same value (exact)."""
+    if isinstance(value, types.Float):
+        return value(value), lambda context, builder, signature, args: args[0]
+    if value != types.uint16:
+        return None
+
+    def generate(context, builder, signature, args):
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(value), generate
+
+
+@intrinsic
+def multiply_high(typing_context, a, b):
+    """``floor(a * b / 2^64)`` of two uint64."""
+    if a != types.uint64 or b != types.uint64:
+        return None
+
+    def generate(context, builder, signature, args):
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    return types.uint64(a, b), generate
+
+
+@intrinsic
+def leading_zeros(typing_context, value):
+    """Number of leading zero bits of a uint64 that is not 0."""
+    if value != types.uint64:
+        return None
+
+    def generate(context, builder, signature, args):
+        return builder.ctlz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(value), generate
+
+
+@intrinsic
+def prefetch(typing_context, array, offset):
+    """Ask for the cache line of element ``offset`` (counted in C order) of a contiguous array; any offset is safe."""
+    if not (isinstance(array, types.Array) and array.layout == "C" and isinstance(offset, types.Integer)):
+        return None
+
+    def generate(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
+        instruction = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        builder.call(instruction, [pointer, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

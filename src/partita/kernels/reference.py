@@ -1,0 +1,337 @@
+"""What every kernel means, in plain Python, numpy and torch: the oracle of the tests and the fallback without numba.
+
+Everything random is integer arithmetic modulo 2^64, so that every implementation draws the same bits.
+
+**Draws.** ``fold(key, value) = mix64(key + GOLDEN * (value + 1))`` as in :mod:`partita.core.keys`. A destination with
+original index v has the node key ``fold(key, v)``; its draw number s is ``h_s = fold(fold(key, v), s)``.
+``below(h, n) = floor(h * n / 2^64)`` maps a draw to 0..n-1 (the high word of a 64 x 64 bit product; the bias is below
+n / 2^64). *Slot* j of a node is the j-th in-edge of its row, counted from 0.
+
+**Uniform with replacement**, fanout k, degree d > 0: pick s is slot ``below(h_s, d)``, for s = 0..k-1.
+
+**Uniform without replacement**: all slots in row order if d <= k. Otherwise Floyd's algorithm (Bentley and Floyd,
+"A sample of brilliance", CACM 1987): for s = 0..k-1 let b = d - k + s and t = ``below(h_s, b + 1)``; pick slot t, or
+slot b where t was picked before. Every set of k slots is equally likely; work and memory do not depend on d.
+
+**Weighted without replacement**: only slots of positive weight take part; all of them in row order if they are at
+most k. Otherwise every slot j runs a race (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
+IPL 2006): its time is ``-log2(u_j) / w_j`` with u_j = h_j / 2^64; the k smallest times win, ties go to the smaller
+slot, and the winners are listed in slot order. This is drawing one by one without replacement, each time in proportion
+to the weights that are left. In integers:
+
+- ``z`` = number of leading zero bits of h | 1, ``m = (h | 1) << z``, ``d = 2^64 - 1 - m`` (below 2^63),
+  ``i = d >> 51``, ``r = (d >> 19) mod 2^32``, and ``T[i] = ceil(-log2(1 - i / 8192) * 2^42)`` for i = 0..4096;
+- ``L = (z << 42) + T[i] + (((T[i+1] - T[i]) * r) >> 32)``, which is -log2(u) in units of 2^-42 with a relative error
+  below 2^-13;
+- ``c`` = leading zero bits of L, ``q = floor((L << c) / w)``, ``e`` = leading zero bits of q; the time is the 64-bit
+  integer ``((128 - c - e) << 55) + (((q << e) >> 8) mod 2^55)``, or 0 if L is 0: exponent and mantissa of
+  the quotient, so that any weight from 1 to 2^32 - 1 keeps at least 31 significant bits.
+
+**Weighted with replacement**, total weight W > 0: pick s is the smallest slot j whose running total
+w_0 + ... + w_j exceeds ``below(h_s, W)``.
+
+**Fanout -1** takes all slots in row order (with weights: all slots of positive weight) without drawing.
+
+**Dropout**: column c of the row of node v is kept iff the 16-bit lane ``(fold(fold(key, v), c // 4) >> 16 * (c mod 4))
+mod 2^16`` is at least ``floor(p * 65536 + 1/2)``. For edges, head a of the j-th edge of v's row in the block uses the
+lane a mod 4 of ``fold(fold(fold(key, v), j), a // 4)``.
+
+**Permutation** of 0..n-1: with b = max(1, ceil(bits(n-1) / 2)), place i is split into a high and a low half of b bits;
+eight Feistel rounds r = 0..7 map (L, R) to (R, L xor (fold(fold(key, r), R) mod 2^b)); while the result is n or more,
+all eight rounds are applied to it again (cycle walking, at most 4 times on average).
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt32, UInt64
+from torch import Tensor
+
+from partita.core.keys import GOLDEN, MASK64, MIX_1, MIX_2, fold
+from partita.kernels.relabel import Relabeller
+
+LOG_BITS = 42
+LOG_CELLS = 4096
+FEISTEL_ROUNDS = 8
+
+
+def below(draw: int, n: int) -> int:
+    """Map a 64-bit draw to 0..n-1."""
+    return (draw * n) >> 64
+
+
+@functools.cache
+def log_table() -> UInt64[np.ndarray, "4097"]:
+    """``ceil(-log2(1 - i / 8192) * 2^42)`` for i = 0..4096, by integers only: the same on every machine."""
+    guard = 64  # bits of the significand while squaring; each squaring yields one bit of log2
+    table = np.zeros(LOG_CELLS + 1, np.uint64)
+    for i in range(1, LOG_CELLS + 1):
+        # -log2(1 - i/8192) = 1 - log2(y) with y = 2 - i/4096 in [1, 2)
+        y = ((2 * LOG_CELLS - i) << guard) // LOG_CELLS
+        log = 0
+        for _ in range(LOG_BITS):
+            y = (y * y) >> guard
+            log <<= 1
+            if y >> (guard + 1):
+                y >>= 1
+                log |= 1
+        table[i] = (1 << LOG_BITS) - log
+    return table
+
+
+def race_time(draw: int, weight: int) -> int:
+    """Time of a slot in the weighted race; see the module's text."""
+    table = log_table()
+    z = 64 - (draw | 1).bit_length()
+    d = MASK64 - ((draw | 1) << z)
+    i, r = d >> 51, (d >> 19) & 0xFFFFFFFF
+    low, high = int(table[i]), int(table[i + 1])
+    log = (z << LOG_BITS) + low + (((high - low) * r) >> 32)
+    if log == 0:
+        return 0
+    c = 64 - log.bit_length()
+    q = (log << c) // weight
+    e = 64 - q.bit_length()
+    return ((128 - c - e) << 55) + (((q << e) >> 8) & ((1 << 55) - 1))
+
+
+def pick_uniform(node_key: int, degree: int, fanout: int, replace: bool) -> list[int]:
+    """Slots drawn for one destination."""
+    if fanout < 0 or (degree <= fanout and not replace) or degree == 0:
+        return list(range(degree))
+    if replace:
+        return [below(fold(node_key, s), degree) for s in range(fanout)]
+    picks: dict[int, None] = {}
+    for s in range(fanout):
+        bound = degree - fanout + s
+        slot = below(fold(node_key, s), bound + 1)
+        picks[bound if slot in picks else slot] = None
+    return list(picks)
+
+
+def pick_weighted(node_key: int, weights: UInt32[np.ndarray, "d"], fanout: int, replace: bool) -> list[int]:
+    """Slots drawn for one destination whose in-edges have ``weights``."""
+    slots = np.flatnonzero(weights).tolist()
+    if fanout < 0 or (len(slots) <= fanout and not replace) or not slots:
+        return slots
+    if replace:
+        totals = np.cumsum(weights, dtype=np.uint64)
+        goals = [below(fold(node_key, s), int(totals[-1])) for s in range(fanout)]
+        return np.searchsorted(totals, np.array(goals, np.uint64), side="right").tolist()
+    times = ((race_time(fold(node_key, j), int(weights[j])), j) for j in slots)
+    return sorted(j for _, j in heapq.nsmallest(fanout, times))
+
+
+def sample_neighbors(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    fanout: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    relabel: Relabeller | None,
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
+    """``indptr``, ``indices``, ``src`` and ``positions`` of the sample."""
+    rows, weight = indptr.numpy(), None if weights is None else weights.numpy()
+    counts: list[int] = [0]
+    positions: list[int] = []
+    for node, original in zip(dst.tolist(), dst_original.tolist()):
+        begin, end = int(rows[node]), int(rows[node + 1])
+        if weight is None:
+            slots = pick_uniform(fold(key, original), end - begin, fanout, replace)
+        else:
+            slots = pick_weighted(fold(key, original), weight[begin:end], fanout, replace)
+        positions.extend(begin + slot for slot in slots)
+        counts.append(len(positions))
+    at = torch.tensor(positions, dtype=torch.int64)
+    ids = indices[at]
+    if relabel is None:
+        return torch.tensor(counts), ids, None, at
+    local = {node: i for i, node in enumerate(dst.tolist())}
+    if len(local) != dst.shape[0]:
+        raise ValueError("a node is twice among the destinations")
+    numbers = [local.setdefault(node, len(local)) for node in ids.tolist()]
+    src = torch.tensor(list(local), dtype=indices.dtype)
+    return torch.tensor(counts), torch.tensor(numbers, dtype=torch.int32), src, at
+
+
+def gcn_coefficients(
+    store_indptr: Int[Tensor, "N_1"],
+    self_loops: Int[Tensor, "N"] | None,
+    dst: Int[Tensor, "D"],
+    src: Int[Tensor, "S"] | None,
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    weight: Float[Tensor, "E"],
+    own_weight: Float[Tensor, "D"],
+) -> None:
+    """Fill ``weight`` and ``own_weight``."""
+    dst = dst.long()
+    sources = indices.long() if src is None else src.long()[indices.long()]
+    degree = (store_indptr[1:] - store_indptr[:-1]).double()
+    norm = degree + 1 if self_loops is None else degree + 1 - self_loops
+    counts = indptr[1:] - indptr[:-1]
+    at = torch.repeat_interleave(counts)
+    scaled = (degree[dst] / counts)[at] / (norm[sources] * norm[dst][at]).sqrt()
+    weight.copy_(scaled.masked_fill(sources == dst[at], 0.0))
+    own_weight.copy_(1 / norm[dst])
+
+
+def gather_rows(
+    x: Float[Tensor, "N F"], ids: Int[Tensor, "n"], scale: Float[Tensor, "N"] | None, out: Float[Tensor, "n F"]
+) -> None:
+    """Fill ``out``."""
+    out.copy_(x[ids.long()])
+    if scale is not None:
+        out.mul_(scale[ids.long()][:, None])
+
+
+def aggregate(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    edge: Int[Tensor, "E"] | None,
+    weight: Float[Tensor, "E H"] | None,
+    scale: Float[Tensor, "S"] | None,
+    reduce: str,
+    out: Float[Tensor, "D F"],
+) -> None:
+    """Fill ``out``; where ``edge`` is given, the weight of edge e is ``weight[edge[e]]``."""
+    counts = indptr[1:] - indptr[:-1]
+    rows = x[indices.long()].to(out.dtype)
+    if scale is not None:
+        rows = rows * scale[indices.long()][:, None]
+    if weight is not None:
+        weight = weight if edge is None else weight[edge]
+        heads = weight.shape[1]
+        rows = (rows.reshape(-1, heads, rows.shape[1] // heads) * weight[:, :, None]).reshape(rows.shape)
+    out.zero_().index_add_(0, torch.repeat_interleave(counts), rows)
+    if reduce == "mean":
+        out.div_(counts.clamp(min=1)[:, None])
+
+
+def aggregate_weight_grad(
+    grad: Float[Tensor, "D F"],
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    reduce: str,
+    out: Float[Tensor, "E H"],
+) -> None:
+    """Fill ``out``."""
+    counts = indptr[1:] - indptr[:-1]
+    dst = torch.repeat_interleave(counts)
+    products = grad[dst] * x[indices.long()]
+    out.copy_(products.reshape(*out.shape, x.shape[1] // out.shape[1]).sum(-1))
+    if reduce == "mean":
+        out.div_(counts[dst][:, None])
+
+
+def segment_max(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    values: Float[Tensor, "D F"],
+    argmax: Int[Tensor, "D F"],
+) -> None:
+    """Fill ``values`` and ``argmax``."""
+    rows, begins = x[indices.long()].numpy(), indptr.tolist()
+    values.zero_()
+    argmax.fill_(-1)
+    for i, (begin, end) in enumerate(pairwise(begins)):
+        if end > begin:
+            first = rows[begin:end].argmax(0)  # numpy: the first of equals, and NaN is the largest
+            values[i] = torch.from_numpy(np.take_along_axis(rows[begin:end], first[None], 0)[0])
+            argmax[i] = begin + torch.from_numpy(first)
+
+
+def segment_max_backward(
+    grad: Float[Tensor, "D F"], argmax: Int[Tensor, "D F"], indices: Int[Tensor, "E"], out: Float[Tensor, "S F"]
+) -> None:
+    """Add to ``out``, which is zero."""
+    row, column = torch.nonzero(argmax >= 0, as_tuple=True)
+    out.index_put_((indices[argmax[row, column]].long(), column), grad[row, column], accumulate=True)
+
+
+def transpose(
+    indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"], num_src: int
+) -> tuple[Int[Tensor, "S_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """``indptr``, ``dst`` and ``edge`` of the transposed index."""
+    edge = torch.argsort(indices, stable=True)
+    begins = torch.zeros(num_src + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(indices, minlength=num_src), 0, out=begins[1:])
+    return begins, torch.repeat_interleave(indptr[1:] - indptr[:-1])[edge].int(), edge
+
+
+def _fold_all(key: UInt64[np.ndarray, "n"], value: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+    """:func:`partita.core.keys.fold`, elementwise (numpy wraps unsigned arrays without a warning)."""
+    z = key + np.uint64(GOLDEN) * (value + np.uint64(1))
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
+    return z ^ (z >> np.uint64(31))
+
+
+def _lanes(key: UInt64[np.ndarray, "n 1"], columns: int) -> Int[np.ndarray, "n columns"]:
+    """The 16-bit lane of every column for every row key."""
+    column = np.arange(columns, dtype=np.uint64)[None, :]
+    draws = _fold_all(key, column // np.uint64(4))
+    return ((draws >> (np.uint64(16) * (column % np.uint64(4)))) & np.uint64(0xFFFF)).astype(np.int64)
+
+
+def dropout(
+    x: Float[Tensor, "n F"],
+    rows_original: Int[Tensor, "n"],
+    key: int,
+    threshold: int,
+    factor: float,
+    out: Float[Tensor, "n F"],
+) -> None:
+    """Fill ``out``, which may be ``x``."""
+    row_key = _fold_all(np.full(rows_original.shape, key, np.uint64), rows_original.numpy().astype(np.uint64))
+    keep = torch.from_numpy(_lanes(row_key[:, None], x.shape[1]) >= threshold)
+    out.copy_(torch.where(keep, x * factor, torch.zeros((), dtype=x.dtype)))
+
+
+def edge_dropout(
+    indptr: Int[Tensor, "D_1"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    threshold: int,
+    factor: float,
+    out: Float[Tensor, "E H"],
+) -> None:
+    """Fill ``out``."""
+    dst = torch.repeat_interleave(indptr[1:] - indptr[:-1])
+    slot = (torch.arange(out.shape[0]) - indptr[dst]).numpy().astype(np.uint64)
+    original = dst_original[dst].numpy().astype(np.uint64)
+    edge_key = _fold_all(_fold_all(np.full(original.shape, key, np.uint64), original), slot)
+    out.copy_(torch.from_numpy(_lanes(edge_key[:, None], out.shape[1]) >= threshold) * factor)
+
+
+def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
+    """Number of distinct ids; the scratch is not used."""
+    return torch.unique(ids).shape[0]
+
+
+def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
+    """Fill ``out`` with places ``start``, ``start + 1``... of the permutation."""
+    bits = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << bits) - 1)
+    rounds = [fold(key, r) for r in range(FEISTEL_ROUNDS)]
+    value = np.arange(start, start + out.shape[0], dtype=np.uint64)
+    walking = np.ones(value.shape, bool)
+    while walking.any():
+        left, right = value[walking] >> np.uint64(bits), value[walking] & mask
+        for round_key in rounds:
+            drawn = _fold_all(np.full(right.shape, round_key, np.uint64), right)
+            left, right = right, left ^ (drawn & mask)
+        value[walking] = (left << np.uint64(bits)) | right
+        walking = value >= n
+    out.copy_(torch.from_numpy(value.astype(np.int64)))

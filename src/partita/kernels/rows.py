@@ -1,0 +1,254 @@
+"""Reading, aggregating and dropping rows: arguments checked, implementation called."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from partita.core.records import Transposed
+from partita.kernels import checks
+from partita.kernels.choice import implementation
+
+Reduce = Literal["sum", "mean"]
+
+
+def gather_rows(
+    x: Float[Tensor, "N F"],
+    ids: Int[Tensor, "n"],
+    *,
+    scale: Float[Tensor, "N"] | None = None,
+    dtype: torch.dtype = torch.float32,
+    out: Float[Tensor, "n F"] | None = None,
+) -> Float[Tensor, "n F"]:
+    """Rows of ``x``, widened to ``dtype`` and multiplied by ``scale``: ``out[i] = scale[ids[i]] * x[ids[i]]``.
+
+    Args:
+        x: float16, float32 or float64; may lie in a read-only memory map.
+        ids: rows to read.
+        scale: factor per row of ``x``.
+        dtype: of the result, float32 or float64.
+        out: where to write, contiguous, of ``dtype``.
+
+    Raises:
+        IndexError: an id is no row of ``x``.
+        ValueError: ``dtype`` is neither float32 nor float64, or ``out`` does not fit.
+    """
+    checks.output_dtype(dtype)
+    checks.within("ids", ids, x.shape[0])
+    shape = (ids.shape[0], x.shape[1])
+    if out is None:
+        out = torch.empty(shape, dtype=dtype)
+    elif out.shape != shape or out.dtype != dtype or not out.is_contiguous():
+        raise ValueError(f"out must be a contiguous {shape} {dtype}, not {tuple(out.shape)} {out.dtype}")
+    if scale is not None:
+        scale = scale.to(dtype).contiguous() if scale.dtype != dtype else scale.contiguous()
+    implementation().gather_rows(x.contiguous(), checks.as_ids(ids), scale, out)
+    return out
+
+
+def aggregate(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    weight: Float[Tensor, "E"] | Float[Tensor, "E H"] | None = None,
+    *,
+    reduce: Reduce = "sum",
+    scale: Float[Tensor, "S"] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Float[Tensor, "D F"]:
+    """Weighted sum or mean of the source rows of every destination.
+
+    ``out[i] = sum over e in row i of weight[e] * scale[indices[e]] * x[indices[e]]``, divided by the number of edges
+    of the row where ``reduce`` is ``"mean"``; rows without edges are 0.
+
+    Args:
+        x: rows, float16, float32 or float64: the sources of a block, or the whole feature column where ``indices``
+            are store ids.
+        indptr: rows of the block.
+        indices: row of ``x`` for every edge.
+        weight: coefficient of every edge, or of every edge and head: head h scales columns ``h*F/H : (h+1)*F/H``.
+        reduce: ``"sum"`` or ``"mean"``.
+        scale: factor per row of ``x``.
+        dtype: of the result and the running sum, float32 or float64; by default that of ``x`` (float32 for float16).
+
+    Raises:
+        IndexError: an index is no row of ``x``.
+        ValueError: lengths, heads, ``dtype`` or ``reduce`` do not fit.
+    """
+    if dtype is None:
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    checks.output_dtype(dtype)
+    checks.known_reduce(reduce)
+    checks.edges_match(indptr, indices)
+    checks.within("indices", indices, x.shape[0])
+    weight = checks.edge_weight(weight, indices.shape[0], x.shape[1], dtype)
+    if scale is not None and scale.dtype != dtype:  # never convert a factor per node of a big store
+        per_edge = scale[indices.long()].to(dtype)[:, None]
+        weight, scale = per_edge if weight is None else weight * per_edge, None
+    scale = None if scale is None else scale.contiguous()
+    out = torch.empty(indptr.shape[0] - 1, x.shape[1], dtype=dtype)
+    implementation().aggregate(
+        x.contiguous(), checks.as_int64(indptr), checks.as_ids(indices), None, weight, scale, reduce, out
+    )
+    return out
+
+
+def aggregate_backward(
+    grad: Float[Tensor, "D F"],
+    transposed: Transposed,
+    indptr: Int[Tensor, "D_1"],
+    num_src: int,
+    weight: Float[Tensor, "E"] | Float[Tensor, "E H"] | None = None,
+    *,
+    reduce: Reduce = "sum",
+) -> Float[Tensor, "S F"]:
+    """Gradient of :func:`aggregate` with respect to ``x``, summed per source in the order of the edges.
+
+    Args:
+        grad: gradient of the result, float32 or float64.
+        transposed: the block's edges by source.
+        indptr: rows of the block (the counts of a mean).
+        num_src: S.
+        weight: as given to :func:`aggregate`.
+        reduce: as given to :func:`aggregate`.
+    """
+    checks.known_reduce(reduce)
+    weight = checks.edge_weight(weight, transposed.edge.shape[0], grad.shape[1], grad.dtype)
+    scale = None
+    if reduce == "mean":
+        scale = (indptr[1:] - indptr[:-1]).clamp_(min=1).to(grad.dtype).reciprocal_()
+    if transposed.indptr.shape[0] != num_src + 1:
+        raise ValueError(f"a transposed index of {transposed.indptr.shape[0] - 1} sources for {num_src}")
+    out = torch.empty(num_src, grad.shape[1], dtype=grad.dtype)
+    implementation().aggregate(
+        grad.contiguous(), transposed.indptr, transposed.dst, transposed.edge, weight, scale, "sum", out
+    )
+    return out
+
+
+def aggregate_weight_grad(
+    grad: Float[Tensor, "D F"],
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    heads: int,
+    *,
+    reduce: Reduce = "sum",
+) -> Float[Tensor, "E H"]:
+    """Gradient of :func:`aggregate` with respect to ``weight``: one dot product per edge and head.
+
+    Args:
+        grad: gradient of the result, float32 or float64.
+        x: as given to :func:`aggregate`.
+        indptr: rows of the block.
+        indices: row of ``x`` for every edge.
+        heads: H; divides F.
+        reduce: as given to :func:`aggregate`.
+    """
+    checks.known_reduce(reduce)
+    checks.edges_match(indptr, indices)
+    checks.within("indices", indices, x.shape[0])
+    checks.heads_divide(heads, x.shape[1])
+    out = torch.empty(indices.shape[0], heads, dtype=grad.dtype)
+    implementation().aggregate_weight_grad(
+        grad.contiguous(), x.to(grad.dtype).contiguous(), checks.as_int64(indptr), checks.as_ids(indices), reduce, out
+    )
+    return out
+
+
+def segment_max(
+    x: Float[Tensor, "S F"], indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"]
+) -> tuple[Float[Tensor, "D F"], Int[Tensor, "D F"]]:
+    """Largest value per destination and column, and the edge it came from.
+
+    Returns:
+        values (0 where a row has no edges; a NaN counts as the largest), int64 edge positions (the first of equals;
+        -1 where a row has no edges).
+    """
+    checks.edges_match(indptr, indices)
+    checks.within("indices", indices, x.shape[0])
+    x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    shape = (indptr.shape[0] - 1, x.shape[1])
+    values, argmax = torch.empty(shape, dtype=x.dtype), torch.empty(shape, dtype=torch.int64)
+    implementation().segment_max(x.contiguous(), checks.as_int64(indptr), checks.as_ids(indices), values, argmax)
+    return values, argmax
+
+
+def segment_max_backward(
+    grad: Float[Tensor, "D F"], argmax: Int[Tensor, "D F"], indices: Int[Tensor, "E"], num_src: int
+) -> Float[Tensor, "S F"]:
+    """Gradient of :func:`segment_max` with respect to ``x``: all of it goes to the edge that won."""
+    checks.within("indices", indices, num_src)
+    out = torch.zeros(num_src, grad.shape[1], dtype=grad.dtype)
+    implementation().segment_max_backward(grad.contiguous(), argmax.contiguous(), checks.as_ids(indices), out)
+    return out
+
+
+def transpose(indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"], num_src: int) -> Transposed:
+    """A block's edges grouped by source, in ascending order of the edge (a stable counting sort).
+
+    Raises:
+        IndexError: an index is not below ``num_src``.
+    """
+    checks.edges_match(indptr, indices)
+    checks.within("indices", indices, num_src)
+    return Transposed(*implementation().transpose(checks.as_int64(indptr), checks.as_ids(indices), num_src))
+
+
+def dropout(
+    x: Float[Tensor, "n F"],
+    rows_original: Int[Tensor, "n"],
+    key: int,
+    p: float,
+    *,
+    out: Float[Tensor, "n F"] | None = None,
+) -> Float[Tensor, "n F"]:
+    """Zero elements with probability ``p`` and scale the others by 1/(1-p), keyed by node and column.
+
+    The same call on the gradient is the backward pass. ``p`` is rounded to a multiple of 2^-16.
+
+    Args:
+        x: rows, float32 or float64.
+        rows_original: original index of the node of every row.
+        key: 64-bit key of the step and layer.
+        p: probability of zero, 0 to 1.
+        out: where to write, contiguous, like ``x``; may be ``x``.
+    """
+    threshold, factor = checks.dropout_rule(p)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype)
+    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
+        raise ValueError("out must be contiguous and of the shape and dtype of x")
+    if rows_original.shape[0] != x.shape[0]:
+        raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
+    implementation().dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, out)
+    return out
+
+
+def edge_dropout(
+    indptr: Int[Tensor, "D_1"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    p: float,
+    heads: int,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "E H"]:
+    """Dropout multipliers, 0 or 1/(1-p), keyed by destination, place of the edge in its row, and head.
+
+    Args:
+        indptr: rows of the block.
+        dst_original: original indices of the destinations.
+        key: 64-bit key of the step and layer.
+        p: probability of zero, 0 to 1, rounded to a multiple of 2^-16.
+        heads: H.
+        dtype: of the result, float32 or float64.
+    """
+    checks.output_dtype(dtype)
+    threshold, factor = checks.dropout_rule(p)
+    indptr = checks.as_int64(indptr)
+    out = torch.empty(int(indptr[-1]), heads, dtype=dtype)
+    implementation().edge_dropout(indptr, checks.as_int64(dst_original), key, threshold, factor, out)
+    return out

@@ -1,0 +1,160 @@
+"""Sampling, relabelling and what goes with them: arguments checked, implementation called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, UInt32
+from torch import Tensor
+
+from partita.kernels import checks
+from partita.kernels.choice import implementation
+from partita.kernels.relabel import Relabeller
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The sampled in-edges of a list of destinations.
+
+    Attributes:
+        indptr: int64 (D+1).
+        indices: (E) local int32 indices into ``src`` where relabelled, else store ids in the dtype of the store.
+        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabelled.
+        positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
+    """
+
+    indptr: Int[Tensor, "D_1"]
+    indices: Int[Tensor, "E"]
+    src: Int[Tensor, "S"] | None
+    positions: Int[Tensor, "E"] | None
+
+
+def sample_neighbors(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    fanout: int,
+    *,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
+    relabel: Relabeller | None = None,
+    positions: bool = False,
+) -> Sampled:
+    """Draw in-neighbours of every destination: a pure function of ``key`` and ``dst_original``.
+
+    The exact rule of the draws is in :mod:`partita.kernels.reference`.
+
+    Args:
+        indptr: rows of the store, int64.
+        indices: in-neighbours of the store, int32 or int64.
+        dst: store ids, distinct.
+        dst_original: their original indices, the key of their draws.
+        key: 64-bit key of the step and layer.
+        fanout: neighbours per destination; -1 takes all of them, in row order, without drawing.
+        replace: draw exactly ``fanout`` times with replacement where there is a neighbour. Otherwise
+            ``min(fanout, degree)`` distinct edges, and all of them in row order where the degree is at most the fanout.
+        weights: uint32 weight of every edge of the store: draw in proportion. Edges of weight 0 are never taken.
+        relabel: scratch; with it the sources are de-duplicated and numbered.
+        positions: return the position of every sampled edge in the store.
+
+    Raises:
+        ValueError: fanout below -1; lengths do not fit; with ``relabel``, a node is twice among ``dst``.
+        IndexError: a destination is no node of the store.
+    """
+    if fanout < -1:
+        raise ValueError(f"fanout {fanout}: must be -1 (all neighbours) or at least 0")
+    if dst.shape != dst_original.shape:
+        raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
+    if weights is not None and weights.shape != indices.shape:
+        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
+    checks.within("dst", dst, indptr.shape[0] - 1)
+    found = implementation().sample_neighbors(
+        checks.as_int64(indptr),
+        checks.as_ids(indices),
+        dst.to(indices.dtype).contiguous(),
+        checks.as_int64(dst_original),
+        key,
+        fanout,
+        replace,
+        None if weights is None else weights.contiguous(),
+        relabel,
+    )
+    return Sampled(found[0], found[1], found[2], found[3] if positions else None)
+
+
+def gcn_coefficients(
+    store_indptr: Int[Tensor, "N_1"],
+    self_loops: Int[Tensor, "N"] | None,
+    dst: Int[Tensor, "D"],
+    src: Int[Tensor, "S"] | None,
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+    """Symmetric normalisation of sampled edges u -> v, with one self loop per node.
+
+    ``weight = (d_v / k_v) / sqrt(n_u * n_v)``, 0 for a self loop of the data; ``own_weight = 1 / n_v``; where
+    n = (in-degree without self loops) + 1, d_v is the in-degree of v (all edges), k_v its number of sampled edges.
+
+    Args:
+        store_indptr: rows of the store, int64.
+        self_loops: int32 self loops of every node of the store; ``None`` where there are none.
+        dst: store ids of the destinations.
+        src: store ids of the sources, or ``None`` where ``indices`` are store ids.
+        indptr: rows of the block.
+        indices: sources of the sampled edges.
+        dtype: of the result, float32 or float64; computed in float64.
+
+    Returns:
+        ``weight`` (E), ``own_weight`` (D).
+    """
+    checks.output_dtype(dtype)
+    checks.edges_match(indptr, indices)
+    weight, own_weight = torch.empty(indices.shape[0], dtype=dtype), torch.empty(dst.shape[0], dtype=dtype)
+    implementation().gcn_coefficients(
+        checks.as_int64(store_indptr),
+        self_loops,
+        checks.as_ids(dst),
+        None if src is None else checks.as_ids(src),
+        checks.as_int64(indptr),
+        checks.as_ids(indices),
+        weight,
+        own_weight,
+    )
+    return weight, own_weight
+
+
+def count_distinct(ids: Int[Tensor, "n"], num_nodes: int, scratch: Tensor | None = None) -> int:
+    """Number of distinct ids.
+
+    Args:
+        ids: store ids.
+        num_nodes: N.
+        scratch: bitmap, int64 ((N+63)//64) zeros, reused from call to call and left zero; one per thread.
+    """
+    checks.within("ids", ids, num_nodes)
+    words = (num_nodes + 63) // 64
+    if scratch is None:
+        scratch = torch.zeros(words, dtype=torch.int64)
+    elif scratch.shape[0] < words or scratch.dtype != torch.int64:
+        raise ValueError(f"the scratch must be int64 of at least {words} words")
+    return int(implementation().count_distinct(checks.as_ids(ids), scratch))
+
+
+def keyed_permutation(start: int, stop: int, n: int, key: int) -> Int[Tensor, "m"]:
+    """Places ``start`` to ``stop - 1`` of a pseudo-random permutation of 0 to n - 1, without holding it.
+
+    Returns:
+        int64 (stop - start).
+
+    Raises:
+        ValueError: not ``0 <= start <= stop <= n``.
+    """
+    if not 0 <= start <= stop <= n:
+        raise ValueError(f"places {start} to {stop} of a permutation of {n}")
+    out = torch.empty(stop - start, dtype=torch.int64)
+    implementation().keyed_permutation(start, n, key, out)
+    return out

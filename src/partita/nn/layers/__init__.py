@@ -1,0 +1,14 @@
+"""The layers, and the table of their names. A new layer is one file here and one entry in the table."""
+
+from __future__ import annotations
+
+from partita.nn.layers.base import Layer
+from partita.nn.layers.gat import GAT
+from partita.nn.layers.gcn import GCN
+from partita.nn.layers.gin import GIN
+from partita.nn.layers.pyg import PygLayer
+from partita.nn.layers.sage import SAGE
+
+LAYERS: dict[str, type[Layer]] = {layer.name: layer for layer in (SAGE, GCN, GAT, GIN)}
+
+__all__ = ["GAT", "GCN", "GIN", "LAYERS", "SAGE", "Layer", "PygLayer"]

@@ -1,0 +1,187 @@
+"""A layer in partial-aggregation form: a monoid over edges.
+
+The row of a destination v is ``finish(merge(partials over its edges), own(x_v))``. Its edges can be dealt out to
+any number of parts, in any way, and the result stays exact; a part without an edge of v is neutral. All states are
+tensors (D, state_width), so that they can travel as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from partita.core.errors import ConfigError
+from partita.core.records import Block
+from partita.nn import initialise, ops
+from partita.nn.layers.reductions import Reduction
+from partita.nn.ops import Rows
+
+PROJECT_SOURCES_FROM = 4
+"""Rows are projected before they are summed when the input is wider than this many times the output.
+
+There are several times as many sources as destinations, so projecting D sums is cheaper than projecting S rows
+unless the sum runs over much wider rows. The rule looks at widths only, so that a result never depends on the batch.
+"""
+
+
+class Layer(nn.Module):
+    """Base of all layers.
+
+    Attributes:
+        name: the layer's name in the table and in configuration files.
+        options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
+        coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
+        splittable: whether a destination's edges may be dealt out to several parts.
+        in_width, out_width: columns of a source's row and of the result.
+        state_width: columns of a state.
+        starts_with_sum: the layer only sums its sources' rows, so it takes rows that are read on demand
+            (:class:`~partita.core.records.LazyRows`) without the block's sources being de-duplicated.
+        own_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
+            :meth:`finish` be given ``None`` in its place.
+    """
+
+    name: ClassVar[str] = ""
+    options: ClassVar[frozenset[str]] = frozenset()
+    coefficients: ClassVar[str] = "none"
+    splittable: ClassVar[bool] = True
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        for what, width in (("input", in_width), ("output", out_width)):
+            if width < 1:
+                raise ConfigError(f"a layer's {what} width must be at least 1, not {width}", where=type(self).__name__)
+        self.in_width = in_width
+        self.out_width = out_width
+        self.state_width = in_width
+        self.starts_with_sum = False
+        self.own_joins_state = False
+
+    @classmethod
+    def for_model(cls, in_width: int, out_width: int, *, last: bool, **options: Any) -> Layer:
+        """The layer of a model at one place.
+
+        Args:
+            in_width: columns of the input.
+            out_width: columns of the result.
+            last: whether it is the seed layer.
+            options: those named in :attr:`options`.
+        """
+        return cls(in_width, out_width, **options)
+
+    def reset(self, key: int | None = None) -> None:
+        """Initialise every parameter from a 64-bit key.
+
+        Without a key, one is drawn from torch's global generator, as the constructors of torch's own modules do.
+        """
+        initialise.reset_parameters(self, global_key() if key is None else key)
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, JSON-able."""
+        return {"in_width": self.in_width, "out_width": self.out_width}
+
+    def divisible(self, block: Block) -> Block:
+        """The block with every coefficient written on its edges, so that its edges may be dealt out to parts."""
+        return block
+
+    def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
+        """What a source contributes to each of its edges; linear in ``x_src``."""
+        raise NotImplementedError
+
+    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D q"] | None:
+        """What a partial aggregate must know of its destination; ``None`` for nothing."""
+        return None
+
+    def partial(self, payload: Rows, q: Float[Tensor, "D q"] | None, block: Block) -> Tensor:
+        """The state (D, state_width) over the block's edges.
+
+        Args:
+            payload: :meth:`message` of the block's sources; rows that are read on demand where
+                :attr:`starts_with_sum` says so.
+            q: :meth:`query` of the block's destinations.
+            block: all edges of its destinations or some of them. The destinations need not be among its sources,
+                and a destination may be listed more than once.
+        """
+        raise NotImplementedError
+
+    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Tensor | None:
+        """The destination's own term; ``None`` where the layer has none."""
+        return None
+
+    def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
+        """States of destinations without an edge: merging one changes nothing. Dtype and device as ``like``."""
+        return like.new_zeros(rows, self.state_width)
+
+    def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
+        """Merge states of the same destinations over disjoint sets of edges: associative and commutative."""
+        raise NotImplementedError
+
+    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
+        """The layer's result."""
+        raise NotImplementedError
+
+    def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
+        """The layer's result over a block that holds every sampled edge of its destinations.
+
+        Args:
+            block: the sampled edges.
+            h: rows of its sources.
+            key: key of the layer's own random choices (attention dropout); ``None`` makes none.
+        """
+        x_dst = ops.own_rows(block, h)
+        payload = h if self.starts_with_sum else self.message(ops.all_rows(h))
+        state = self.partial(payload, self.query(x_dst), block)
+        return self.finish(state, self.own(x_dst, block))
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, for ``print``."""
+        return ", ".join(f"{name}={value}" for name, value in self.arguments().items())
+
+
+class ReducedLayer(Layer):
+    """A layer that reduces its neighbours' rows with a fixed monoid and then maps the result.
+
+    Where the reduction commutes with the layer's linear map, the map is applied where it is cheapest: to the sources
+    (``in > 4 out``), to the state (``out < in``: a narrower state travels), or at the end.
+    """
+
+    def __init__(self, in_width: int, out_width: int, reduction: Reduction, *, commutes: bool) -> None:
+        super().__init__(in_width, out_width)
+        self.reduction = reduction
+        self.projects_sources = commutes and in_width > PROJECT_SOURCES_FROM * out_width
+        self.projects_state = commutes and out_width < in_width
+        self.state_width = out_width if self.projects_state else in_width
+        self.starts_with_sum = reduction.is_sum and not self.projects_sources
+
+    def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
+        """The linear map, without bias, that commutes with the reduction."""
+        raise NotImplementedError
+
+    def divisible(self, block: Block) -> Block:
+        """See :meth:`Layer.divisible`: a mean over k edges becomes a sum with weights 1/k."""
+        return self.reduction.divisible(block, next(self.parameters()).dtype)
+
+    def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
+        """See :meth:`Layer.message`."""
+        return self.project(x_src) if self.projects_sources else x_src
+
+    def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
+        """See :meth:`Layer.partial`."""
+        state = self.reduction.over(block, payload)
+        return self.project(state) if self.projects_state and not self.projects_sources else state
+
+    def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
+        """See :meth:`Layer.neutral`."""
+        return like.new_full((rows, self.state_width), self.reduction.neutral)
+
+    def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
+        """See :meth:`Layer.merge`."""
+        return self.reduction.merge(states)
+
+
+def global_key() -> int:
+    """A 63-bit key from torch's global generator."""
+    return int(torch.randint(2**63 - 1, (), device="cpu").item())

@@ -1,0 +1,228 @@
+"""Graph attention network (Velickovic et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partita import kernels
+from partita.core.errors import ConfigError
+from partita.core.keys import fold
+from partita.core.records import Block, LazyRows
+from partita.nn import initialise, ops
+from partita.nn.layers.base import Layer
+from partita.nn.ops import Rows
+
+OWN_LOOP = 2**32 - 1
+"""Folded into the key of attention dropout for the loop that the layer adds; no edge of a block uses that key."""
+
+
+class GAT(Layer):
+    """Attention over the neighbours and, with ``add_self_loops``, the destination itself.
+
+    For every head, with ``h = W x``: ``e_uv = leaky_relu(a_src . h_u + a_dst . h_v)``, the softmax of ``e`` over the
+    neighbours u of v, and the sum of ``h_u`` so weighted; then the heads are concatenated or averaged, plus b.
+
+    Equals PyG's ``GATConv(in_width, out_per_head, heads, concat, negative_slope, attn_dropout, add_self_loops,
+    bias=bias)`` called with ``((x_src, x_dst), edge_index)``: as ``in_channels`` is one integer, sources and
+    destinations share W (``lin``), existing loops are removed and every destination gets one. The parameter names
+    are the same. Dropout of the attention coefficients is keyed, so its mask differs from PyG's.
+
+    The state is that of online softmax (Milakov and Gimelshein, arXiv 1805.02867): ``heads`` columns with the
+    largest e (-inf without edges), ``heads`` with the sum of ``exp(e - largest)``, ``heads * out_per_head`` with the
+    sum of ``exp(e - largest) h_u``. The largest e only shifts the exponent: the result does not depend on it, so no
+    gradient flows through it, and the gradient is exact.
+
+    Args:
+        in_width: columns of the input.
+        out_per_head: columns of one head.
+        heads: number of heads.
+        concat: concatenate the heads (``out_width = heads * out_per_head``), or average them.
+        negative_slope: of the leaky ReLU.
+        attn_dropout: probability with which an attention coefficient is set to 0 in training; the positions of a
+            destination's edges within the whole row are its keys, so it is applied in :meth:`forward` only.
+        bias: whether to add b.
+        add_self_loops: whether the destination is its own neighbour, once.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+
+    name: ClassVar[str] = "gat"
+    options: ClassVar[frozenset[str]] = frozenset({"heads", "attn_dropout"})
+
+    def __init__(
+        self,
+        in_width: int,
+        out_per_head: int,
+        heads: int = 1,
+        *,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        attn_dropout: float = 0.0,
+        bias: bool = True,
+        add_self_loops: bool = True,
+    ) -> None:
+        if heads < 1:
+            raise ConfigError(f"a GAT layer needs at least one head, not {heads}", where="heads")
+        if not 0.0 <= attn_dropout < 1.0:
+            raise ConfigError(f"a probability in [0, 1) is needed, not {attn_dropout}", where="attn_dropout")
+        super().__init__(in_width, heads * out_per_head if concat else out_per_head)
+        self.heads = heads
+        self.out_per_head = out_per_head
+        self.concat = concat
+        self.negative_slope = negative_slope
+        self.attn_dropout = attn_dropout
+        self.add_self_loops = add_self_loops
+        self.state_width = heads * (out_per_head + 2)
+        self.own_joins_state = True
+        self.lin = initialise.linear(in_width, heads * out_per_head, bias=False)
+        self.att_src = nn.Parameter(torch.empty(1, heads, out_per_head))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, out_per_head))
+        self.bias = nn.Parameter(torch.empty(self.out_width)) if bias else None
+        self.reset()
+
+    @classmethod
+    def for_model(cls, in_width: int, out_width: int, *, last: bool, **options: Any) -> GAT:
+        """Hidden layers concatenate heads of ``out_width / heads`` columns; the last layer averages its heads.
+
+        Raises:
+            ConfigError: ``heads`` does not divide a hidden layer's width.
+        """
+        heads = options.pop("heads", 1)
+        if last:
+            return cls(in_width, out_width, heads, concat=False, **options)
+        if heads < 1 or out_width % heads:
+            raise ConfigError(
+                f"the hidden width {out_width} cannot be shared by {heads} heads",
+                where="hidden, heads",
+                fix=f"Make the hidden width a multiple of {heads}" if heads > 0 else "Give at least one head",
+            )
+        return cls(in_width, out_width // heads, heads, concat=True, **options)
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, JSON-able."""
+        return {
+            "in_width": self.in_width,
+            "out_per_head": self.out_per_head,
+            "heads": self.heads,
+            "concat": self.concat,
+            "negative_slope": self.negative_slope,
+            "attn_dropout": self.attn_dropout,
+            "bias": self.bias is not None,
+            "add_self_loops": self.add_self_loops,
+        }
+
+    def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S HC_H"]:
+        """``W x_u``, then ``a_src . W x_u`` per head: ``heads * (out_per_head + 1)`` columns."""
+        return torch.cat([self.lin(x_src), self._score(x_src, self.att_src)], dim=1)
+
+    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D H"]:
+        """``a_dst . W x_v`` per head."""
+        return self._score(x_dst, self.att_dst)
+
+    def partial(
+        self, payload: Float[Tensor, "S HC_H"] | LazyRows, q: Tensor | None, block: Block
+    ) -> Float[Tensor, "D state"]:
+        """See :meth:`Layer.partial`."""
+        if q is None:
+            raise ValueError("a GAT layer's partial aggregate needs the destinations' query")
+        projected, score = ops.all_rows(payload).split([self.heads * self.out_per_head, self.heads], dim=1)
+        return self._attend(projected, score, q, block, None)
+
+    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"] | None:
+        """The state over the destination's own loop alone; ``None`` without ``add_self_loops``."""
+        if not self.add_self_loops:
+            return None
+        return self._loop(self.lin(x_dst), self._score(x_dst, self.att_src), self.query(x_dst), None)
+
+    def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
+        """See :meth:`Layer.neutral`."""
+        state = super().neutral(rows, like)
+        state[:, : self.heads] = -torch.inf
+        return state
+
+    def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
+        """See :meth:`Layer.merge`."""
+        stacked = torch.stack(list(states))
+        largest, total = stacked[..., : self.heads].detach(), stacked[..., self.heads :]
+        new_largest = largest.amax(0)
+        factor = torch.exp(largest - _finite(new_largest)).unsqueeze(-1)
+        sums, rows = total[..., : self.heads], total[..., self.heads :]
+        merged_sums = (sums * factor.squeeze(-1)).sum(0)
+        merged_rows = (rows.unflatten(-1, (self.heads, self.out_per_head)) * factor).sum(0)
+        return torch.cat([new_largest, merged_sums, merged_rows.flatten(1)], dim=1)
+
+    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
+        """Divide by the sum of exponentials (0 for a destination without neighbours), join the heads, add the bias."""
+        if own is not None:
+            state = self.merge([state, own])
+        sums = state[:, self.heads : 2 * self.heads]
+        rows = state[:, 2 * self.heads :].unflatten(1, (self.heads, self.out_per_head))
+        rows = rows / sums.masked_fill(sums == 0, 1.0).unsqueeze(-1)
+        out = rows.flatten(1) if self.concat else rows.mean(1)
+        return out if self.bias is None else out + self.bias
+
+    def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
+        """See :meth:`Layer.forward`. The destinations are projected once, with the other sources."""
+        x = ops.all_rows(h)
+        projected, score, q = self.lin(x), self._score(x, self.att_src), self.query(x[: block.num_dst])
+        key = key if self.attn_dropout else None
+        state = self._attend(projected, score, q, block, key)
+        if not self.add_self_loops:
+            return self.finish(state, None)
+        mask = self._loop_mask(block, key, state.dtype)
+        return self.finish(state, self._loop(projected[: block.num_dst], score[: block.num_dst], q, mask))
+
+    def _score(self, x: Float[Tensor, "n in"], attention: Float[Tensor, "1 H C"]) -> Float[Tensor, "n H"]:
+        """``a . W x`` per head as ``(W^T a) . x``: one narrow product, without a pass over the projected rows."""
+        weight = self.lin.weight.view(self.heads, self.out_per_head, self.in_width)
+        return functional.linear(x, (weight * attention.view(self.heads, self.out_per_head, 1)).sum(1))
+
+    def _attend(self, h: Tensor, score: Tensor, q: Tensor, block: Block, key: int | None) -> Float[Tensor, "D state"]:
+        """The state over the block's edges, loops left out where the layer adds its own."""
+        from_source = ops.source_to_edges(block, score)
+        logits = functional.leaky_relu(from_source + ops.destination_to_edges(block, q), self.negative_slope)
+        if self.add_self_loops:
+            logits = logits.masked_fill(_loops(block).unsqueeze(1), -torch.inf)
+        largest = ops.edges_max(block, logits)
+        weights = torch.exp(logits - ops.destination_to_edges(block, _finite(largest)))
+        sums = ops.edges_to_destination(block, weights)
+        if key is not None:
+            weights = weights * kernels.edge_dropout(
+                block.indptr, block.dst_original, key, self.attn_dropout, self.heads, weights.dtype
+            )
+        return torch.cat([largest, sums, ops.aggregate_heads(block, h, weights)], dim=1)
+
+    def _loop(self, h: Tensor, score: Tensor, q: Tensor, mask: Tensor | None) -> Float[Tensor, "D state"]:
+        """The state over one loop per destination: (e_vv, 1, h_v); the gradient of e_vv flows through the 1."""
+        logits = functional.leaky_relu(ops.widened(score + q), self.negative_slope)
+        largest = logits.detach()
+        weights = torch.exp(logits - largest)
+        masked = weights if mask is None else weights * mask
+        rows = h.unflatten(1, (self.heads, self.out_per_head)) * masked.unsqueeze(-1)
+        return torch.cat([largest, weights, rows.flatten(1)], dim=1)
+
+    def _loop_mask(self, block: Block, key: int | None, dtype: torch.dtype) -> Float[Tensor, "D H"] | None:
+        if key is None:
+            return None
+        one_each = torch.arange(block.num_dst + 1, device=block.indptr.device)
+        own_key = fold(key, OWN_LOOP)
+        return kernels.edge_dropout(one_each, block.dst_original, own_key, self.attn_dropout, self.heads, dtype)
+
+
+def _finite(largest: Tensor) -> Tensor:
+    """-inf (no edge) becomes the lowest number, so that ``exp(-inf - largest)`` is 0 instead of nan."""
+    return largest.clamp(min=torch.finfo(largest.dtype).min)
+
+
+def _loops(block: Block) -> Tensor:
+    """Which edges are loops, bool (E); by id, as the destinations need not be among a part's sources."""
+    if block.src is None:
+        raise ValueError("attention needs a block with de-duplicated sources")
+    return block.src[block.indices] == block.dst[block.edge_dst()]

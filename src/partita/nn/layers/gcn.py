@@ -1,0 +1,66 @@
+"""Graph convolutional network (Kipf and Welling, ICLR 2017)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partita.core.records import Block
+from partita.nn import initialise
+from partita.nn.layers.base import ReducedLayer
+from partita.nn.layers.reductions import REDUCTIONS
+
+
+class GCN(ReducedLayer):
+    """``W (sum of w_uv x_u + w_v x_v) + b``, with ``w_uv = block.weight`` and ``w_v = block.own_weight``.
+
+    The sampler provides the coefficients: ``w_v = 1 / dhat_v`` and, for an edge of a destination with d_v in-edges
+    (loops not counted) of which k_v were drawn, ``w_uv = (d_v / k_v) / sqrt(dhat_u dhat_v)``, 0 on loops, where
+    ``dhat = d + 1``. On full neighbourhoods this equals PyG's ``GCNConv(in_width, out_width, bias=bias)``, which
+    replaces existing loops by one of its own; the parameter names are the same.
+
+    Args:
+        in_width: columns of the input.
+        out_width: columns of the result.
+        bias: whether to add b.
+    """
+
+    name: ClassVar[str] = "gcn"
+    coefficients: ClassVar[str] = "gcn"
+
+    def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
+        super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=True)
+        self.own_joins_state = True
+        self.lin = initialise.linear(in_width, out_width, bias=False)
+        self.bias = nn.Parameter(torch.empty(out_width)) if bias else None
+        self.reset()
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, JSON-able."""
+        return {**super().arguments(), "bias": self.bias is not None}
+
+    def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
+        """``W x``."""
+        return self.lin(rows)
+
+    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"]:
+        """``w_v x_v``, projected as the state is.
+
+        Raises:
+            ValueError: the sampler put no coefficients on the block.
+        """
+        if block.weight is None or block.own_weight is None:
+            raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
+        weighted = x_dst * block.own_weight.to(x_dst.dtype).unsqueeze(1)
+        return self.project(weighted) if self.projects_state else weighted
+
+    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
+        """Add the own term, apply W where it was not yet applied, and add the bias."""
+        total = state if own is None else state + own
+        if not self.projects_state:
+            return functional.linear(total, self.lin.weight, self.bias)
+        return total if self.bias is None else total + self.bias

@@ -1,0 +1,111 @@
+"""Any PyG convolution as a layer. PyG itself is not imported: the convolution is only called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from partita.core.errors import ConfigError
+from partita.core.records import Block, LazyRows
+from partita.nn import ops
+from partita.nn.layers.base import Layer, global_key
+from partita.nn.ops import Rows
+
+
+class PygLayer(Layer):
+    """Wraps a convolution that takes ``((x_src, x_dst), edge_index)``, as PyG's bipartite convolutions do.
+
+    What it computes from a destination's edges is not known to be divisible, so every edge of a destination must be
+    at one place: it works wherever whole blocks are computed, and not where edges are dealt out.
+
+    Its own dropout draws from torch's global generator, which is seeded with the layer's key for the call: a resumed
+    run draws the same masks, but the masks depend on which rows are computed together.
+
+    Args:
+        conv: the convolution.
+        in_width: columns of the input.
+        out_width: columns of the result (for an attention layer that concatenates, all heads together).
+    """
+
+    name: ClassVar[str] = "pyg"
+    splittable: ClassVar[bool] = False
+
+    def __init__(self, conv: nn.Module, in_width: int, out_width: int) -> None:
+        super().__init__(in_width, out_width)
+        self.conv = conv
+
+    def reset(self, key: int | None = None) -> None:
+        """Call the convolution's ``reset_parameters``, where it has one, under a generator seeded with the key."""
+        reset_parameters = getattr(self.conv, "reset_parameters", None)
+        if callable(reset_parameters):
+            with _seeded(global_key() if key is None else key):
+                reset_parameters()
+
+    def arguments(self) -> dict[str, Any]:
+        """What can be said of the convolution; not enough to build it again."""
+        return {**super().arguments(), "conv": repr(self.conv)}
+
+    def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
+        """See :meth:`Layer.forward`.
+
+        Raises:
+            ConfigError: the result is not ``out_width`` wide.
+        """
+        x_src = ops.all_rows(h)
+        arguments = (x_src, x_src[: block.num_dst]), block.edge_index()
+        if key is None or not self.training:
+            out = self.conv(*arguments)
+        else:
+            with _seeded(key):
+                out = self.conv(*arguments)
+        if out.shape != (block.num_dst, self.out_width):
+            raise ConfigError(
+                f"the convolution returned rows of shape {tuple(out.shape)}, not {(block.num_dst, self.out_width)}",
+                where=repr(self.conv),
+                fix="Give the PygLayer the out_width that the convolution returns",
+            )
+        return out
+
+    def message(self, x_src: Float[Tensor, "S in"]) -> NoReturn:
+        """Refused, see the class."""
+        self._refuse()
+
+    def partial(self, payload: Tensor | LazyRows, q: Tensor | None, block: Block) -> NoReturn:
+        """Refused, see the class."""
+        self._refuse()
+
+    def merge(self, states: Sequence[Tensor]) -> NoReturn:
+        """Refused, see the class."""
+        self._refuse()
+
+    def finish(self, state: Tensor, own: Tensor | None) -> NoReturn:
+        """Refused, see the class."""
+        self._refuse()
+
+    def extra_repr(self) -> str:
+        """Nothing: the convolution is printed as a child."""
+        return ""
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(
+            f"the PyG convolution {self.conv!r} cannot be computed from parts of a node's edges or columns",
+            fix="Use the placement 'data' or 'destination' for this layer, or one of Partita's own layers",
+        )
+
+
+class _seeded:
+    """Seed torch's global CPU generator inside the ``with`` block, and put its state back afterwards."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+    def __enter__(self) -> None:
+        self.state = torch.get_rng_state()
+        torch.default_generator.manual_seed(self.key)
+
+    def __exit__(self, *exception: object) -> None:
+        torch.set_rng_state(self.state)

@@ -1,0 +1,110 @@
+"""The monoids with which a layer reduces the rows of its neighbours, and their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from partita.core.records import Block
+from partita.nn import ops
+from partita.nn.ops import Rows
+
+
+@runtime_checkable
+class Reduction(Protocol):
+    """A commutative monoid over the rows of a destination's neighbours.
+
+    Attributes:
+        is_sum: a weighted sum: it commutes with linear maps, and rows may be read on demand.
+        neutral: the entry of a state without edges.
+    """
+
+    is_sum: bool
+    neutral: float
+
+    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
+        """The block with the coefficients that its edges need once they are dealt out to parts."""
+        ...
+
+    def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
+        """The state over the block's edges."""
+        ...
+
+    def merge(self, states: Sequence[Float[Tensor, "D F"]]) -> Float[Tensor, "D F"]:
+        """Merge states of the same destinations."""
+        ...
+
+    def finish(self, state: Float[Tensor, "D F"]) -> Float[Tensor, "D F"]:
+        """The aggregate; 0 for a destination without edges."""
+        ...
+
+
+class Sum:
+    """Sum over the edges, with ``block.weight`` where present."""
+
+    is_sum = True
+    neutral = 0.0
+
+    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
+        """See :meth:`Reduction.divisible`."""
+        return block
+
+    def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.over`."""
+        return ops.aggregate(block, rows, "sum")
+
+    def merge(self, states: Sequence[Float[Tensor, "D F"]]) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.merge`."""
+        return states[0] if len(states) == 1 else torch.stack(list(states)).sum(0)
+
+    def finish(self, state: Float[Tensor, "D F"]) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.finish`."""
+        return state
+
+
+class Mean(Sum):
+    """Mean over the edges; a sum with ``block.weight`` where present (1/k, k the destination's edges in all parts)."""
+
+    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
+        """See :meth:`Reduction.divisible`."""
+        if block.weight is not None:
+            return block
+        counts = block.indptr.diff()
+        return block.with_(weight=torch.repeat_interleave(counts.to(dtype).reciprocal(), counts))
+
+    def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.over`."""
+        return ops.aggregate(block, rows, "mean")
+
+
+class Max:
+    """Largest entry per column; ``block.weight`` is ignored.
+
+    Parts that tie share the gradient evenly; within a part it goes to the first edge.
+    """
+
+    is_sum = False
+    neutral = -torch.inf
+
+    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
+        """See :meth:`Reduction.divisible`."""
+        return block
+
+    def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.over`."""
+        return ops.segment_max(block, ops.all_rows(rows), empty=self.neutral)
+
+    def merge(self, states: Sequence[Float[Tensor, "D F"]]) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.merge`."""
+        return torch.stack(list(states)).amax(0)
+
+    def finish(self, state: Float[Tensor, "D F"]) -> Float[Tensor, "D F"]:
+        """See :meth:`Reduction.finish`."""
+        return state.masked_fill(state == self.neutral, 0.0)
+
+
+REDUCTIONS: dict[str, Reduction] = {"mean": Mean(), "sum": Sum(), "max": Max()}

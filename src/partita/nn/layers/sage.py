@@ -1,0 +1,69 @@
+"""GraphSAGE (Hamilton, Ying and Leskovec, NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from partita.core.errors import ConfigError, nearest
+from partita.core.records import Block
+from partita.nn import initialise
+from partita.nn.layers.base import ReducedLayer
+from partita.nn.layers.reductions import REDUCTIONS
+
+
+class SAGE(ReducedLayer):
+    """``W_l reduce(x_u) + b + W_r x_v``.
+
+    Equals PyG's ``SAGEConv(in_width, out_width, aggr=aggregator, root_weight=True, bias=bias)``, with the same
+    parameter names.
+
+    Args:
+        in_width: columns of the input.
+        out_width: columns of the result.
+        aggregator: ``"mean"``, ``"sum"`` or ``"max"``.
+        bias: whether to add b.
+
+    Raises:
+        ConfigError: the aggregator is not known.
+    """
+
+    name: ClassVar[str] = "sage"
+    options: ClassVar[frozenset[str]] = frozenset({"aggregator"})
+
+    def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean", bias: bool = True) -> None:
+        if aggregator not in REDUCTIONS:
+            raise ConfigError(
+                f"unknown aggregator '{aggregator}'", where="aggregator", fix=nearest(aggregator, REDUCTIONS)
+            )
+        reduction = REDUCTIONS[aggregator]
+        super().__init__(in_width, out_width, reduction, commutes=reduction.is_sum)
+        self.aggregator = aggregator
+        self.own_joins_state = self.projects_state
+        self.lin_l = initialise.linear(in_width, out_width, bias=bias)
+        self.lin_r = initialise.linear(in_width, out_width, bias=False)
+        self.reset()
+
+    def arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, JSON-able."""
+        return {**super().arguments(), "aggregator": self.aggregator, "bias": self.lin_l.bias is not None}
+
+    def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
+        """``W_l x``."""
+        return functional.linear(rows, self.lin_l.weight)
+
+    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
+        """``W_r x_v``."""
+        return self.lin_r(x_dst)
+
+    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
+        """``W_l`` where it was not yet applied, the bias, and the own term."""
+        reduced = self.reduction.finish(state)
+        if not self.projects_state:
+            reduced = self.lin_l(reduced)
+        elif self.lin_l.bias is not None:
+            reduced = reduced + self.lin_l.bias
+        return reduced if own is None else reduced + own

@@ -1,0 +1,157 @@
+"""The model: a chain of stages, its builder, and its description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from partita.core.errors import ConfigError, nearest
+from partita.core.keys import Purpose, StepKey, fold
+from partita.core.records import Block
+from partita.nn.layers import LAYERS, Layer
+from partita.nn.ops import Rows
+from partita.nn.stage import Stage
+
+
+class Model(nn.Module):
+    """A chain of stages, the input-side one first.
+
+    Args:
+        stages: the stages; a :class:`Layer` stands for a stage with nothing after the layer.
+
+    Attributes:
+        widths: columns before the first stage and after each stage, K+1 numbers.
+        row_wise: no stage mixes rows other than over edges (false with batch normalisation).
+
+    Raises:
+        ConfigError: there is no stage, or the widths of two neighbouring stages do not fit.
+    """
+
+    def __init__(self, stages: Sequence[Stage | Layer]) -> None:
+        super().__init__()
+        if not stages:
+            raise ConfigError("a model needs at least one layer", where="layers")
+        self.stages = nn.ModuleList(stage if isinstance(stage, Stage) else Stage(stage) for stage in stages)
+        layers = self.layers
+        for number, (below, above) in enumerate(pairwise(layers), start=1):
+            if below.out_width != above.in_width:
+                raise ConfigError(
+                    f"layer {number} returns {below.out_width} columns, but layer {number + 1} takes {above.in_width}",
+                    where="layers",
+                )
+        self.widths = (layers[0].in_width, *(layer.out_width for layer in layers))
+        self.row_wise = all(stage.row_wise for stage in self.stages)  # type: ignore[misc]
+
+    @classmethod
+    def from_layers(
+        cls, layers: Sequence[Layer], *, norm: str = "layer", activation: str = "relu", dropout: float = 0.0
+    ) -> Model:
+        """A model with the same normalisation, activation and dropout after each layer but the last."""
+        hidden = [Stage(layer, norm=norm, activation=activation, dropout=dropout) for layer in layers[:-1]]
+        return cls([*hidden, *layers[-1:]])
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, the input-side one first."""
+        return [stage.layer for stage in self.stages]  # type: ignore[misc]
+
+    def forward(self, blocks: Sequence[Block], h: Rows, step_key: StepKey | None = None) -> Float[Tensor, "D out"]:
+        """Rows of the seed nodes, where one process computes everything.
+
+        Args:
+            blocks: one per layer, the input-side one first; each one's destinations are the next one's sources.
+            h: rows of the first block's sources.
+            step_key: names the training step; ``None`` in evaluation (no dropout).
+        """
+        if len(blocks) != len(self.stages):
+            raise ValueError(f"{len(self.stages)} blocks are needed, one per layer, not {len(blocks)}")
+        for layer, (stage, block) in enumerate(zip(self.stages, blocks), start=1):
+            h = stage(block, h, step_key, layer)
+        return h  # type: ignore[return-value]
+
+    def reset(self, seed: int) -> None:
+        """Initialise every parameter as a function of (seed, number of its layer, its name), and of nothing else."""
+        for layer, stage in enumerate(self.stages, start=1):
+            stage.reset(fold(fold(int(Purpose.INITIALISE), seed), layer))  # type: ignore[operator]
+
+    def describe(self) -> dict[str, Any]:
+        """The model's architecture as JSON-able values, without its parameters."""
+        return {"stages": [stage.describe() for stage in self.stages]}  # type: ignore[operator]
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Model:
+        """The model that :meth:`describe` described, its parameters initialised anew.
+
+        Raises:
+            ConfigError: a layer is not one of Partita's, so it can only be built by the code that built it.
+        """
+        return cls([_stage(stage) for stage in description["stages"]])
+
+
+def build_model(
+    name: str,
+    *,
+    in_width: int,
+    hidden: int,
+    out_width: int,
+    layers: int,
+    heads: int = 1,
+    norm: str = "layer",
+    activation: str = "relu",
+    dropout: float = 0.0,
+    attn_dropout: float = 0.0,
+    aggregator: str = "mean",
+    seed: int = 0,
+) -> Model:
+    """A model of equal layers.
+
+    Args:
+        name: a layer's name from :data:`~partita.nn.layers.LAYERS`.
+        in_width: columns of the input features.
+        hidden: columns between the layers (all heads together).
+        out_width: columns of the result, for instance the number of classes.
+        layers: number of layers K.
+        heads: attention heads: concatenated in hidden layers, averaged in the last.
+        norm: normalisation after each layer but the last: ``"none"``, ``"layer"`` or ``"batch"``.
+        activation: after each layer but the last; a name from :data:`~partita.nn.stage.ACTIVATIONS`.
+        dropout: after each layer but the last: probability with which an entry is set to 0 in training.
+        attn_dropout: probability with which an attention coefficient is set to 0 in training.
+        aggregator: ``"mean"``, ``"sum"`` or ``"max"``.
+        seed: of the initialisation, see :meth:`Model.reset`.
+
+    Raises:
+        ConfigError: a name is not known, a number is out of range, or an option is set that the layer does not have.
+    """
+    layer_type = _layer_type(name)
+    if layers < 1:
+        raise ConfigError(f"a model needs at least one layer, not {layers}", where="layers")
+    defaults = {"heads": 1, "attn_dropout": 0.0, "aggregator": "mean"}
+    given = {"heads": heads, "attn_dropout": attn_dropout, "aggregator": aggregator}
+    for option, value in given.items():
+        if option not in layer_type.options and value != defaults[option]:
+            raise ConfigError(f"the layer '{name}' has no option '{option}'", where=option, fix=f"Leave {option} out")
+    options = {option: given[option] for option in sorted(layer_type.options)}
+    widths = [in_width, *[hidden] * (layers - 1), out_width]
+    chain = [
+        layer_type.for_model(below, above, last=number == layers, **options)
+        for number, (below, above) in enumerate(pairwise(widths), start=1)
+    ]
+    model = Model.from_layers(chain, norm=norm, activation=activation, dropout=dropout)
+    model.reset(seed)
+    return model
+
+
+def _layer_type(name: str) -> type[Layer]:
+    if name not in LAYERS:
+        raise ConfigError(f"unknown layer '{name}'", where="layer", fix=nearest(name, LAYERS))
+    return LAYERS[name]
+
+
+def _stage(description: Mapping[str, Any]) -> Stage:
+    arguments = dict(description["layer"])
+    layer = _layer_type(arguments.pop("name"))(**arguments)
+    return Stage(layer, **{key: value for key, value in description.items() if key != "layer"})

@@ -1,0 +1,225 @@
+"""Differentiable operations over a :class:`~partita.core.records.Block`, on top of :mod:`partita.kernels`.
+
+Every backward pass is a gather or a segmented sum over the block's edges, grouped by destination or by source;
+nothing scatters, so that results do not depend on the number of threads. Inputs of half precision (autocast) are
+widened to float32 first: sums over edges are never accumulated in 16 bits, and the result is float32.
+
+Letters: D destinations, S sources, E edges, F columns, H heads, C columns of one head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from partita import kernels
+from partita.core.records import Block, LazyRows, Reduce, Transposed
+
+Rows = Tensor | LazyRows
+"""Rows of a block's sources: a tensor (S, F), or input rows that are read on demand."""
+
+
+def transposed_of(block: Block) -> Transposed:
+    """The block's edges grouped by source: computed at the first call, then kept on the block.
+
+    ``Block`` is frozen, but ``transposed`` is a function of its other fields, so storing it changes nothing that
+    an observer could see.
+    """
+    if block.transposed is None:
+        object.__setattr__(block, "transposed", kernels.transpose(block.indptr, block.indices, block.num_src))
+    return block.transposed  # type: ignore[return-value]
+
+
+def all_rows(h: Rows) -> Float[Tensor, "S F"]:
+    """The rows of every source of the block."""
+    return h if isinstance(h, Tensor) else h.all()
+
+
+def own_rows(block: Block, h: Rows) -> Float[Tensor, "D F"]:
+    """The rows of the block's destinations: the first D sources."""
+    return h[: block.num_dst] if isinstance(h, Tensor) else h.own()
+
+
+def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
+    """Reduce the rows of every destination's neighbours.
+
+    Args:
+        block: its ``weight``, where present, makes the result a weighted sum, whatever ``reduce`` says.
+        h: rows of the sources. Input rows that are read on demand get no gradient.
+        reduce: ``"sum"`` or ``"mean"``; 0 for a destination without edges.
+    """
+    if block.weight is not None:
+        reduce = "sum"
+    if not isinstance(h, Tensor):
+        return h.aggregate(reduce)
+    h = widened(h)
+    weight = None if block.weight is None else block.weight.to(h.dtype)
+    return _Aggregate.apply(h, weight, block, reduce)
+
+
+def aggregate_heads(block: Block, h: Float[Tensor, "S HC"], weight: Float[Tensor, "E H"]) -> Float[Tensor, "D HC"]:
+    """Sum the neighbours' rows with one weight per edge and head; differentiable in the rows and the weights."""
+    h = widened(h)
+    return _AggregateHeads.apply(h, weight.to(h.dtype), block)
+
+
+def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) -> Float[Tensor, "D F"]:
+    """The largest neighbour value per column; ``empty`` for a destination without edges.
+
+    The gradient goes to the first edge that reaches the maximum.
+    """
+    return _SegmentMax.apply(widened(h), block, empty)
+
+
+def source_to_edges(block: Block, values: Float[Tensor, "S H"]) -> Float[Tensor, "E H"]:
+    """Give every edge its source's row."""
+    return _SourceToEdges.apply(widened(values), block)
+
+
+def destination_to_edges(block: Block, values: Float[Tensor, "D H"]) -> Float[Tensor, "E H"]:
+    """Give every edge its destination's row."""
+    return _DestinationToEdges.apply(widened(values), block)
+
+
+def edges_to_destination(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
+    """Sum the rows of every destination's edges."""
+    return _EdgesToDestination.apply(widened(values), block)
+
+
+def edges_max(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
+    """The largest row entry over every destination's edges, -inf where it has none. No gradient flows."""
+    largest, edge = kernels.segment_max(values.detach().contiguous(), block.indptr, _positions(block))
+    return largest.masked_fill(edge < 0, -torch.inf)
+
+
+def keyed_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key: int, p: float) -> Float[Tensor, "n F"]:
+    """Set entries to 0 with probability ``p`` and scale the others by 1/(1-p).
+
+    Whether an entry is dropped is a function of (key, original index of its row, column) alone.
+    """
+    return _Dropout.apply(widened(x), rows_original, key, p)
+
+
+def widened(x: Tensor) -> Tensor:
+    """The tensor, contiguous, in float32 where it was of half precision."""
+    return (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).contiguous()
+
+
+def _positions(block: Block) -> Int[Tensor, "E"]:
+    return torch.arange(block.num_edges, device=block.indices.device)
+
+
+def _sum_edges(block: Block, values: Tensor) -> Tensor:
+    return kernels.aggregate(values.contiguous(), block.indptr, _positions(block), reduce="sum")
+
+
+class _Aggregate(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor | None, block: Block, reduce: Reduce) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.block, ctx.reduce, ctx.num_src = block, reduce, h.shape[0]
+        return kernels.aggregate(h, block.indptr, block.indices, weight, reduce=reduce)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (weight,) = ctx.saved_tensors
+        block: Block = ctx.block
+        grad_h = kernels.aggregate_backward(
+            grad.contiguous(), transposed_of(block), block.indptr, ctx.num_src, weight, reduce=ctx.reduce
+        )
+        return grad_h, None, None, None
+
+
+class _AggregateHeads(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, block: Block) -> Tensor:
+        ctx.save_for_backward(h, weight)
+        ctx.block = block
+        return kernels.aggregate(h, block.indptr, block.indices, weight, reduce="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        h, weight = ctx.saved_tensors
+        block: Block = ctx.block
+        grad = grad.contiguous()
+        grad_h = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_h = kernels.aggregate_backward(
+                grad, transposed_of(block), block.indptr, h.shape[0], weight, reduce="sum"
+            )
+        if ctx.needs_input_grad[1]:
+            grad_weight = kernels.aggregate_weight_grad(grad, h, block.indptr, block.indices, weight.shape[1])
+        return grad_h, grad_weight, None
+
+
+class _SegmentMax(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, block: Block, empty: float) -> Tensor:
+        values, argmax = kernels.segment_max(h, block.indptr, block.indices)
+        ctx.save_for_backward(argmax, block.indices)
+        ctx.num_src = h.shape[0]
+        return values if empty == 0.0 else values.masked_fill(argmax < 0, empty)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        argmax, indices = ctx.saved_tensors
+        return kernels.segment_max_backward(grad.contiguous(), argmax, indices, ctx.num_src), None, None
+
+
+class _SourceToEdges(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return values.index_select(0, block.indices)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        by_source = transposed_of(ctx.block)
+        return kernels.aggregate(grad.contiguous(), by_source.indptr, by_source.edge, reduce="sum"), None
+
+
+class _DestinationToEdges(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return values.index_select(0, block.edge_dst())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _sum_edges(ctx.block, grad), None
+
+
+class _EdgesToDestination(Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return _sum_edges(block, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.block.edge_dst()), None
+
+
+class _Dropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows_original: Tensor, key: int, p: float) -> Tensor:
+        ctx.save_for_backward(rows_original)
+        ctx.key, ctx.p = key, p
+        return kernels.dropout(x, rows_original, key, p)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (rows_original,) = ctx.saved_tensors
+        return kernels.dropout(grad.contiguous(), rows_original, ctx.key, ctx.p), None, None, None

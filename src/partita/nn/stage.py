@@ -1,0 +1,123 @@
+"""One stage of a model: a layer and what is done to its rows afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from partita.core.errors import ConfigError, nearest
+from partita.core.keys import Purpose, StepKey
+from partita.core.records import Block
+from partita.nn import ops
+from partita.nn.layers.base import Layer
+from partita.nn.ops import Rows
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation over the rows at hand; with fewer than two rows it uses the running statistics.
+
+    Its statistics are those of the rows that one worker computes together: they depend on how rows are placed.
+    """
+
+    def forward(self, input: Float[Tensor, "n F"]) -> Float[Tensor, "n F"]:
+        """Normalise each column."""
+        if self.training and input.shape[0] < 2:
+            return functional.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+            )
+        return super().forward(input)
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "none": lambda _: nn.Identity(),
+    "layer": nn.LayerNorm,
+    "batch": BatchNorm,
+}
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda rows: rows,
+    "relu": functional.relu,
+    "elu": functional.elu,
+    "gelu": functional.gelu,
+    "leaky_relu": functional.leaky_relu,
+    "silu": functional.silu,
+    "tanh": lambda rows: rows.tanh(),
+}
+
+
+class Stage(nn.Module):
+    """A layer, then normalisation, activation and keyed dropout, each of which may be absent.
+
+    Args:
+        layer: the layer.
+        norm: ``"none"``, ``"layer"`` or ``"batch"``.
+        activation: a name from :data:`ACTIVATIONS`.
+        dropout: probability with which an entry of the result is set to 0 in training.
+
+    Attributes:
+        row_wise: every row of the result depends on its own row only (false with batch normalisation).
+
+    Raises:
+        ConfigError: a name is not known or the probability is out of range.
+    """
+
+    def __init__(self, layer: Layer, *, norm: str = "none", activation: str = "none", dropout: float = 0.0) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise ConfigError(f"unknown normalisation '{norm}'", where="norm", fix=nearest(norm, NORMS))
+        if activation not in ACTIVATIONS:
+            raise ConfigError(
+                f"unknown activation '{activation}'", where="activation", fix=nearest(activation, ACTIVATIONS)
+            )
+        if not 0.0 <= dropout < 1.0:
+            raise ConfigError(f"a probability in [0, 1) is needed, not {dropout}", where="dropout")
+        self.layer = layer
+        self.norm = NORMS[norm](layer.out_width)
+        self.norm_name = norm
+        self.activation = activation
+        self.dropout = dropout
+        self.row_wise = not isinstance(self.norm, BatchNorm)
+
+    def forward(self, block: Block, h: Rows, step_key: StepKey | None, layer: int) -> Float[Tensor, "D out"]:
+        """Rows of the block's destinations.
+
+        Args:
+            block: every sampled edge of the destinations.
+            h: rows of the block's sources.
+            step_key: names the training step; ``None`` in evaluation (no dropout).
+            layer: number of this layer, 1 = input side.
+        """
+        key = None if step_key is None else step_key.at(Purpose.ATTENTION_DROPOUT, layer)
+        return self.post(self.layer(block, h, key), block.dst_original, step_key, layer)
+
+    def post(
+        self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
+    ) -> Float[Tensor, "D out"]:
+        """What follows the layer, for rows of which ``dst_original`` are the original indices."""
+        rows = ACTIVATIONS[self.activation](self.norm(rows))
+        if step_key is None or self.dropout == 0.0:
+            return rows
+        return ops.keyed_dropout(rows, dst_original, step_key.at(Purpose.DROPOUT, layer), self.dropout)
+
+    def reset(self, key: int) -> None:
+        """Initialise the layer from a key; the normalisation starts as the identity."""
+        self.layer.reset(key)
+        if not isinstance(self.norm, nn.Identity):
+            self.norm.reset_parameters()  # type: ignore[operator]
+
+    def describe(self) -> dict[str, Any]:
+        """The stage as JSON-able values."""
+        return {
+            "layer": {"name": self.layer.name, **self.layer.arguments()},
+            "norm": self.norm_name,
+            "activation": self.activation,
+            "dropout": self.dropout,
+        }
+
+    def extra_repr(self) -> str:
+        """What has no module of its own, for ``print``."""
+        return f"activation={self.activation}, dropout={self.dropout}"

@@ -1,0 +1,1 @@
+"""Placements: each decides, for one layer, who computes the rows that a worker asks for."""

@@ -1,0 +1,1 @@
+"""What a user sees: progress while something runs, and tables made from records."""

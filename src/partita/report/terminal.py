@@ -1,0 +1,174 @@
+"""Progress bars and tables on a terminal; plain lines where the output is not a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Task as RichTask
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_SECONDS = 10.0
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def format_bytes(count: float) -> str:
+    """``1536`` -> ``1.5 KiB``."""
+    for unit in _BYTE_UNITS:
+        if abs(count) < 1024 or unit == _BYTE_UNITS[-1]:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def format_count(count: float) -> str:
+    """``1234567`` -> ``1.23 M``."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(count) >= size:
+            return f"{count / (1e3 if unit == ' k' else size):.3g}{unit}"
+    return f"{count:,.0f}"
+
+
+def _format_amount(count: float, unit: str) -> str:
+    return format_bytes(count) if unit == "bytes" else f"{format_count(count)} {unit}"
+
+
+class _RateColumn(ProgressColumn):
+    def render(self, task: RichTask) -> Text:
+        unit = task.fields["amount_unit"]
+        done = _format_amount(task.completed, unit)
+        if task.total is not None:
+            total = format_bytes(task.total) if unit == "bytes" else format_count(task.total)
+            done = f"{done.removesuffix(' ' + unit)} of {total}{'' if unit == 'bytes' else ' ' + unit}"
+        rate = f", {_format_amount(task.speed, unit)}/s" if task.speed else ""
+        return Text(done + rate, style="dim")
+
+
+class _BarTask:
+    def __init__(self, bars: Progress, number: TaskID) -> None:
+        self.bars, self.number = bars, number
+
+    def advance(self, amount: float = 1) -> None:
+        self.bars.advance(self.number, amount)
+
+
+class BarDisplay(AbstractContextManager["BarDisplay"]):
+    """Progress bars with rate and time remaining; implements :class:`partita.core.progress.Display`."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            _RateColumn(),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+        )
+
+    def __enter__(self) -> BarDisplay:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def start(self, description: str, total: float | None, unit: str) -> _BarTask:
+        """Show a new bar."""
+        return _BarTask(self._bars, self._bars.add_task(description, total=total, amount_unit=unit))
+
+    def stop(self, task: Any) -> None:
+        """Take a bar away."""
+        self._bars.remove_task(task.number)
+
+
+class _LineTask:
+    def __init__(self, console: Console, description: str, total: float | None, unit: str) -> None:
+        self.console, self.description, self.total, self.unit = console, description, total, unit
+        self.done = 0.0
+        self.started = self.said = time.monotonic()
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+        now = time.monotonic()
+        if now - self.said < _PLAIN_SECONDS:
+            return
+        self.said = now
+        rate = self.done / (now - self.started)
+        line = f"{self.description}: {_format_amount(self.done, self.unit)}, {_format_amount(rate, self.unit)}/s"
+        if self.total and rate > 0:
+            line += f", {(self.total - self.done) / rate:,.0f} s left"
+        self.console.print(line, highlight=False)
+
+
+class LineDisplay(AbstractContextManager["LineDisplay"]):
+    """A line every ten seconds, for logs; implements :class:`partita.core.progress.Display`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def start(self, description: str, total: float | None, unit: str) -> _LineTask:
+        """Begin to count."""
+        return _LineTask(self._console, description, total, unit)
+
+    def stop(self, task: Any) -> None:
+        """Nothing is left to do."""
+
+
+def display(console: Console) -> BarDisplay | LineDisplay:
+    """Bars on a terminal, lines elsewhere."""
+    return BarDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
+def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:
+    """A table of names and values."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in pairs.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+    return table
+
+
+def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
+    """One line about a finished epoch: loss, validation loss, the metric that picks the best model, and the rate."""
+    names = ["loss", *dict.fromkeys(name for name in ("val_loss", f"val_{metric}") if name in event)]
+    shown = [f"{name.replace('_', ' ')} {event[name]:.4f}" for name in names]
+    width = len(str(epochs))
+    rate = format_count(event["seeds_per_second"])
+    return f"epoch {event['epoch'] + 1:>{width}}/{epochs}  {'  '.join(shown)}  {rate} seeds/s"
+
+
+def run_table(record: Mapping[str, Any]) -> Table:
+    """The summary at the end of a run, from ``run.json``."""
+    table = Table(title="Run", title_justify="left", title_style="bold", box=None, padding=(0, 2), show_header=False)
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("status", record["status"] + (" (stopped early)" if record["early_stopped"] else ""))
+    best = record["best"]
+    if best:
+        table.add_row("best epoch", f"{best['epoch']} by {best['metric'].replace('_', ' ')} {best['value']:.4f}")
+    for split, metrics in record["metrics"].items():
+        shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
+        table.add_row(split, shown)
+    seconds = record["stage_seconds"]
+    table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
+    counts = record["counts"]
+    if counts:
+        table.add_row("sampled edges", f"{counts['sampled_edges']:,}")
+        table.add_row("input rows", f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} reads")
+    table.add_row("peak memory", format_bytes(record["peak_memory_bytes"]))
+    return table

@@ -1,0 +1,203 @@
+"""Checkpoints: everything a run needs to go on exactly where it was.
+
+A checkpoint is a directory ``checkpoints/epoch-00003-step-000120`` (120 steps of epoch 3 are done) with
+``model.safetensors``, ``optimizer.safetensors`` and ``state.json``. It is written aside and renamed, so one that
+has its name is complete. No generator state is kept: samples and dropout are functions of the position.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from partita.core.errors import ResourceError, RunError, is_disk_full
+from partita.core.records import Counts
+
+_NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best evaluation so far: its metric, its value, and the checkpoint that holds the weights."""
+
+    metric: str
+    value: float
+    epoch: int
+    checkpoint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``run.json`` and ``state.json`` hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainState:
+    """How far a run has come.
+
+    Attributes:
+        epoch: 0-based epoch in progress.
+        step: steps of that epoch that are done.
+        loss_sum: sum over the epoch's seeds so far of their losses.
+        seeds_done: seeds of the epoch so far.
+        best: the best evaluation so far.
+        evaluations_since_best: how many evaluations have not improved on it.
+        stopped: early stopping has ended the run.
+        counts: edges and rows so far, over the whole run.
+        stage_seconds: seconds by stage so far.
+        peak_memory_bytes: most private memory seen so far.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    seeds_done: int = 0
+    best: Best | None = None
+    evaluations_since_best: int = 0
+    stopped: bool = False
+    counts: Counts | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint of this position."""
+        return f"epoch-{self.epoch:05d}-step-{self.step:06d}"
+
+    def with_(self, **changes: Any) -> TrainState:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``state.json`` holds it."""
+        return {**asdict(self), "counts": self.counts.to_json() if self.counts else None}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainState:
+        """The inverse of :meth:`to_json`."""
+        best, counts = values["best"], values["counts"]
+        return cls(
+            **{
+                **values,
+                "best": Best(**best) if best else None,
+                "counts": Counts.from_json(counts) if counts else None,
+            }
+        )
+
+
+def save_checkpoint(checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState) -> Path:
+    """Write a checkpoint, then drop all but it and the best one.
+
+    Raises:
+        ResourceError: the disk is full; earlier checkpoints are untouched.
+    """
+    target = checkpoints / state.name
+    aside = checkpoints / f".{state.name}.partial-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        save_file({k: v.detach().contiguous() for k, v in model.state_dict().items()}, aside / "model.safetensors")
+        save_file(_flatten_optimizer(model, optimizer), aside / "optimizer.safetensors")
+        (aside / "state.json").write_text(json.dumps(state.to_json(), indent=2), encoding="utf-8")
+        for file in aside.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(aside, target)
+    except OSError as error:
+        if is_disk_full(error):
+            free = shutil.disk_usage(checkpoints).free
+            raise ResourceError(
+                f"no space left for a checkpoint ({free:,} bytes free)",
+                where=str(checkpoints),
+                fix="Free space on that disk and continue with: partita train --resume RUN",
+            ) from None
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    keep = {target.name, state.best.checkpoint if state.best else target.name}
+    for other in checkpoints.iterdir():
+        half_written = other.name.startswith(".epoch-")  # by a process that was killed
+        if half_written or (_NAME.fullmatch(other.name) and other.name not in keep):
+            shutil.rmtree(other, ignore_errors=True)
+    return target
+
+
+def latest_checkpoint(checkpoints: Path) -> Path | None:
+    """The checkpoint that is farthest along, or ``None`` where there is none."""
+    found = []
+    for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match:
+            found.append((int(match[1]), int(match[2]), path))
+    return max(found)[2] if found else None
+
+
+def read_state(checkpoint: Path) -> TrainState:
+    """The position and bookkeeping of a checkpoint.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    try:
+        return TrainState.from_json(json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(checkpoint / "state.json", error) from None
+
+
+def load_model(checkpoint: Path, model: nn.Module) -> None:
+    """Put the weights of a checkpoint into a model of the same shape.
+
+    Raises:
+        RunError: the file is damaged or belongs to another model.
+    """
+    tensors = _load(checkpoint / "model.safetensors")
+    own = model.state_dict()
+    if {k: tuple(v.shape) for k, v in own.items()} != {k: tuple(v.shape) for k, v in tensors.items()}:
+        raise RunError(
+            "holds the weights of another model",
+            where=str(checkpoint),
+            fix="Give the same model= and settings as when the run was started",
+        )
+    model.load_state_dict(tensors)
+
+
+def load_optimizer(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Put the state of a checkpoint into an optimiser over the parameters of ``model``."""
+    names = [name for name, _ in model.named_parameters()]
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in _load(checkpoint / "optimizer.safetensors").items():
+        name, _, slot = key.rpartition("/")
+        if name not in names:
+            raise _damaged(checkpoint / "optimizer.safetensors", f"unknown parameter {name}")
+        state.setdefault(names.index(name), {})[slot] = value
+    full = optimizer.state_dict()
+    optimizer.load_state_dict({"state": state, "param_groups": full["param_groups"]})
+
+
+def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for slot, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                tensors[f"{name}/{slot}"] = torch.as_tensor(value).detach().contiguous()
+    return tensors
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except Exception as error:  # safetensors raises its own type, which is not public
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: object) -> RunError:
+    return RunError(f"is damaged: {error}", where=str(path), fix="Delete its folder to use an earlier checkpoint")

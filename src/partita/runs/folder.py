@@ -1,0 +1,147 @@
+"""The run folder: where everything of a run lies, written so that a kill never leaves half a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from partita.core.errors import RunError
+
+RUN_FORMAT = 1
+_PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file aside and rename it into place."""
+    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """Paths and small files of one run.
+
+    ``config.yaml`` (all settings, resolved), ``run.json`` (what ran, where, and how it ended), ``metrics.jsonl``
+    (one JSON object per event), ``events/`` (TensorBoard), ``checkpoints/``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.record = self.path / "run.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.events = self.path / "events"
+        self.checkpoints = self.path / "checkpoints"
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Make a new run folder.
+
+        Raises:
+            RunError: something is there already; an earlier run is never overwritten.
+        """
+        folder = cls(path)
+        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+            fix = f"Choose another --out, or go on with it: partita train --resume {path}"
+            raise RunError("already exists and is not empty", where=str(path), fix=fix)
+        folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Open an existing run folder.
+
+        Raises:
+            RunError: there is none, or it is not a run folder of a version that this Partita reads.
+        """
+        folder = cls(path)
+        if not folder.record.is_file():
+            raise RunError("is not a run folder", where=str(path), fix="Make one with: partita train STORE --out RUN")
+        version = folder.read_record().get("format")
+        if version != RUN_FORMAT:
+            fix = "Upgrade Partita" if isinstance(version, int) and version > RUN_FORMAT else "Train again"
+            raise RunError(f"is of run format {version}; this Partita reads {RUN_FORMAT}", where=str(path), fix=fix)
+        return folder
+
+    def read_record(self) -> dict[str, Any]:
+        """The contents of ``run.json``."""
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot be read: {error}", where=str(self.record)) from None
+        if not isinstance(record, dict):
+            raise RunError("is not a JSON object", where=str(self.record), fix="Train again")
+        return record
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Replace ``run.json``."""
+        write_text(self.record, json.dumps({"format": RUN_FORMAT, **record}, indent=2) + "\n")
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one JSON object per line, flushed as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("a", encoding="utf-8")
+
+    @staticmethod
+    def cut(path: Path, epoch: int, step: int) -> None:
+        """Drop what was logged at or after a step, because a resumed run will log it again."""
+        if not path.exists():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the line that a kill cut short
+            if (event["epoch"], event["step"]) <= (epoch, step):
+                kept.append(line + "\n")
+        write_text(path, "".join(kept))
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Append one event; it must have ``event``, ``epoch`` and ``step`` (steps done in that epoch)."""
+        self._file.write(json.dumps(event) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions a run was made with."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "versions": versions,
+        "command": sys.argv,
+    }
+
+
+def now() -> str:
+    """The time in ISO 8601, UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

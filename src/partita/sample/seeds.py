@@ -1,0 +1,53 @@
+"""The order of the seed nodes: which of them make up the batch of a step."""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor
+
+from partita.core.keys import Purpose, fold
+from partita.kernels import keyed_permutation
+
+
+class SeedOrder:
+    """A new pseudo-random order of the seed nodes for every epoch, known at any place without holding it.
+
+    The order is a function of (seed, epoch) and of the seeds' places in the list, so two stores of the same graph
+    give the same batches if both list the seeds in ascending original index.
+
+    Args:
+        seeds: store ids in ascending original index.
+        seed: the run's seed.
+        batch_size: seeds of one step over all workers (the global batch); the last step of an epoch has the rest.
+
+    Raises:
+        ValueError: ``batch_size`` is below 1.
+    """
+
+    def __init__(self, seeds: Int[Tensor, "S"], seed: int, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch size {batch_size}: must be at least 1")
+        self.seeds = seeds
+        self.batch_size = batch_size
+        self._key = fold(int(Purpose.SEED_ORDER), seed)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.seeds.shape[0] // self.batch_size)
+
+    def batch(self, epoch: int, step: int) -> Int[Tensor, "B"]:
+        """Store ids of the seeds of one step.
+
+        Args:
+            epoch: 0-based.
+            step: 0-based within the epoch.
+
+        Raises:
+            IndexError: the epoch has no such step.
+        """
+        if not 0 <= step < self.num_steps:
+            raise IndexError(f"step {step} of an epoch of {self.num_steps} steps")
+        start = step * self.batch_size
+        stop = min(start + self.batch_size, self.seeds.shape[0])
+        return self.seeds[keyed_permutation(start, stop, self.seeds.shape[0], fold(self._key, epoch))]

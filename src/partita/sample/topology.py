@@ -1,0 +1,114 @@
+"""Where neighbours are drawn from: the memory maps of a graph store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from partita import kernels
+from partita.core.errors import ConfigError
+from partita.core.records import Block
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller, Sampled
+
+
+class _Writable:
+    """An array's memory without its read-only flag, and a reference that keeps it alive."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        interface: dict[str, Any] = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
+    """A tensor over an array's memory, without a copy; read-only memory maps too.
+
+    torch knows no read-only tensors and warns when given a read-only array, once per process and from any thread.
+    So the flag is taken off first. Writing to the tensor of a read-only map ends the process.
+    """
+    if not array.flags.writeable:
+        array = np.asarray(_Writable(array))
+    return torch.from_numpy(array)
+
+
+class LocalTopology:
+    """All in-neighbours of all nodes, at hand in this process.
+
+    It holds no memory of its own and no state: any number of threads may sample at once.
+
+    Args:
+        store: the graph.
+        replace: draw with replacement.
+        weighted: draw in proportion to the edge weights.
+
+    Attributes:
+        num_nodes: N.
+        id_dtype: of store ids, that of the store's ``indices``.
+        self_loops: int32 (N) self loops of every node; ``None`` where the graph has none.
+
+    Raises:
+        ConfigError: ``weighted`` without edge weights in the store.
+    """
+
+    def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
+        self.num_nodes = store.num_nodes
+        self.replace = replace
+        self._indptr = as_tensor(store.indptr)
+        self._indices = as_tensor(store.indices)
+        self.id_dtype = self._indices.dtype
+        self._original = None if store.original_index is None else as_tensor(store.original_index)
+        self.self_loops = None if store.self_loops is None else as_tensor(store.self_loops)
+        self._weights: Tensor | None = None
+        if weighted:
+            if store.edge_weight_quantised is None:
+                raise ConfigError(
+                    "weighted sampling needs edge weights, and the store has none",
+                    where="weighted",
+                    fix="Ingest the graph again with an edge weight column, or set weighted to false",
+                )
+            self._weights = as_tensor(store.edge_weight_quantised)
+
+    def sample(
+        self,
+        dst: Int[Tensor, "D"],
+        key: int,
+        fanout: int,
+        *,
+        relabel: Relabeller | None = None,
+        positions: bool = False,
+    ) -> Sampled:
+        """Draw in-neighbours of distinct store ids; see :func:`partita.kernels.sample_neighbors`."""
+        return kernels.sample_neighbors(
+            self._indptr,
+            self._indices,
+            dst,
+            self.original(dst),
+            key,
+            fanout,
+            replace=self.replace,
+            weights=self._weights,
+            relabel=relabel,
+            positions=positions,
+        )
+
+    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+        """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
+        return kernels.gcn_coefficients(
+            self._indptr, self.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
+        )
+
+    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Original indices of store ids, int64."""
+        ids = ids.long()
+        return ids if self._original is None else self._original[ids]
+
+    def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """In-degrees of store ids, int64; parallel edges and self loops count."""
+        ids = ids.long()
+        return self._indptr[ids + 1] - self._indptr[ids]

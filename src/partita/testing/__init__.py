@@ -1,0 +1,1 @@
+"""Helpers for tests of Partita and of code that uses it."""

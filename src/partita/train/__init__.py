@@ -1,0 +1,1 @@
+"""Training: the visible loop and what it needs around it."""

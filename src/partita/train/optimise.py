@@ -1,0 +1,39 @@
+"""Optimisers and learning-rate schedules by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from partita.config import Config
+
+OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], Config], torch.optim.Optimizer]] = {
+    "adam": lambda parameters, config: torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay),
+    "adamw": lambda parameters, config: torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay),
+    "sgd": lambda parameters, config: torch.optim.SGD(
+        parameters, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
+    ),
+}
+
+# How far the run has come (0 to 1) -> factor of the learning rate.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
+
+
+def learning_rate(config: Config, step: int, total_steps: int) -> float:
+    """Learning rate of a step: a pure function of its number, so that a resumed run needs no scheduler state.
+
+    Args:
+        config: ``lr``, ``schedule`` and ``warmup``.
+        step: 0-based, over the whole run.
+        total_steps: steps of the whole run.
+    """
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    return config.lr * SCHEDULES[config.schedule]((step - config.warmup) / max(1, total_steps - config.warmup))

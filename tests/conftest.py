@@ -1,0 +1,56 @@
+"""What all tests share: shape checks on, no leaks, and where the real graphs are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+# Shape and dtype annotations are enforced while testing. The kernels are left out: numba compiles plain functions.
+CHECKED = ("core", "features", "graph", "nn", "sample", "parallel", "runs", "infer", "train")
+install_import_hook([f"partita.{name}" for name in CHECKED], "shape_checks.check")
+
+# Compiling kernels makes a first example slow; how long a test may take is pytest's business.
+settings.register_profile("partita", deadline=None)
+settings.load_profile("partita")
+
+DATA = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+# The kernels' thread pool lives as long as the process.
+KEPT_THREADS = ("partita-kernel",)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real graphs; the test is skipped where there is none."""
+    if not (DATA / "manifest.json").is_file():
+        pytest.skip(f"no real graphs in {DATA}; set PARTITA_DATA to the folder that holds them")
+    return DATA
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks() -> Iterator[None]:
+    """A test that leaves a thread, a process or an environment variable behind fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    threads = set(threading.enumerate())
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [
+        thread.name
+        for thread in set(threading.enumerate()) - threads
+        if not thread.daemon and not thread.name.startswith(KEPT_THREADS)
+    ]
+    assert not left, f"threads left running: {left}"
+    alive = {child.pid for child in psutil.Process().children(recursive=True)} - children
+    assert not alive, f"processes left running: {alive}"
+    now = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    changed = {name for name in environment.keys() | now.keys() if environment.get(name) != now.get(name)} - {
+        "KINETO_LOG_LEVEL",
+        "TORCHINDUCTOR_CACHE_DIR",
+    }
+    assert not changed, f"environment changed: {sorted(changed)}"

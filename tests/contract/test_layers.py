@@ -1,0 +1,353 @@
+"""What must be true of every layer of the table, whatever it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from partita.core.records import Block
+from partita.nn import ops
+from partita.nn.layers import LAYERS, Layer
+from partita.nn.layers.reductions import REDUCTIONS
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+WIDTHS = [(6, 4), (4, 6), (11, 2)]
+
+
+def variants() -> list[Any]:
+    """Every layer with every combination of widths and of the few arguments that change its form."""
+    extra: dict[str, list[dict[str, Any]]] = {
+        "sage": [{"aggregator": name} for name in REDUCTIONS],
+        "gat": [
+            {"heads": heads, "concat": concat, "add_self_loops": loops}
+            for heads, concat, loops in [(1, True, True), (2, True, False), (2, False, True)]
+        ],
+    }
+    return [
+        pytest.param(name, {**arguments}, widths, id=f"{name}-{'-'.join(map(str, arguments.values()))}-{widths}")
+        for name in LAYERS
+        for arguments in extra.get(name, [{}])
+        for widths in WIDTHS
+    ]
+
+
+every_layer = pytest.mark.parametrize(("name", "arguments", "widths"), variants())
+
+
+def build(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> Layer:
+    layer = LAYERS[name](*widths, **arguments)
+    layer.reset(17)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.dim() < 2:  # biases and eps: not 0
+                parameter.copy_(torch.linspace(0.3, 0.9, parameter.numel()))
+    return layer.double()
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """Blocks with multi-edges, loops, destinations without edges, or nothing at all; coefficients on every edge."""
+    num_dst = draw(st.integers(0, 4))
+    num_src = num_dst + draw(st.integers(0 if num_dst == 0 else 1, 4))
+    counts = [draw(st.integers(0, 6 if num_src else 0)) for _ in range(num_dst)]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    indices = torch.randint(max(num_src, 1), (sum(counts),), generator=generator, dtype=torch.int32)
+    ids = torch.randperm(50, generator=generator)[:num_src]
+    return Block(
+        dst=ids[:num_dst],
+        src=ids,
+        indptr=torch.tensor([0, *counts]).cumsum(0),
+        indices=indices,
+        dst_original=ids[:num_dst] * 5,
+        own_weight=torch.rand(num_dst, generator=generator, dtype=torch.float64),
+    )
+
+
+def weighted_for(layer: Layer, block: Block) -> Block:
+    """The block as the sampler would hand it to the layer."""
+    if layer.coefficients == "none":
+        return block.with_(own_weight=None)
+    weight = torch.rand(block.num_edges, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return block.with_(weight=weight)
+
+
+def some_edges(block: Block, chosen: Tensor, *, own_sources: bool) -> Block:
+    """The block with the chosen edges only; with ``own_sources``, a table of just the sources they need."""
+    kept = torch.nonzero(chosen).flatten()
+    dst = block.edge_dst()[kept]
+    indptr = torch.zeros(block.num_dst + 1, dtype=torch.int64)
+    indptr[1:] = torch.bincount(dst, minlength=block.num_dst).cumsum(0)
+    weight = None if block.weight is None else block.weight[kept]
+    part = block.with_(indptr=indptr, indices=block.indices[kept], weight=weight, transposed=None)
+    if own_sources:
+        needed, local = torch.unique(part.indices.long(), return_inverse=True)
+        part = part.with_(src=block.src[needed], indices=local.int())
+    return part
+
+
+def rows_of(block: Block, width: int) -> Tensor:
+    generator = torch.Generator().manual_seed(23)
+    return torch.randn(block.num_src, width, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def gradients(layer: Layer, out: Tensor, x: Tensor) -> list[Tensor]:
+    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=out.dtype)
+    inputs = [x, *layer.parameters()]
+    found = torch.autograd.grad((out * cotangent).sum(), inputs, allow_unused=True)
+    return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found)]
+
+
+def in_parts(layer: Layer, block: Block, x: Tensor, dealt: Tensor, parts: int, own_sources: bool) -> list[Tensor]:
+    """One state per part, computed as the owners of the sources would."""
+    divided = layer.divisible(block)
+    q = layer.query(x[: block.num_dst])
+    states = []
+    for part in range(parts):
+        piece = some_edges(divided, dealt == part, own_sources=own_sources)
+        x_src = x[_where(block, piece)]
+        states.append(layer.partial(layer.message(x_src), q, piece))
+    return states
+
+
+def _where(block: Block, piece: Block) -> Tensor:
+    position = {int(node): i for i, node in enumerate(block.src)}
+    return torch.tensor([position[int(node)] for node in piece.src], dtype=torch.int64)
+
+
+@every_layer
+@settings(max_examples=15, deadline=None)
+@given(block=blocks(), data=st.data())
+def test_any_split_of_the_edges_gives_the_same_result(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
+) -> None:
+    layer = build(name, arguments, widths)
+    assert layer.splittable
+    block = weighted_for(layer, block)
+    x = rows_of(block, widths[0])
+    parts = data.draw(st.integers(1, 4))
+    dealt = torch.tensor(
+        data.draw(st.lists(st.integers(0, parts - 1), min_size=block.num_edges, max_size=block.num_edges))
+    )
+    own_sources = data.draw(st.booleans())
+    states = in_parts(layer, block, x, dealt, parts, own_sources)
+    assert all(state.shape == (block.num_dst, layer.state_width) for state in states)
+    order = data.draw(st.permutations(range(parts)))
+    merged = layer.merge([states[i] for i in order])
+    own = layer.own(x[: block.num_dst], block)
+    out = layer.finish(merged, own)
+
+    expected = layer(block, x)
+    torch.testing.assert_close(out, expected, **CLOSE)
+    for found, wanted in zip(gradients(layer, out, x), gradients(layer, expected, x)):
+        torch.testing.assert_close(found, wanted, **CLOSE)
+    if layer.own_joins_state and own is not None:
+        torch.testing.assert_close(layer.finish(layer.merge([*states, own]), None), expected, **CLOSE)
+
+
+@every_layer
+@settings(max_examples=8, deadline=None)
+@given(block=blocks(), seed=st.integers(0, 1000))
+def test_states_are_a_commutative_monoid(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, seed: int
+) -> None:
+    layer = build(name, arguments, widths)
+    block = weighted_for(layer, block)
+    x = rows_of(block, widths[0]).detach()
+    dealt = torch.randint(3, (block.num_edges,), generator=torch.Generator().manual_seed(seed))
+    a, b, c = in_parts(layer, block, x, dealt, 3, own_sources=True)
+    torch.testing.assert_close(layer.merge([layer.merge([a, b]), c]), layer.merge([a, layer.merge([b, c])]), **CLOSE)
+    torch.testing.assert_close(layer.merge([a, b]), layer.merge([b, a]), **CLOSE)
+    neutral = layer.neutral(block.num_dst, a)
+    torch.testing.assert_close(layer.merge([a, neutral]), a, **CLOSE)
+    torch.testing.assert_close(layer.merge([neutral, neutral]), neutral, **CLOSE)
+    nothing = some_edges(layer.divisible(block), torch.zeros(block.num_edges, dtype=torch.bool), own_sources=True)
+    empty = layer.partial(layer.message(x[:0]), layer.query(x[: block.num_dst]), nothing)
+    torch.testing.assert_close(empty, neutral, **CLOSE)
+
+
+@every_layer
+@settings(max_examples=8, deadline=None)
+@given(block=blocks(), data=st.data())
+def test_a_row_depends_on_its_own_edges_only(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
+) -> None:
+    layer = build(name, arguments, widths)
+    block = weighted_for(layer, block)
+    x = rows_of(block, widths[0]).detach()
+    expected = layer(block, x)
+    chosen = data.draw(st.permutations(range(block.num_dst)))
+    chosen = torch.tensor(chosen[: data.draw(st.integers(0, block.num_dst))], dtype=torch.int64)
+    others = torch.tensor([i for i in range(block.num_src) if i not in chosen.tolist()], dtype=torch.int64)
+    order = torch.cat([chosen, others])
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(block.num_src))
+    edges = [torch.arange(int(block.indptr[i]), int(block.indptr[i + 1])) for i in chosen]
+    kept = torch.cat([torch.empty(0, dtype=torch.int64), *edges])
+    smaller = Block(
+        dst=block.dst[chosen],
+        src=block.src[order],
+        indptr=torch.tensor([0, *map(len, edges)]).cumsum(0),
+        indices=place[block.indices[kept].long()].int(),
+        dst_original=block.dst_original[chosen],
+        weight=None if block.weight is None else block.weight[kept],
+        own_weight=None if block.own_weight is None else block.own_weight[chosen],
+    )
+    torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
+
+
+class Lazy:
+    """Rows of the input as a feature reader offers them."""
+
+    def __init__(self, block: Block, x: Tensor) -> None:
+        self.block, self.x, self.read_all = block, x, False
+
+    @property
+    def width(self) -> int:
+        return self.x.shape[1]
+
+    def all(self) -> Tensor:
+        self.read_all = True
+        return self.x
+
+    def own(self) -> Tensor:
+        return self.x[: self.block.num_dst]
+
+    def aggregate(self, reduce: str) -> Tensor:
+        return ops.aggregate(self.block, self.x, reduce)
+
+
+@every_layer
+@settings(max_examples=5, deadline=None)
+@given(block=blocks())
+def test_rows_read_on_demand_give_the_same_result(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block
+) -> None:
+    layer = build(name, arguments, widths)
+    block = weighted_for(layer, block)
+    x = rows_of(block, widths[0]).detach()
+    lazy = Lazy(block, x)
+    seen = block.with_(src=None) if layer.starts_with_sum else block
+    assert torch.equal(layer(seen, lazy), layer(block, x))
+    assert lazy.read_all != layer.starts_with_sum
+
+
+FIXED = Block(
+    dst=torch.tensor([4, 9, 2]),
+    src=torch.tensor([4, 9, 2, 7, 1]),
+    indptr=torch.tensor([0, 4, 4, 6]),
+    indices=torch.tensor([0, 3, 3, 4, 1, 4], dtype=torch.int32),
+    dst_original=torch.tensor([40, 90, 20]),
+    weight=torch.tensor([0.0, 0.5, 0.5, 0.2, 0.4, 0.1], dtype=torch.float64),
+    own_weight=torch.tensor([0.3, 1.0, 0.5], dtype=torch.float64),
+)
+
+
+def fixed_for(layer: Layer) -> Block:
+    return FIXED if layer.coefficients != "none" else FIXED.with_(weight=None, own_weight=None)
+
+
+@every_layer
+def test_every_precision(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> None:
+    layer = build(name, arguments, widths)
+    block = fixed_for(layer)
+    x = torch.randn(5, widths[0], dtype=torch.float64)
+    exact = layer(block, x)
+    single = layer.float()(block, x.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single, exact.float(), rtol=1e-4, atol=1e-5)
+    leaf = x.float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer(block, leaf)
+        states = [layer.partial(layer.message(leaf), layer.query(leaf[:3]), layer.divisible(block))]
+        split = layer.finish(layer.merge(states), layer.own(leaf[:3], block))
+    torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(split.float(), single, rtol=0.1, atol=0.1)
+    half.float().sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.isfinite().all()
+
+
+@every_layer
+def test_parameters_survive_a_file(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], tmp_path: Path
+) -> None:
+    layer = build(name, arguments, widths)
+    block = fixed_for(layer)
+    x = torch.randn(5, widths[0], dtype=torch.float64)
+    save_file(layer.state_dict(), tmp_path / "layer.safetensors")
+    other = type(layer)(**layer.arguments()).double()
+    other.load_state_dict(load_file(tmp_path / "layer.safetensors"))
+    assert torch.equal(other(block, x), layer(block, x))
+
+
+@every_layer
+def test_no_edge_and_no_row_still_give_gradients(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> None:
+    """A worker that owns nothing takes part in every backward pass."""
+    layer = build(name, arguments, widths)
+    none = torch.empty(0, dtype=torch.int64)
+    empty = torch.empty(0, dtype=torch.float64)
+    block = Block(none, none, torch.zeros(1, dtype=torch.int64), none.int(), none, weight=empty, own_weight=empty)
+    x = torch.empty(0, widths[0], dtype=torch.float64, requires_grad=True)
+    out = layer(block, x)
+    assert out.shape == (0, layer.out_width)
+    out.sum().backward()
+    assert x.grad is not None
+
+
+KEYED: dict[str, Callable[[], Layer]] = {"gat": lambda: LAYERS["gat"](6, 3, heads=2, attn_dropout=0.5)}
+
+
+@pytest.mark.parametrize("name", list(KEYED))
+def test_a_keys_mask_does_not_depend_on_the_rows_computed(name: str) -> None:
+    layer = KEYED[name]().double()
+    x = torch.randn(5, 6, dtype=torch.float64)
+    block = fixed_for(layer)
+    whole = layer(block, x, 12)
+    assert torch.equal(layer(block, x, 12), whole)
+    assert not torch.equal(layer(block, x, 13), whole)
+    assert not torch.equal(layer(block, x), whole)
+    alone = Block(
+        dst=block.dst[2:],
+        src=torch.tensor([2, 9, 1]),
+        indptr=torch.tensor([0, 2]),
+        indices=torch.tensor([1, 2], dtype=torch.int32),
+        dst_original=block.dst_original[2:],
+    )
+    torch.testing.assert_close(layer(alone, x[[2, 1, 4]], 12), whole[2:], **CLOSE)
+
+
+def star(n: int) -> Block:
+    """n destinations, each with one edge from the same source, number n."""
+    nodes = torch.arange(n + 1)
+    indices = torch.full((n,), n, dtype=torch.int32)
+    return Block(dst=nodes[:n], src=nodes, indptr=nodes, indices=indices, dst_original=nodes[:n])
+
+
+def test_the_own_loop_is_dropped_apart_from_the_first_edge() -> None:
+    layer = LAYERS["gat"](1, 1, attn_dropout=0.5).double()
+    with torch.no_grad():
+        layer.lin.weight.fill_(1.0)
+        layer.att_src.zero_()
+        layer.att_dst.zero_()
+    x = torch.ones(401, 1, dtype=torch.float64)
+    x[400] = 10.0
+    out = layer(star(400), x, 7).flatten()  # half of twice what was kept: 0, 1 (own), 10 (edge) or 11 (both)
+    share = torch.stack([torch.isclose(out, torch.tensor(value).double()) for value in (0, 1, 10, 11)]).double().mean(1)
+    assert (share - 0.25).abs().max() < 0.1
+
+
+def test_dropped_attention_is_unbiased_and_has_its_gradient() -> None:
+    layer = LAYERS["gat"](6, 3, heads=2, attn_dropout=0.3).double()
+    x = torch.randn(2, 6, dtype=torch.float64)[[0] * 4000 + [1]]
+    whole, dropped = layer(star(4000), x), layer(star(4000), x, 8)
+    torch.testing.assert_close(dropped.mean(0), whole.mean(0), rtol=0.1, atol=0.1)
+    leaf = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda h: layer(fixed_for(layer), h, 3), leaf)

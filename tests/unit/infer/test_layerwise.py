@@ -1,0 +1,112 @@
+"""Full-graph inference: exact, whatever the memory limit, and tidy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from partita.core.errors import ResourceError
+from partita.features.rows import FeatureColumn
+from partita.infer import layerwise
+from partita.infer.layerwise import LayerwiseInference
+from partita.nn.layers import LAYERS
+from partita.nn.model import build_model
+from partita.sample.topology import LocalTopology, as_tensor
+from partita.testing.graphs import formula_store, small_random_store
+
+
+def make(store, name, layers=3):
+    model = build_model(
+        name, in_width=store.num_features, hidden=8, out_width=store.num_classes, layers=layers, dropout=0.5
+    ).double()
+    return model, LocalTopology(store), FeatureColumn(as_tensor(store.x), dtype=torch.float64)
+
+
+def run(model, topology, column, ids=None, **options):
+    with LayerwiseInference(model, topology, column, **options) as inference:
+        parts = list(inference.run(ids))
+    return (
+        torch.cat([part.ids for part in parts]),
+        torch.cat([part.output for part in parts]),
+        torch.cat([part.embedding for part in parts]),
+        len(parts),
+    )
+
+
+def test_sage_mean_equals_dense_matrices(tmp_path) -> None:
+    store = formula_store(tmp_path / "g", num_nodes=40)
+    model, topology, column = make(store, "sage", layers=2)
+    adjacency = torch.zeros(40, 40, dtype=torch.float64)
+    for v in range(40):
+        for u in store.neighbours(v).tolist():
+            adjacency[v, u] += 1
+    mean = adjacency / adjacency.sum(dim=1, keepdim=True).clamp(min=1)
+    h = torch.from_numpy(store.x.astype("float64"))
+    model.eval()
+    for stage in model.stages:
+        lin_l, lin_r = stage.layer.lin_l, stage.layer.lin_r
+        h = lin_l(mean @ h) + lin_r(h)
+        if stage is not model.stages[-1]:
+            h = torch.relu(stage.norm(h))
+    torch.testing.assert_close(run(model, topology, column)[1], h, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_any_memory_limit_gives_the_same(tmp_path, name, monkeypatch) -> None:
+    store = small_random_store(tmp_path / "g", 200, 1500)
+    model, topology, column = make(store, name)
+    ids, output, embedding, blocks = run(model, topology, column)
+    assert blocks == 1
+    assert torch.equal(ids, torch.arange(200, dtype=ids.dtype))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    spilled = run(model, topology, column, memory_limit=20_000, scratch=scratch)
+    assert spilled[3] > 5
+    for mine, theirs in zip((ids, output, embedding), spilled):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    assert list(scratch.iterdir()) == []
+
+
+def test_hidden_layers_are_spilled_only_when_they_do_not_fit(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 200, 1500)
+    model, topology, column = make(store, "sage")
+    for limit, files in [(10**6, []), (20_000, ["layer-1.bin", "layer-2.bin"])]:
+        scratch = tmp_path / f"scratch-{limit}"
+        scratch.mkdir()
+        with LayerwiseInference(model, topology, column, memory_limit=limit, scratch=scratch) as inference:
+            next(iter(inference.run()))
+            assert sorted(path.name for path in scratch.rglob("*.bin")) == files
+
+
+def test_only_the_nodes_asked_for_in_their_order(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 200, 1500)
+    model, topology, column = make(store, "gat")
+    _, everything, embeddings, _ = run(model, topology, column)
+    wanted = torch.tensor([150, 3, 77])
+    ids, output, embedding, _ = run(model, topology, column, wanted)
+    assert ids.tolist() == wanted.tolist()
+    torch.testing.assert_close(output, everything[wanted])
+    torch.testing.assert_close(embedding, embeddings[wanted])
+
+
+def test_the_mode_of_the_model_is_put_back(tmp_path) -> None:
+    store = formula_store(tmp_path / "g")
+    model, topology, column = make(store, "sage")
+    model.train()
+    run(model, topology, column)
+    assert model.training
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch) -> None:
+    store = small_random_store(tmp_path / "g", 200, 1500)
+    model, topology, column = make(store, "sage")
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(layerwise.os, "posix_fallocate", full)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.raises(ResourceError, match=r"hidden layer needs .* bytes.*--memory-limit"):
+        run(model, topology, column, memory_limit=20_000, scratch=scratch)
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,124 @@
+"""The engine with ``Data`` at every layer: what it computes, and that nothing but the key decides the batch."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from partita.core.keys import StepKey
+from partita.features.rows import FeatureColumn
+from partita.infer.layerwise import LayerwiseInference
+from partita.nn.layers import LAYERS
+from partita.nn.model import build_model
+from partita.parallel.engine import Batch, Engine
+from partita.parallel.placements.data import Data
+from partita.sample.topology import LocalTopology, as_tensor
+from partita.testing.graphs import formula_store, small_random_store
+
+KEY = StepKey(seed=3, epoch=1, step=2)
+
+
+def make(store, name="sage", *, fanout=(3, 2), dropout=0.0, input_dropout=0.0, dtype=torch.float64, **options):
+    """Engine, model, topology and feature column over a store."""
+    topology = LocalTopology(store)
+    column = FeatureColumn(as_tensor(store.x), dtype=dtype, dropout=input_dropout)
+    model = build_model(
+        name, in_width=store.num_features, hidden=8, out_width=store.num_classes, layers=len(fanout),
+        dropout=dropout, **options,
+    ).to(dtype)  # fmt: skip
+    data = Data(model, topology, column, fanout, dtype)
+    return Engine([data] * len(fanout), column, store.num_nodes), model, topology, column
+
+
+def gradients(engine: Engine, model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model.train()
+    model.zero_grad()
+    output = engine.forward(batch)
+    (output * torch.arange(1, output.numel() + 1).reshape(output.shape)).sum().backward()
+    return output.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_all_neighbours_equal_full_graph_inference(tmp_path, name) -> None:
+    store = formula_store(tmp_path / "g", num_nodes=40)
+    engine, model, topology, column = make(store, name, fanout=(-1, -1))
+    seeds = torch.tensor([7, 0, 31, 18, 12], dtype=topology.id_dtype)
+    model.eval()
+    sampled = engine.forward(engine.sample(seeds, KEY))
+    with LayerwiseInference(model, topology, column) as inference:
+        exact = torch.cat([rows.output for rows in inference.run(seeds)])
+    torch.testing.assert_close(sampled, exact, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_summing_by_id_equals_gathering_first(tmp_path, name, monkeypatch) -> None:
+    store = formula_store(tmp_path / "g", num_nodes=40)
+    engine, model, topology, _ = make(store, name)
+    seeds = torch.arange(12, dtype=topology.id_dtype)
+    fused = gradients(engine, model, engine.sample(seeds, KEY))
+    monkeypatch.setattr(FeatureColumn, "sums_by_id", lambda self, training: False)
+    batch = engine.sample(seeds, KEY)
+    assert batch.works[0].block.src is not None  # type: ignore[attr-defined]
+    gathered = gradients(engine, model, batch)
+    torch.testing.assert_close(fused, gathered, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+@pytest.mark.parametrize("input_dropout", [0.0, 0.4])
+def test_a_reordered_store_gives_the_same_bits(tmp_path, name, input_dropout) -> None:
+    plain = formula_store(tmp_path / "plain", num_nodes=50)
+    shuffled = formula_store(tmp_path / "shuffled", num_nodes=50, shuffle_seed=4)
+    results = []
+    for store in (plain, shuffled):
+        engine, model, topology, _ = make(
+            store, name, dropout=0.5, input_dropout=input_dropout, dtype=torch.float32
+        )  # fmt: skip
+        seeds = as_tensor(store.split("train"))[:20].to(topology.id_dtype)
+        results.append(gradients(engine, model, engine.sample(seeds, KEY)))
+    (output, grads), (other_output, other_grads) = results
+    assert torch.equal(output, other_output)
+    for parameter, grad in grads.items():
+        assert torch.equal(grad, other_grads[parameter]), parameter
+
+
+def test_a_batch_is_a_function_of_seeds_and_key(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 300, 3000)
+    engine, _, topology, _ = make(store, fanout=(4, 3, 2))
+    seeds = torch.arange(0, 300, 5, dtype=topology.id_dtype)
+    alone = [engine.sample(seeds, StepKey(0, 0, step)) for step in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda step: engine.sample(seeds, StepKey(0, 0, step)), range(12)))
+    for one, other in zip(alone, together):
+        for work, other_work in zip(one.works, other.works):
+            assert torch.equal(work.block.indptr, other_work.block.indptr)  # type: ignore[attr-defined]
+            assert torch.equal(work.block.indices, other_work.block.indices)  # type: ignore[attr-defined]
+    different = [tuple(batch.works[1].block.indices.tolist()) for batch in alone]  # type: ignore[attr-defined]
+    assert len(set(different)) == len(different)
+
+
+def test_counts_are_what_was_done(tmp_path) -> None:
+    store = formula_store(tmp_path / "g", num_nodes=40)
+    engine, _, topology, _ = make(store, fanout=(-1, -1))
+    seeds = torch.tensor([4, 9], dtype=topology.id_dtype)
+    rows = {int(v): store.neighbours(int(v)).tolist() for v in range(40)}
+    first = [u for v in (4, 9) for u in rows[v]]
+    wanted = sorted({4, 9, *first})
+    second = [u for v in wanted for u in rows[v]]
+    counts = engine.sample(seeds, KEY).counts
+    assert counts.sampled_edges == len(first) + len(second)
+    assert counts.computed_destinations == (len(wanted), 2)
+    assert counts.input_rows_read == len({*wanted, *second})
+    assert counts.row_reads == len(wanted) + len(second)
+
+
+def test_no_seeds_and_seeds_without_neighbours(tmp_path) -> None:
+    store = formula_store(tmp_path / "g", num_nodes=40)
+    for name in sorted(LAYERS):
+        engine, model, topology, _ = make(store, name)
+        empty, _ = gradients(engine, model, engine.sample(torch.empty(0, dtype=topology.id_dtype), KEY))
+        assert empty.shape == (0, store.num_classes)
+        alone, grads = gradients(engine, model, engine.sample(torch.tensor([0, 6], dtype=topology.id_dtype), KEY))
+        assert alone.isfinite().all()
+        assert all(grad.isfinite().all() for grad in grads.values())

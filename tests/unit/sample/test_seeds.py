@@ -1,0 +1,44 @@
+"""The order of the seed nodes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.sample.seeds import SeedOrder
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 300), st.integers(1, 320), st.integers(0, 2**40), st.integers(0, 5))
+def test_every_seed_once_an_epoch(count, batch_size, seed, epoch):
+    order = SeedOrder(torch.arange(count) * 3, seed, batch_size)
+    batches = [order.batch(epoch, step) for step in range(order.num_steps)]
+    assert [len(batch) for batch in batches[:-1]] == [batch_size] * (order.num_steps - 1)
+    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(0, 3 * count, 3))
+
+
+def test_order_depends_on_seed_and_epoch_only():
+    seeds = torch.arange(1000)
+
+    def whole(seed, epoch, batch_size):
+        order = SeedOrder(seeds, seed, batch_size)
+        return torch.cat([order.batch(epoch, step) for step in reversed(range(order.num_steps))][::-1])
+
+    first = whole(1, 0, 100)
+    assert torch.equal(first, whole(1, 0, 37))
+    assert not torch.equal(first, seeds)
+    for other in (whole(2, 0, 100), whole(1, 1, 100)):
+        assert not torch.equal(first, other)
+        assert (first == other).sum() < 10
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="batch size 0"):
+        SeedOrder(torch.arange(3), 0, 0)
+    order = SeedOrder(torch.arange(5), 0, 2)
+    assert order.num_steps == 3
+    for step in (-1, 3):
+        with pytest.raises(IndexError, match="of 3 steps"):
+            order.batch(0, step)

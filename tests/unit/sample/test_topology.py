@@ -1,0 +1,66 @@
+"""Drawing from a store's memory maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from partita.core.errors import ConfigError
+from partita.kernels import Relabeller
+from partita.sample.topology import LocalTopology, as_tensor
+
+EDGES = [(1, 0), (2, 0), (2, 0), (0, 0), (0, 1), (1, 2)]
+
+
+def test_as_tensor_shares_memory_and_is_silent(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(6))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r", allow_pickle=False)
+    tensor = as_tensor(mapped)
+    assert tensor.tolist() == list(range(6))
+    assert tensor.data_ptr() == mapped.__array_interface__["data"][0]
+    del mapped
+    assert tensor.tolist() == list(range(6))  # the tensor keeps the map alive
+    assert as_tensor(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def test_degrees_and_rows(store_of):
+    topology = LocalTopology(store_of(EDGES, 4))
+    assert topology.num_nodes == 4
+    assert topology.id_dtype == torch.int32
+    assert topology.degrees(torch.tensor([3, 0], dtype=torch.int32)).tolist() == [0, 4]
+    sampled = topology.sample(torch.tensor([0, 3, 2]), 1, -1, relabel=Relabeller(4), positions=True)
+    assert sampled.indptr.tolist() == [0, 4, 4, 5]
+    assert sampled.src.tolist() == [0, 3, 2, 1]
+    assert sampled.indices.tolist() == [3, 2, 2, 0, 3]
+    assert sampled.positions.tolist() == [0, 1, 2, 3, 5]
+
+
+def test_options(store_of):
+    assert LocalTopology(store_of(EDGES, 4), replace=True).sample(torch.tensor([1, 3]), 1, 3).indptr.tolist() == [
+        0,
+        3,
+        3,
+    ]
+    weighted = LocalTopology(store_of(EDGES, 4, weights=[0, 5, 0, 0, 1, 1]), weighted=True)
+    assert weighted.sample(torch.tensor([0, 1]), 1, 3).indices.tolist() == [2, 0]
+    with pytest.raises(ConfigError, match="edge weight column"):
+        LocalTopology(store_of(EDGES, 4), weighted=True)
+
+
+def test_a_reordered_store_draws_the_same(store_of):
+    random = np.random.default_rng(0)
+    edges = random.integers(0, 40, (800, 2))
+    to_new = random.permutation(40)
+    plain = LocalTopology(store_of(edges, 40))
+    moved = LocalTopology(store_of(to_new[edges], 40, original_index=np.argsort(to_new)))
+    dst = torch.arange(40)
+    new_dst = torch.from_numpy(to_new)
+    assert torch.equal(moved.original(new_dst), dst)
+    a, b = plain.sample(dst, 77, 4), moved.sample(new_dst, 77, 4)
+    assert torch.equal(a.indptr, b.indptr)
+    assert torch.equal(a.indices.long(), moved.original(b.indices))
+    # Block sources come in the same order too, so float sums are bit-identical.
+    a, b = plain.sample(dst[:9], 7, 4, relabel=Relabeller(40)), moved.sample(new_dst[:9], 7, 4, relabel=Relabeller(40))
+    assert torch.equal(a.indices, b.indices)
+    assert torch.equal(a.src.long(), moved.original(b.src))

@@ -1,0 +1,114 @@
+"""The configuration: one record, the same in YAML, CLI and Python; nothing wrong passes."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.config import Config, field_help, parse_bytes, read_yaml
+from partita.core.errors import ConfigError
+
+
+def test_yaml_round_trip(tmp_path) -> None:
+    config = Config.make({"model": "gat", "layers": 2, "fanout": "10,-1", "memory_limit": "1.5GiB", "lr": 0.01})
+    (tmp_path / "run.yaml").write_text(config.to_yaml())
+    assert Config.load(tmp_path / "run.yaml") == config
+
+
+def test_overrides_win_over_the_file_and_none_does_not_count(tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text("epochs: 3\nlr: 0.5\n")
+    config = Config.load(tmp_path / "run.yaml", {"epochs": 7, "lr": None})
+    assert (config.epochs, config.lr) == (7, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("fanout", "layers", "resolved"),
+    [
+        (None, 3, (15, 10, 5)),
+        (None, 2, (15, 10)),
+        (None, 5, (15, 10, 5, 5, 5)),
+        (-1, 3, (-1, -1, -1)),
+        ("4,3", 2, (4, 3)),
+        ([7], 2, (7, 7)),
+    ],
+)
+def test_fanout_fits_the_layers(fanout, layers, resolved) -> None:
+    assert Config.make({"fanout": fanout, "layers": layers}).fanout == resolved
+
+
+def test_fanout_of_counts_layers_from_the_input_side() -> None:
+    config = Config.make({"fanout": "15,10,5"})
+    assert [config.fanout_of(layer) for layer in (1, 2, 3)] == [5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"fanuot": 5}, ["fanuot", "'fanout'"]),
+        ({"fanout": "5,5"}, ["fanout has 2 entries", "layers is 3"]),
+        ({"fanout": "5,0,5"}, ["fanout", ">= 1", "-1"]),
+        ({"fanout": "a,b,c"}, ["fanout", "15,10,5"]),
+        ({"lr": -1}, ["lr = -1", "greater than 0"]),
+        ({"layers": "two"}, ["layers", "integer"]),
+        ({"dropout": 1.0}, ["dropout", "less than 1"]),
+        ({"norm": "lyer"}, ["norm", "'layer'"]),
+        ({"memory_limit": "3 parsecs"}, ["memory_limit", "512MiB"]),
+    ],
+)
+def test_a_bad_setting_is_one_clear_message(settings, words) -> None:
+    with pytest.raises(ConfigError) as error:
+        Config.make(settings, where="run.yaml")
+    assert "\n" not in str(error.value)
+    for word in ["run.yaml", *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("epochs: [1\n", "not valid YAML"),
+        ("- 1\n- 2\n", "mapping"),
+        ("1: 2\n", "mapping"),
+        ("!!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_a_bad_file_is_one_clear_message(tmp_path, text, words) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as error:
+        Config.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_missing_file(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        Config.load(tmp_path / "absent.yaml")
+
+
+def test_an_empty_file_means_defaults(tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text("")
+    assert read_yaml(tmp_path / "run.yaml") == {}
+
+
+@given(st.text(max_size=40))
+def test_any_text_as_yaml_is_settings_or_a_config_error(tmp_path_factory, text) -> None:
+    path = tmp_path_factory.mktemp("yaml") / "run.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        Config.load(path)
+    except ConfigError:
+        return
+    assert yaml.safe_load(path.read_text(encoding="utf-8")) in (None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1", 1), ("512MiB", 2**29), ("2 GiB", 2**31), ("1.5kib", 1536), ("3GB", 3 * 10**9)]
+)
+def test_sizes(text, count) -> None:
+    assert parse_bytes(text) == count
+
+
+def test_every_setting_is_explained() -> None:
+    assert all(field_help().values())
