@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# As the command does: threads that spin while they wait make small steps very slow on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Makes the small data set of the demo: an invented library of articles that cite each other.
 
-Writes ``citations.csv`` (source, target) and ``articles.csv`` (id, twelve word scores, topic, split) beside this file. Articles of one topic cite each other more often, and their words are only a hint of the topic, so a model that looks at neighbours
-does much better than one that does not.
+Writes ``citations.csv`` (source, target) and ``articles.csv`` (id, twelve word scores, topic, split) beside this file.
+Articles of one topic cite each other more often, and their words are only a hint of the topic, so a model that looks
+at neighbours does much better than one that does not.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _where(block: Block, piece: Block) -> Tensor:
 
 
 @every_layer
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(block=blocks(), data=st.data())
 def test_any_split_of_the_edges_gives_the_same_result(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
@@ -154,7 +154,7 @@ def test_any_split_of_the_edges_gives_the_same_result(
 
 
 @every_layer
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(block=blocks(), seed=st.integers(0, 1000))
 def test_states_are_a_commutative_monoid(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, seed: int
@@ -175,7 +175,7 @@ def test_states_are_a_commutative_monoid(
 
 
 @every_layer
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(block=blocks(), data=st.data())
 def test_a_row_depends_on_its_own_edges_only(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
@@ -225,7 +225,7 @@ class Lazy:
 
 
 @every_layer
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(block=blocks())
 def test_rows_read_on_demand_give_the_same_result(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block

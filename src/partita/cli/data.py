@@ -15,6 +15,21 @@ Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memo
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")]
 Fractions = Annotated[str, typer.Option(help="Fractions of training, validation and test nodes.")]
 
+_INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a graph store.
+
+SOURCE is a CSV, TSV or blank-separated text (SNAP's too, gzipped or not), a Parquet file or a directory of them,
+or an .npz file. Tables are joined to the edges by node id.
+
+Examples:
+
+    partita ingest edges.csv graph --nodes nodes.csv --label-column topic
+
+    partita ingest links.txt.gz graph --undirected --features x.npy --labels y.csv
+
+    partita ingest edges.parquet graph --source-column from --target-column to --weight-column amount
+
+    partita ingest cora.npz graph
+"""
 _INSPECT_HELP = """Show what a graph store holds.
 
 Examples:
@@ -45,6 +60,128 @@ Examples:
 
     partita generate sbm graph --nodes 1000000 --classes 32 --average-degree 30 --features 128
 """
+
+_EDGES, _NODES, _REST = "Edges", "Nodes", "Store"
+
+
+def _column(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def _columns(text: str | None) -> list[str | int] | None:
+    return None if text is None else [int(part) if part.isdecimal() else part for part in text.split(",")]
+
+
+def ingest(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Where the edges are.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store to make.")],
+    *,
+    format: Annotated[str, typer.Option(help="auto, csv, tsv, snap, parquet or npz.", rich_help_panel=_EDGES)] = "auto",
+    delimiter: Annotated[
+        str | None, typer.Option(help="One character, tab, or space; else found out.", rich_help_panel=_EDGES)
+    ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether columns are named; else found out.", rich_help_panel=_EDGES),
+    ] = None,
+    source_column: Annotated[
+        str | None, typer.Option(help="Name or position (from 0) of the sources.", rich_help_panel=_EDGES)
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="Name or position of the targets.", rich_help_panel=_EDGES)
+    ] = None,
+    weight_column: Annotated[
+        str | None, typer.Option(help="Name or position of the edge weights.", rich_help_panel=_EDGES)
+    ] = None,
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Every edge stands for both directions.", rich_help_panel=_EDGES)
+    ] = False,
+    dedup: Annotated[
+        bool, typer.Option("--dedup", help="Keep only the first of equal edges.", rich_help_panel=_EDGES)
+    ] = False,
+    self_loops: Annotated[str, typer.Option(help="keep, drop or add (one a node).", rich_help_panel=_EDGES)] = "keep",
+    ids: Annotated[
+        str, typer.Option(help="Node ids: auto, int, str, or index (0 to N-1).", rich_help_panel=_EDGES)
+    ] = "auto",
+    nodes: Annotated[
+        Path | None, typer.Option(help="Table: id, features, label, split.", rich_help_panel=_NODES)
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Table: id, features; or .npy, row i is node i.", rich_help_panel=_NODES)
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table: id, label; or .npy.", rich_help_panel=_NODES)] = None,
+    splits: Annotated[
+        Path | None, typer.Option(help="Table: id, train/val/test; or .npy.", rich_help_panel=_NODES)
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Name or position of the ids in these tables.", rich_help_panel=_NODES)
+    ] = None,
+    feature_columns: Annotated[
+        str | None, typer.Option(help="Which columns are features, by commas; else all others.", rich_help_panel=_NODES)
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="The label column; several, by commas, are multi-label.", rich_help_panel=_NODES)
+    ] = None,
+    split_column: Annotated[
+        str | None, typer.Option(help="The column of train, val, test.", rich_help_panel=_NODES)
+    ] = None,
+    task: Annotated[
+        str, typer.Option(help="auto, classes, multilabel or regression.", rich_help_panel=_NODES)
+    ] = "auto",
+    feature_dtype: Annotated[str, typer.Option(help="float32 or float16.", rich_help_panel=_NODES)] = "float32",
+    allow_nan: Annotated[
+        bool, typer.Option("--allow-nan", help="Accept features that are not finite.", rich_help_panel=_NODES)
+    ] = False,
+    split: Annotated[
+        str, typer.Option(help="Fractions of a random split where the source has none.", rich_help_panel=_NODES)
+    ] = "0.6,0.2,0.2",
+    split_seed: Annotated[int, typer.Option(help="Seed of the random split.", rich_help_panel=_NODES)] = 0,
+    split_index: Annotated[
+        int | None, typer.Option(help="Which of several splits of an .npz file.", rich_help_panel=_NODES)
+    ] = None,
+    memory_limit: Memory = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Ingest."""
+    from partita.graph.ingest import ingest as ingest_files
+
+    with shown(quiet=json):
+        summary = ingest_files(
+            source,
+            store,
+            format=format,
+            delimiter=delimiter,
+            header=header,
+            source_column=_column(source_column),
+            target_column=_column(target_column),
+            weight_column=_column(weight_column),
+            undirected=undirected,
+            deduplicate=dedup,
+            self_loops=self_loops,
+            ids=ids,
+            nodes=nodes,
+            features=features,
+            labels=labels,
+            splits=splits,
+            id_column=_column(id_column),
+            feature_columns=_columns(feature_columns),
+            label_column=_columns(label_column),
+            split_column=_column(split_column),
+            task=task,
+            feature_dtype=feature_dtype,
+            allow_nan=allow_nan,
+            split=parse_fractions(split),
+            split_seed=split_seed,
+            split_index=split_index,
+            overwrite=overwrite,
+            **_memory(memory_limit),
+        )
+    values = dict(summary)
+    if not json:
+        values |= {"seconds": f"{summary.seconds:.2f}", "edges_per_second": f"{summary.edges_per_second:,.0f}"}
+    finish(values, "Ingested", as_json=json)
+
 
 generate = typer.Typer(no_args_is_help=True, help="Generate a graph store from a formula and a seed.")
 
@@ -201,6 +338,7 @@ def _made(store: Path, started: float, as_json: bool) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add these verbs to the command."""
+    app.command(help=_INGEST_HELP)(ingest)
     app.add_typer(generate, name="generate")
     app.command(help=_INSPECT_HELP)(inspect)
     app.command(help=_VERIFY_HELP)(verify)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 2 bad input or usage, 130 interrupted, 1 a bug."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    # Threads that spin while they wait make a step many times slower as soon as anything else runs on the machine.
+    # This is our own process and torch is not loaded yet, so the default can be chosen here; a user's choice wins.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     from partita.cli.app import app

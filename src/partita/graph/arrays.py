@@ -7,14 +7,18 @@ ever holding the whole of it.
 from __future__ import annotations
 
 import io
+import lzma
+import struct
+import tokenize
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Shaped
@@ -25,6 +29,13 @@ Stream = io.RawIOBase | io.BufferedIOBase
 """An open file of bytes."""
 
 _BLOCK_BYTES = 4 << 20
+
+
+# What zipfile, its decompressors, struct, ast and numpy raise when a file is not what it says.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, SyntaxError),
+    *(EOFError, ValueError, LookupError, ArithmeticError, NotImplementedError, RuntimeError, AttributeError),
+)
 
 
 @dataclass(frozen=True)
@@ -156,7 +167,7 @@ def open_npz(path: Path) -> dict[str, ArrayFile]:
         name = member.filename.removesuffix(".npy")
         where = f"{path}, array '{name}'"
         with damage_of(where):
-            arrays[name] = _array(where, partial(_Member, path, member.filename), member.file_size)
+            arrays[name] = _array(where, partial(_open_member, path, member.filename), member.file_size)
     return arrays
 
 
@@ -165,27 +176,21 @@ def damage_of(where: str) -> Iterator[None]:
     """Turn whatever a damaged file makes the standard readers raise into an :class:`InputError`."""
     try:
         yield
-    except (InputError, MemoryError):
-        raise
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or error})", where=where) from error
-    except Exception as error:  # zipfile, zlib, struct, ast and numpy each raise types of their own on damage
+    except _DAMAGE as error:
         raise InputError(f"the file is damaged ({error})", where=where, fix="Write or fetch it again") from error
 
 
 class _Member(io.BufferedIOBase):
     """An open member of a zip archive that closes the archive with itself."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._archive = zipfile.ZipFile(path)
-        try:
-            self._file = self._archive.open(name)
-        except BaseException:
-            self._archive.close()
-            raise
+    def __init__(self, archive: zipfile.ZipFile, file: zipfile.ZipExtFile) -> None:
+        self._archive = archive
+        self._file = file
 
     def read(self, size: int | None = -1, /) -> bytes:
-        return self._file.read(size)
+        return self._file.read(-1 if size is None else size)
 
     def tell(self) -> int:
         return self._file.tell()
@@ -195,6 +200,15 @@ class _Member(io.BufferedIOBase):
             self._file.close()
             self._archive.close()
         super().close()
+
+
+def _open_member(path: Path, name: str) -> Stream:
+    archive = zipfile.ZipFile(path)
+    try:
+        return _Member(archive, cast(zipfile.ZipExtFile, archive.open(name)))
+    except BaseException:
+        archive.close()
+        raise
 
 
 def _array(where: str, opener: Callable[[], Stream], file_size: int, path: Path | None = None) -> ArrayFile:

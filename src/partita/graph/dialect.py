@@ -60,7 +60,7 @@ class Dialect:
         if self.delimiter == BLANKS or b'"' not in text:
             return None
         other = rb"[^\n" + re.escape(self.delimiter) + rb"]*"
-        cell = rb'(?>"(?>[^"\n]+|"")*"' + other + rb'|(?!")' + other + rb")"
+        cell = rb'(?>"(?>(?:[^"\n]+|"")*)"' + other + rb'|(?!")' + other + rb")"
         line = rb"^(?!" + cell + rb"(?>" + re.escape(self.delimiter) + cell + rb")*$)"
         found = re.compile(line, re.MULTILINE).search(text)
         return None if found is None else text.count(b"\n", 0, found.start())

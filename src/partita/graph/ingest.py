@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
+from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.graph.inputs import Inputs, NodeFiles, open_inputs
-from partita.graph.labels import Labels, LabelSummary, Task, make_labels
+from partita.graph.labels import TASKS, Labels, LabelSummary, make_labels
 from partita.graph.npz import NpzGraph
 from partita.graph.sources import ColumnName
 from partita.graph.splits import seeded_split, write_splits
@@ -25,13 +26,11 @@ from partita.graph.tables import Features, Members, NodeTable, Splits, located
 from partita.graph.text import NotOfKindError
 from partita.graph.writer import StoreWriter
 
-FeatureType = Literal["float32", "float16"]
-SelfLoops = Literal["keep", "drop", "add"]
-_CHOICES: dict[str, tuple[Any, ...]] = {
+_CHOICES = {
     "ids": ("auto", *get_args(IdMode)),
-    "task": get_args(Task),
-    "self_loops": get_args(SelfLoops),
-    "feature_dtype": get_args(FeatureType),
+    "task": TASKS,
+    "self_loops": ("keep", "drop", "add"),
+    "feature_dtype": ("float32", "float16"),
 }
 
 
@@ -48,8 +47,8 @@ def ingest(
     weight_column: ColumnName | None = None,
     undirected: bool = False,
     deduplicate: bool = False,
-    self_loops: SelfLoops = "keep",
-    ids: Literal["auto", "int", "str", "index"] = "auto",
+    self_loops: str = "keep",
+    ids: str = "auto",
     nodes: str | os.PathLike[str] | None = None,
     features: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
@@ -58,8 +57,8 @@ def ingest(
     feature_columns: Sequence[ColumnName] | None = None,
     label_column: ColumnName | Sequence[ColumnName] | None = None,
     split_column: ColumnName | None = None,
-    task: Task = "auto",
-    feature_dtype: FeatureType = "float32",
+    task: str = "auto",
+    feature_dtype: str = "float32",
     allow_nan: bool = False,
     split: Sequence[float] | None = (0.6, 0.2, 0.2),
     split_seed: int = 0,
@@ -183,8 +182,8 @@ class _Job:
     overwrite: bool
     undirected: bool
     deduplicate: bool
-    self_loops: SelfLoops
-    task: Task
+    self_loops: str
+    task: str
     feature_dtype: np.dtype[Any]
     allow_nan: bool
     split: Sequence[float] | None
@@ -285,6 +284,8 @@ class _Job:
         inputs = self.inputs
         labels: Labels | None = None
         for table in inputs.tables:
+            if not table.columns:  # it only says which nodes there are
+                continue
             mine = self._labels_for(table, len(ids))
             labels = mine or labels
             rows = (
@@ -366,7 +367,7 @@ class _Job:
             self.notes.append(f"{without} node(s) of the splits have no label and were left out of their split")
         return rule
 
-    def _seeded(self, labels: LabelSummary) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
+    def _seeded(self, labels: LabelSummary) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
         if self.split is None:
             return {}, ""
         labelled = np.flatnonzero(labels.labelled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
@@ -14,7 +14,8 @@ from partita.graph.batch import Batch, Kind
 from partita.graph.dialect import is_int, is_number
 from partita.graph.writer import StoreWriter
 
-Task = Literal["auto", "classes", "multilabel", "regression"]
+TASKS = ("auto", "classes", "multilabel", "regression")
+"""What a user may say about labels."""
 
 MOST_CLASSES = 1 << 20
 """More integer classes than this are taken for a mistake: a model has one output per class."""
@@ -56,7 +57,7 @@ class Labels(Protocol):
 
 
 def make_labels(
-    task: Task, kinds: Sequence[Kind | None], names: Sequence[str] | None, num_nodes: int, where: str
+    task: str, kinds: Sequence[Kind | None], names: Sequence[str] | None, num_nodes: int, where: str
 ) -> Labels:
     """Choose how to read labels.
 

@@ -180,8 +180,8 @@ class Members:
         self._rank = rank
         lacking = len(ids) - self.num_rows
         if lacking > 0 and self._nodes.features:
-            first = np.arange(self.num_rows, min(len(ids), self.num_rows + _NAMED_IN_MESSAGES))
-            names = ", ".join(ids.name(int(node)) for node in (first if rank is None else rank[first]))
+            without = np.arange(self.num_rows, len(ids)) if rank is None else np.sort(rank[self.num_rows :])
+            names = ", ".join(ids.name(node) for node in without[:_NAMED_IN_MESSAGES].tolist())
             more = ", ..." if lacking > _NAMED_IN_MESSAGES else ""
             raise InputError(
                 f"{lacking} node(s) of the edges have no row of features: {names}{more} "

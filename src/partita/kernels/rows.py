@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from partita.core.records import Transposed
+from partita.core.records import Reduce, Transposed
 from partita.kernels import checks
 from partita.kernels.choice import implementation
-
-Reduce = Literal["sum", "mean"]
 
 
 def gather_rows(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from partita.core.keys import Purpose, StepKey
-from partita.core.records import Block
+from partita.core.records import Block, Coefficients
 from partita.kernels import Relabeller
 from partita.sample.topology import LocalTopology
-
-Coefficients = Literal["none", "gcn"]
 
 
 def sample_block(

@@ -61,7 +61,7 @@ def cases(draw):
         dst=[e[1] for e in edges],
         weight=[float(np.float32(e[2])) for e in edges],
         rank=draw(st.permutations(range(num_nodes))) if draw(st.booleans()) else None,
-        memory_limit=draw(st.sampled_from([1, 100, 200, 400, 1000, 100_000])),
+        memory_limit=draw(st.sampled_from([1, 1, 100, 200, 400, 1000, 100_000])),
         batch=draw(st.integers(1, 30)),
         weighted=draw(st.booleans()),
         options={
@@ -88,7 +88,7 @@ def build_store(path, case):
 @pytest.fixture(params=["compiled", "numpy"])
 def either_kernels(request, monkeypatch):
     monkeypatch.setattr(writer, "fsync_path", lambda path: None)  # durability is not what is tested here
-    monkeypatch.setattr(build, "_FEWEST_EDGES_AT_ONCE", 7)  # several chunks even for a handful of edges
+    monkeypatch.setattr(build, "_FEWEST_EDGES_AT_ONCE", 3)  # several chunks even for a handful of edges
     if request.param == "numpy":
         for name in KERNELS:
             monkeypatch.setattr(kernels, name, getattr(kernels, f"{name}_numpy"))

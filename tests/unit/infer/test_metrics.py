@@ -32,7 +32,7 @@ def test_two_classes_by_hand(rows) -> None:
     output = torch.tensor([[0.0, float(score)] for _, score in rows])
     metrics = compute_metrics("classes", output, y)
     predicted = [int(score > 0) for _, score in rows]
-    assert metrics["accuracy"] == pytest.approx(sum(p == l for p, (l, _) in zip(predicted, rows)) / len(rows))
+    assert metrics["accuracy"] == pytest.approx(sum(p == row[0] for p, row in zip(predicted, rows)) / len(rows))
     assert metrics["loss"] == pytest.approx(
         sum(math.log(1 + math.exp(-s if label else s)) for label, s in rows) / len(rows), rel=1e-6
     )

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import Block
+from partita.core.records import Block, Coefficients
 from partita.nn import initialise, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
@@ -46,7 +46,7 @@ class Layer(nn.Module):
 
     name: ClassVar[str] = ""
     options: ClassVar[frozenset[str]] = frozenset()
-    coefficients: ClassVar[str] = "none"
+    coefficients: ClassVar[Coefficients] = "none"
     splittable: ClassVar[bool] = True
 
     def __init__(self, in_width: int, out_width: int) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partita.core.records import Block
+from partita.core.records import Block, Coefficients
 from partita.nn import initialise
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
@@ -30,7 +30,7 @@ class GCN(ReducedLayer):
     """
 
     name: ClassVar[str] = "gcn"
-    coefficients: ClassVar[str] = "gcn"
+    coefficients: ClassVar[Coefficients] = "gcn"
 
     def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=True)

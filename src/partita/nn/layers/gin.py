@@ -15,7 +15,7 @@ from partita.nn.layers.reductions import REDUCTIONS
 
 
 class GIN(ReducedLayer):
-    """``mlp((1 + eps) x_v + sum of x_u)`` with ``mlp = linear, relu, linear``, hidden as wide as the result.
+    """``mlp((1 + eps) x_v + sum of x_u)`` with ``mlp = linear, relu, linear``.
 
     Equals PyG's ``GINConv(Sequential(Linear, ReLU, Linear), eps=eps, train_eps=True)``, with the same parameter
     names. The mlp is not linear and is not pushed through the sum: a state is as wide as the input.
@@ -23,22 +23,30 @@ class GIN(ReducedLayer):
     Args:
         in_width: columns of the input.
         out_width: columns of the result.
+        hidden: columns inside the mlp; default as the result. The last layer of a model takes as many as its input
+            has: a handful of rectified columns, one per class, die together at the first large sum.
         eps: first value of the trained eps.
     """
 
     name: ClassVar[str] = "gin"
 
-    def __init__(self, in_width: int, out_width: int, *, eps: float = 0.0) -> None:
+    def __init__(self, in_width: int, out_width: int, *, hidden: int | None = None, eps: float = 0.0) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=False)
         self.own_joins_state = True
+        self.hidden = out_width if hidden is None else hidden
         self.initial_eps = eps
         self.eps = nn.Parameter(torch.empty(1))
         self.nn = nn.Sequential(
-            initialise.linear(in_width, out_width, bias=True),
+            initialise.linear(in_width, self.hidden, bias=True),
             nn.ReLU(),
-            initialise.linear(out_width, out_width, bias=True),
+            initialise.linear(self.hidden, out_width, bias=True),
         )
         self.reset()
+
+    @classmethod
+    def for_model(cls, in_width: int, out_width: int, *, last: bool, **options: Any) -> GIN:
+        """See :meth:`Layer.for_model`."""
+        return cls(in_width, out_width, hidden=in_width if last else out_width, **options)
 
     def reset(self, key: int | None = None) -> None:
         """See :meth:`Layer.reset`; eps gets its first value."""
@@ -47,7 +55,7 @@ class GIN(ReducedLayer):
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
-        return {**super().arguments(), "eps": self.initial_eps}
+        return {**super().arguments(), "hidden": self.hidden, "eps": self.initial_eps}
 
     def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D in"]:
         """``(1 + eps) x_v``."""

@@ -1,0 +1,236 @@
+"""Every verb as a user runs it: exit codes, what is on standard output, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from partita.core.progress import shown_by
+from partita.testing.graphs import small_random_store
+
+ROOT = Path(__file__).parents[2]
+TOPICS = ROOT / "examples" / "topics"
+SMALL = ["--layers", "2", "--hidden", "16", "--fanout", "5,5", "--batch-size", "64", "--lr", "0.03", "--epochs", "2"]
+
+
+def partita(*arguments: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command and check its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from partita.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=cwd,
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def as_json(*arguments: object) -> dict:
+    """What a command prints with --json: one object and nothing else."""
+    done = partita(*arguments, "--json")
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("topics") / "graph"
+    summary = as_json(
+        "ingest", TOPICS / "citations.csv", path, "--nodes", TOPICS / "articles.csv",
+        "--label-column", "topic", "--split-column", "split", "--undirected",
+    )  # fmt: skip
+    assert (summary["nodes"], summary["edges"], summary["classes"]) == (1500, 12000, 5)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(graph) -> Path:
+    path = graph.parent / "run"
+    record = as_json("train", graph, "--out", path, *SMALL)
+    assert record["status"] == "finished"
+    assert record["run"] == str(path)
+    return path
+
+
+def test_the_demo_runs(tmp_path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", ROOT / "examples" / "demo.sh", tmp_path / "demo"],
+        capture_output=True, text=True, env=environment, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "What to try next" in done.stdout
+    lines = (tmp_path / "demo" / "predictions.csv").read_text().splitlines()
+    assert len(lines) == 1501
+
+
+def test_inspect_and_verify(graph) -> None:
+    summary = as_json("inspect", graph)
+    assert summary["splits"] == {"train": 300, "val": 300, "test": 900}
+    assert as_json("verify", graph)["sound"] is True
+    assert "1,500" in partita("inspect", graph).stdout
+
+
+def test_evaluate(run) -> None:
+    result = as_json("evaluate", run)
+    assert result["split"] == "test"
+    assert 0.5 < result["accuracy"] <= 1
+    record = json.loads((run / "run.json").read_text())
+    assert result["accuracy"] == record["metrics"]["test"]["accuracy"]
+    assert as_json("evaluate", run, "--split", "val")["accuracy"] == record["best"]["value"]
+
+
+def test_predict_by_the_users_ids(run, tmp_path) -> None:
+    articles = pyarrow.csv.read_csv(TOPICS / "articles.csv").to_pydict()
+    topic = dict(zip(articles["id"], articles["topic"]))
+    tables = {}
+    for name in ("p.csv", "p.parquet"):
+        summary = as_json("predict", run, "--out", tmp_path / name)
+        assert summary["nodes"] == 1500
+    tables["csv"] = pyarrow.csv.read_csv(tmp_path / "p.csv").to_pydict()
+    tables["parquet"] = pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pydict()
+    for table in tables.values():
+        assert table["node"] == articles["id"]
+        assert all(1 / 5 <= p <= 1 for p in table["probability"])
+    assert tables["csv"]["prediction"] == tables["parquet"]["prediction"]
+    test = {i for i, s in zip(articles["id"], articles["split"]) if s == "test"}
+    right = sum(topic[n] == p for n, p in zip(tables["csv"]["node"], tables["csv"]["prediction"]) if n in test)
+    assert right / len(test) == pytest.approx(as_json("evaluate", run)["accuracy"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.parquet"]
+
+
+def test_predict_embeddings_of_a_split(run, tmp_path) -> None:
+    partita("predict", run, "--out", tmp_path / "p.parquet", "--embeddings", "--split", "val")
+    table = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    assert table.num_rows == 300
+    assert len(table["embedding"][0].as_py()) == 16
+    partita("predict", run, "--out", tmp_path / "p.csv", "--embeddings", "--split", "val")
+    assert "embedding_15" in pyarrow.csv.read_csv(tmp_path / "p.csv").column_names
+
+
+def test_settings_from_a_file_and_options_win(graph, tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text("layers: 2\nhidden: 8\nfanout: 3\nepochs: 1\nlr: 0.1\n")
+    record = as_json("train", graph, "--out", tmp_path / "run", "--config", tmp_path / "run.yaml", "--lr", "0.01")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "hidden: 8" in config
+    assert "lr: 0.01" in config
+    assert record["epoch"] == 1
+
+
+def test_generate(tmp_path) -> None:
+    sbm = as_json("generate", "sbm", tmp_path / "sbm", "--nodes", 2000, "--features", 16)
+    assert (sbm["nodes"], sbm["features"], sbm["task"]) == (2000, 16, "classes")
+    rmat = as_json("generate", "rmat", tmp_path / "rmat", "--scale", 10, "--memory-limit", "16MiB")
+    assert (rmat["nodes"], rmat["edges"]) == (1024, 16384)
+    assert as_json("verify", tmp_path / "rmat")["sound"]
+
+
+def test_every_verb_explains_itself_quickly() -> None:
+    for verb in [[], ["ingest"], ["generate", "sbm"], ["inspect"], ["verify"], ["train"], ["evaluate"], ["predict"]]:
+        text = partita(*verb, "--help").stdout
+        assert "partita" in text
+        if verb:
+            assert "Example" in text
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "from partita.cli.app import app"], capture_output=True, text=True
+    ).stderr
+    assert not [name for name in ("torch", "numba", "pyarrow", "numpy") if f" {name}\n" in loaded]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "absent", "--out", "run"], ["absent", "partita ingest"]),
+        (["train", "GRAPH", "--out", "run", "--fanout", "1,2"], ["fanout has 2 entries", "layers is 3"]),
+        (["train", "GRAPH", "--out", "run", "--model", "sgae"], ["sgae", "'sage'"]),
+        (["train", "GRAPH", "--out", "run", "--config", "bad.yaml"], ["bad.yaml", "epohcs", "'epochs'"]),
+        (["train", "GRAPH"], ["--out is missing"]),
+        (["train", "--resume", "absent"], ["absent", "not a run folder"]),
+        (["evaluate", "RUN", "--split", "tset"], ["tset", "'test'"]),
+        (["predict", "RUN", "--out", "p.txt"], [".txt", ".csv"]),
+        (["predict", "RUN", "--out", "nowhere/p.csv"], ["nowhere", "no such directory"]),
+        (["ingest", "absent.csv", "store"], ["absent.csv"]),
+        (["ingest", "ragged.csv", "store"], ["ragged.csv", "line 3"]),
+        (["ingest", "CITATIONS", "GRAPH"], ["already exists", "--overwrite"]),
+        (["ingest", "CITATIONS", "store", "--memory-limit", "much"], ["--memory-limit", "512MiB"]),
+        (["generate", "sbm", "store", "--split", "a,b"], ["--split", "0.6,0.2,0.2"]),
+        (["generate", "rmat", "store", "--scale", "50"], ["scale"]),
+        (["verify", "."], ["partita ingest"]),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(arguments, words, graph, run, tmp_path) -> None:
+    (tmp_path / "bad.yaml").write_text("epohcs: 3\n")
+    (tmp_path / "ragged.csv").write_text("a,b\n1,2\n1\n")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    places = {"GRAPH": graph, "RUN": run, "CITATIONS": TOPICS / "citations.csv"}
+    done = partita(*(places.get(a, a) for a in arguments), code=2, cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    for word in words:
+        assert word in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_debug_shows_the_traceback(tmp_path) -> None:
+    done = partita("verify", tmp_path / "absent", "--debug", code=1)
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(graph, tmp_path, number) -> None:
+    command = [sys.executable, "-c", "from partita.cli import main; main()"]
+    options = [*SMALL[:-2], "--epochs", "100000", "--eval-every", "0"]
+    arguments = ["train", str(graph), "--out", str(tmp_path / "run"), *options]
+    process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        log = tmp_path / "run" / "metrics.jsonl"
+        for _ in range(600):
+            if log.exists() and log.stat().st_size:
+                break
+            time.sleep(0.1)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert f"partita train --resume {tmp_path / 'run'}" in stderr
+    assert "Traceback" not in stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["status"] == "interrupted"
+    epochs = record["epoch"] + 2
+    assert as_json("train", "--resume", tmp_path / "run", "--epochs", epochs)["status"] == "finished"
+
+
+def test_progress_is_shown_and_can_be_turned_off(tmp_path) -> None:
+    class Seen:
+        def __init__(self) -> None:
+            self.amounts: dict[str, float] = {}
+
+        def start(self, description, total, unit):
+            seen, name = self, f"{description} ({unit})"
+            self.amounts[name] = 0
+
+            class Task:
+                def advance(self, amount=1):
+                    seen.amounts[name] += amount
+
+            return Task()
+
+        def stop(self, task) -> None:
+            pass
+
+    seen = Seen()
+    with shown_by(seen):
+        small_random_store(tmp_path / "g", 100, 1000)
+    assert any(amount == 1000 and "edges" in name for name, amount in seen.amounts.items())
