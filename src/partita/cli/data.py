@@ -17,8 +17,9 @@ Fractions = Annotated[str, typer.Option(help="Fractions of training, validation 
 
 _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a graph store.
 
-SOURCE is a CSV, TSV or blank-separated text (SNAP's too, gzipped or not), a Parquet file or a directory of them,
-or an .npz file. Tables are joined to the edges by node id.
+SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, or an .npz file.
+
+Tables are joined to the edges by node id. Text may be gzipped.
 
 Examples:
 
@@ -26,7 +27,7 @@ Examples:
 
     partita ingest links.txt.gz graph --undirected --features x.npy --labels y.csv
 
-    partita ingest edges.parquet graph --source-column from --target-column to --weight-column amount
+    partita ingest edges.parquet graph --source-column from --target-column to
 
     partita ingest cora.npz graph
 """

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     from partita.cli.app import app
 
     try:
-        app(arguments, standalone_mode=True)
+        app(arguments, prog_name="partita", standalone_mode=True)
     except PartitaError as error:
         if debug:
             raise

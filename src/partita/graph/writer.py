@@ -235,8 +235,8 @@ class StoreWriter:
         if not os.path.lexists(path):
             return
         if not self.overwrite:
-            fix = "Choose another path, or allow overwriting"
-            raise StoreError("there is something here already", where=str(path), fix=fix)
+            fix = "Choose another path, or allow overwriting (--overwrite)"
+            raise StoreError("already exists", where=str(path), fix=fix)
         if not is_store(path):
             fix = "Choose another path, or remove it yourself"
             raise StoreError("what is here is not a graph store, so it is not replaced", where=str(path), fix=fix)

@@ -12,7 +12,7 @@ depends on the number of threads.
 
 from __future__ import annotations
 
-from partita.kernels.choice import use
+from partita.kernels.choice import load, use
 from partita.kernels.relabel import Relabeller
 from partita.kernels.rows import (
     aggregate,
@@ -41,6 +41,7 @@ __all__ = [
     "gcn_coefficients",
     "keyed_permutation",
     "limited",
+    "load",
     "sample_neighbors",
     "segment_max",
     "segment_max_backward",

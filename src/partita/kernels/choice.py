@@ -38,6 +38,11 @@ class use:
         _chosen = self._before
 
 
+def load() -> None:
+    """Import the chosen implementation now instead of at the first kernel call."""
+    implementation()
+
+
 def implementation() -> ModuleType:
     """The chosen module; at first use the compiled one, or the reference where numba is not installed."""
     global _chosen

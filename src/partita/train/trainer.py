@@ -215,6 +215,7 @@ class Trainer:
             What ``run.json`` says; ``status`` is ``interrupted`` where the run was stopped.
         """
         config = self.config
+        kernels.load()  # what the compiler itself takes is not the run's memory
         self._memory = PeakMemory()
         self._log = MetricsLog(self.folder.metrics)
         self._events = EventWriter(self.folder.events)

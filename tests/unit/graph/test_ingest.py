@@ -497,7 +497,7 @@ def test_the_good_files_of_the_bad_cases_are_good(tmp_path):
     summary = ingest(tmp_path / "e.csv", tmp_path / "s", nodes=tmp_path / "n.csv")
     verify(tmp_path / "s")
     assert (summary.nodes, summary.features, summary.splits) == (3, 1, {"train": 1, "val": 1, "test": 1})
-    with pytest.raises(StoreError, match="something here already"):
+    with pytest.raises(StoreError, match="already exists"):
         ingest(tmp_path / "e.csv", tmp_path / "s")
     ingest(tmp_path / "e.csv", tmp_path / "s", overwrite=True)
 
