@@ -220,6 +220,7 @@ class _Job:
                 source=str(graph.path),
                 split_rule=rule or "none",
                 ids=mode,
+                allow_nan=self.allow_nan,
                 ingest_notes=list(self.notes),
             )
         seconds = time.perf_counter() - self.began

@@ -141,6 +141,8 @@ def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
 def _check_features(store: GraphStore, task: progress.Task) -> str | None:
     x = store.x
     assert x is not None
+    if store.metadata.notes.get("allow_nan"):
+        return None
     rows = max(1, _CHUNK // max(1, x.shape[1]))
     for start in range(0, len(x), rows):
         wrong = ~np.isfinite(x[start : start + rows]).all(axis=1)

@@ -8,44 +8,62 @@ Conventions: ``indptr`` is int64; the edges of destination i are ``indptr[i]:ind
 or int64. Letters as in :mod:`partita.core.records`: D destinations, S sources, E edges, F columns, H heads,
 N nodes of the store, M edges of the store. Every function can be called from several threads at once; no result
 depends on the number of threads.
+
+Names are loaded when they are first used: building a store needs :mod:`partita.kernels.build` and
+:mod:`partita.kernels.ids`, and should not have to wait for torch.
 """
 
 from __future__ import annotations
 
-from partita.kernels.choice import load, use
-from partita.kernels.relabel import Relabeller
-from partita.kernels.rows import (
-    aggregate,
-    aggregate_backward,
-    aggregate_weight_grad,
-    dropout,
-    edge_dropout,
-    gather_rows,
-    segment_max,
-    segment_max_backward,
-    transpose,
-)
-from partita.kernels.sampling import Sampled, count_distinct, gcn_coefficients, keyed_permutation, sample_neighbors
-from partita.kernels.threads import limited, set_threads
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Relabeller",
-    "Sampled",
-    "aggregate",
-    "aggregate_backward",
-    "aggregate_weight_grad",
-    "count_distinct",
-    "dropout",
-    "edge_dropout",
-    "gather_rows",
-    "gcn_coefficients",
-    "keyed_permutation",
-    "limited",
-    "load",
-    "sample_neighbors",
-    "segment_max",
-    "segment_max_backward",
-    "set_threads",
-    "transpose",
-    "use",
-]
+if TYPE_CHECKING:
+    from partita.kernels.choice import load as load
+    from partita.kernels.choice import use as use
+    from partita.kernels.relabel import Relabeller as Relabeller
+    from partita.kernels.rows import aggregate as aggregate
+    from partita.kernels.rows import aggregate_backward as aggregate_backward
+    from partita.kernels.rows import aggregate_weight_grad as aggregate_weight_grad
+    from partita.kernels.rows import dropout as dropout
+    from partita.kernels.rows import edge_dropout as edge_dropout
+    from partita.kernels.rows import gather_rows as gather_rows
+    from partita.kernels.rows import segment_max as segment_max
+    from partita.kernels.rows import segment_max_backward as segment_max_backward
+    from partita.kernels.rows import transpose as transpose
+    from partita.kernels.sampling import Sampled as Sampled
+    from partita.kernels.sampling import count_distinct as count_distinct
+    from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
+    from partita.kernels.sampling import keyed_permutation as keyed_permutation
+    from partita.kernels.sampling import sample_neighbors as sample_neighbors
+    from partita.kernels.threads import limited as limited
+    from partita.kernels.threads import set_threads as set_threads
+
+_MODULES = {
+    "choice": ("load", "use"),
+    "relabel": ("Relabeller",),
+    "rows": (
+        "aggregate",
+        "aggregate_backward",
+        "aggregate_weight_grad",
+        "dropout",
+        "edge_dropout",
+        "gather_rows",
+        "segment_max",
+        "segment_max_backward",
+        "transpose",
+    ),
+    "sampling": ("Sampled", "count_distinct", "gcn_coefficients", "keyed_permutation", "sample_neighbors"),
+    "threads": ("limited", "set_threads"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'partita.kernels' has no attribute '{name}'")
+    value = getattr(import_module(f"partita.kernels.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

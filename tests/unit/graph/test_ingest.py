@@ -506,6 +506,7 @@ def test_nan_features_are_accepted_on_request(tmp_path):
     (tmp_path / "e.csv").write_text("0,1\n")
     (tmp_path / "n.csv").write_text("id,f\n0,nan\n1,\n")
     ingest(tmp_path / "e.csv", tmp_path / "s", nodes=tmp_path / "n.csv", allow_nan=True)
+    assert verify(tmp_path / "s")
     assert np.isnan(GraphStore.open(tmp_path / "s").x).all()
 
 
