@@ -78,8 +78,8 @@ def measure(source: str, store: str, memory_limit: int, ids: str) -> dict[str, f
     import pyarrow.parquet  # noqa: F401 (loaded before memory is counted)
 
     from partita.core import progress
-    from partita.graph.ingest import ingest
     from partita.kernels import build  # noqa: F401
+    from partita.sources.ingest import ingest
 
     with tempfile.TemporaryDirectory() as directory:  # compile, or load what was compiled
         write_edges(Path(directory) / "edges.csv", 1000, 100)

@@ -26,7 +26,7 @@ _PUBLIC = {
     "evaluate": "partita.infer.evaluate",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
-    "ingest": "partita.graph.ingest",
+    "ingest": "partita.sources.ingest",
     "predict": "partita.infer.predict",
     "verify": "partita.graph.verify",
 }
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from partita.core.errors import PartitaError as PartitaError
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
-    from partita.graph.ingest import ingest as ingest
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate
     from partita.infer.predict import predict as predict
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
+    from partita.sources.ingest import ingest as ingest
     from partita.train.trainer import Trainer as Trainer
 
 

@@ -148,7 +148,7 @@ def test_every_verb_explains_itself_quickly() -> None:
     [
         ("partita", ("torch", "numba", "pyarrow", "numpy", "pydantic")),
         ("partita.cli.app", ("torch", "numba", "pyarrow", "numpy")),
-        ("partita.graph.ingest", ("torch", "pydantic")),
+        ("partita.sources.ingest", ("torch", "pydantic")),
         ("partita.graph.store", ("torch", "numba", "pyarrow")),
         ("partita.report.terminal", ("torch", "numba", "pyarrow", "numpy")),
         ("partita.train.trainer", ("numba", "torchmetrics", "tensorboard")),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from partita.cli.shell import main
+from partita.cli.main import main
 
 __all__ = ["main"]

@@ -145,7 +145,7 @@ def ingest(
     json: Json = False,
 ) -> None:
     """Ingest."""
-    from partita.graph.ingest import ingest as ingest_files
+    from partita.sources.ingest import ingest as ingest_files
 
     with shown(quiet=json):
         summary = ingest_files(

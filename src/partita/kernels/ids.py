@@ -7,7 +7,7 @@ last four bits of the id, so that ids which are near each other share cache line
 one endpoint) while no regular spacing of ids can pile up: at most 16 spaced ids start at one slot. Where ids are
 not much larger than there are nodes, the id itself is the slot, which saves the second of two cache misses.
 
-Without numba (:data:`COMPILED` is false) :class:`partita.graph.ids.IntIds` uses a dictionary instead.
+Without numba (:data:`COMPILED` is false) :class:`partita.sources.ids.IntIds` uses a dictionary instead.
 """
 
 from __future__ import annotations

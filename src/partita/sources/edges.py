@@ -11,8 +11,8 @@ import numpy as np
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.graph.batch import Batch, Kind
-from partita.graph.text import TextTable
+from partita.sources.batch import Batch, Kind
+from partita.sources.text import TextTable
 
 Format = Literal["text", "parquet", "npz", "npy"]
 ColumnName = str | int

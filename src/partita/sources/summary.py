@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from partita.graph.ids import IdMode
+from partita.sources.ids import IdMode
 
 
 @dataclass(frozen=True)

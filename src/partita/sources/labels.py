@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
 from partita.core.errors import InputError
-from partita.graph.batch import Batch, Kind
-from partita.graph.dialect import is_int, is_number
 from partita.graph.writer import StoreWriter
+from partita.sources.batch import Batch, Kind
+from partita.sources.dialect import is_int, is_number
 
 TASKS = ("auto", "classes", "multilabel", "regression")
 """What a user may say about labels."""

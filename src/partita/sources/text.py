@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from partita.core import progress
 from partita.core.errors import InputError
-from partita.graph.arrays import Stream
-from partita.graph.batch import Batch, Kind
-from partita.graph.dialect import BLANKS, guess, is_int, is_number
+from partita.sources.arrays import Stream
+from partita.sources.batch import Batch, Kind
+from partita.sources.dialect import BLANKS, guess, is_int, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ class TextTable:
         wanted: Collection[str] = (),
         chunk_bytes: int = 8 << 20,
     ) -> None:
-        """Open the file and look at its first lines; see :func:`partita.graph.dialect.guess`.
+        """Open the file and look at its first lines; see :func:`partita.sources.dialect.guess`.
 
         Raises:
             InputError: the file cannot be read, is empty, or is not text.

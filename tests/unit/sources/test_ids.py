@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import InputError
-from partita.graph import ids as module
-from partita.graph.batch import Batch
-from partita.graph.ids import IndexIds, IntIds, StringIds
+from partita.sources import ids as module
 from partita.kernels import ids as kernels
+from partita.sources.batch import Batch
+from partita.sources.ids import IndexIds, IntIds, StringIds
 
 
 def batch(*columns):

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Int, Int64
 
 from partita.core.errors import InputError
-from partita.graph.batch import Batch, Kind
 from partita.graph.writer import StoreWriter
+from partita.sources.batch import Batch, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import PartitaError
-from partita.graph.ingest import ingest
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
+from partita.sources.ingest import ingest
 
 EXAMPLES = settings(
     deadline=None,

@@ -15,16 +15,16 @@ from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.graph.build import TopologyBuilder, TopologySummary
-from partita.graph.ids import IdMode, Ids, IndexIds, IntIds, StringIds
-from partita.graph.inputs import Inputs, NodeFiles, open_inputs
-from partita.graph.labels import TASKS, Labels, LabelSummary, make_labels
-from partita.graph.npz import NpzGraph
-from partita.graph.sources import ColumnName
 from partita.graph.splits import seeded_split, write_splits
-from partita.graph.summary import IngestSummary
-from partita.graph.tables import Features, Members, NodeTable, Splits, located
-from partita.graph.text import NotOfKindError
 from partita.graph.writer import StoreWriter
+from partita.sources.edges import ColumnName
+from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
+from partita.sources.inputs import Inputs, NodeFiles, open_inputs
+from partita.sources.labels import TASKS, Labels, LabelSummary, make_labels
+from partita.sources.npz import NpzGraph
+from partita.sources.summary import IngestSummary
+from partita.sources.tables import Features, Members, NodeTable, Splits, located
+from partita.sources.text import NotOfKindError
 
 _CHOICES = {
     "ids": ("auto", *get_args(IdMode)),
@@ -74,7 +74,7 @@ def ingest(
 
     Args:
         source: edges: a text table (CSV, TSV, blank-separated, SNAP), a Parquet file or a directory of them, or a
-            ``.npz`` file with ``edge_index`` (see :mod:`partita.graph.npz`). Text may be gzipped.
+            ``.npz`` file with ``edge_index`` (see :mod:`partita.sources.npz`). Text may be gzipped.
         store: directory to be made.
         format: "auto", "text" (or "csv", "tsv", "snap"), "parquet", "npz".
         delimiter: of text tables: one character, "tab", or "space" for runs of blanks; ``None``: found out.

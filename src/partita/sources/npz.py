@@ -15,9 +15,9 @@ from jaxtyping import Bool, Shaped
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.graph.arrays import ArrayFile, Taker, open_npz
-from partita.graph.batch import Batch, Kind
-from partita.graph.sources import check_weights
+from partita.sources.arrays import ArrayFile, Taker, open_npz
+from partita.sources.batch import Batch, Kind
+from partita.sources.edges import check_weights
 
 _MASKS = {"train": "train_mask", "val": "val_mask", "test": "test_mask"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")

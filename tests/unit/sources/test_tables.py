@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from partita.core.errors import InputError
-from partita.graph.batch import Batch
-from partita.graph.labels import MOST_CLASSES, make_labels
-from partita.graph.sources import open_table
-from partita.graph.tables import Features, Splits, describe_table, repeated
 from partita.graph.writer import StoreWriter
+from partita.sources.batch import Batch
+from partita.sources.edges import open_table
+from partita.sources.labels import MOST_CLASSES, make_labels
+from partita.sources.tables import Features, Splits, describe_table, repeated
 
 
 class Writer(StoreWriter):

@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from partita.core.errors import ConfigError, InputError
-from partita.graph.arrays import ArrayFile, open_npy
-from partita.graph.batch import Batch
-from partita.graph.ids import IdMode
-from partita.graph.npz import NpzGraph
-from partita.graph.sources import ColumnName, EdgeTable, detect_format, open_table
-from partita.graph.tables import NodeTable, describe_table
-from partita.graph.text import TextTable
+from partita.sources.arrays import ArrayFile, open_npy
+from partita.sources.batch import Batch
+from partita.sources.edges import ColumnName, EdgeTable, detect_format, open_table
+from partita.sources.ids import IdMode
+from partita.sources.npz import NpzGraph
+from partita.sources.tables import NodeTable, describe_table
+from partita.sources.text import TextTable
 
 FeatureRows = Callable[[], tuple[str, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]]]
 """Gives the name of the file, and runs of feature rows with the number of their first."""
@@ -24,7 +24,7 @@ FeatureRows = Callable[[], tuple[str, Iterator[tuple[int, Shaped[np.ndarray, "n 
 
 @dataclass(frozen=True)
 class NodeFiles:
-    """What the user said about nodes; see :func:`partita.graph.ingest.ingest`."""
+    """What the user said about nodes; see :func:`partita.sources.ingest.ingest`."""
 
     nodes: Path | None = None
     features: Path | None = None

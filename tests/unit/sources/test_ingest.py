@@ -12,9 +12,9 @@ import pytest
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, PartitaError, StoreError
-from partita.graph.ingest import ingest
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
+from partita.sources.ingest import ingest
 
 NODES, FEATURES, CLASSES = 40, 3, 4
 COLUMNS = ("indptr", "indices", "x", "y", "split_train", "split_val", "split_test")

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from partita.core.errors import InputError
-from partita.graph.arrays import open_npy, open_npz
-from partita.graph.dialect import guess
-from partita.graph.sources import EdgeTable, ParquetTable, detect_format, find_column, open_table
-from partita.graph.text import TextTable
+from partita.sources.arrays import open_npy, open_npz
+from partita.sources.dialect import guess
+from partita.sources.edges import EdgeTable, ParquetTable, detect_format, find_column, open_table
+from partita.sources.text import TextTable
 
 
 def look(text, **options):
