@@ -240,7 +240,7 @@ def train_with_pyg(graph: Graph, store: GraphStore, config: Config) -> dict[str,
             best, waited = found, 0
         else:
             waited += 1
-            if waited == config.patience:
+            if 0 < config.patience <= waited:
                 break
     return best
 

@@ -7,6 +7,7 @@ import os
 # As the command does: threads that spin while they wait make small steps very slow on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,20 @@ def data_folder() -> Path:
     if not (DATA / "manifest.json").is_file():
         pytest.skip(f"no real graphs in {DATA}; set PARTITA_DATA to the folder that holds them")
     return DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files() -> Iterator[None]:
+    """Whatever libraries leave in the temporary directory (PyG writes modules there) goes when the session ends."""
+    before, environment = tempfile.tempdir, os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="partita-tests-") as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        yield
+        tempfile.tempdir = before
+        if environment is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = environment
 
 
 @pytest.fixture(autouse=True)

@@ -225,6 +225,25 @@ def test_ctrl_c_saves_says_how_to_go_on_and_goes_on(graph, tmp_path, number) -> 
     assert as_json("train", "--resume", tmp_path / "run", "--epochs", epochs)["status"] == "finished"
 
 
+def test_ctrl_c_while_generating_leaves_nothing(tmp_path) -> None:
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "generate", "rmat", tmp_path / "g"]
+    process = subprocess.Popen([*command, "--scale", "22"], stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            if any(path.name.startswith(".g") for path in tmp_path.iterdir()):
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_progress_is_shown_and_can_be_turned_off(tmp_path) -> None:
     class Seen:
         def __init__(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from partita.cli.shell import INTERRUPTED
 from partita.core.errors import PartitaError
 
 
@@ -26,11 +25,6 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _say_error(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        if debug:
-            raise
-        _say_error("interrupted; nothing was left half-written")
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

@@ -15,17 +15,24 @@ INTERRUPTED = 130
 
 @contextmanager
 def shown(quiet: bool = False) -> Iterator[Any]:
-    """Show progress on standard error; yields the console for further lines (``None`` when quiet)."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
+    """Show progress on standard error; yields the console for further lines (``None`` when quiet).
 
-    from partita.report.terminal import display
+    Ctrl-C inside the block ends the process with a message and exit code 130.
+    """
+    try:
+        if quiet:
+            yield None
+            return
+        from rich.console import Console
 
-    console = Console(stderr=True)
-    with display(console) as bars, progress.shown_by(bars):
-        yield console
+        from partita.report.terminal import display
+
+        console = Console(stderr=True)
+        with display(console) as bars, progress.shown_by(bars):
+            yield console
+    except KeyboardInterrupt:
+        sys.stderr.write("partita: interrupted; nothing was left half-written\n")
+        sys.exit(INTERRUPTED)
 
 
 def finish(value: Mapping[str, Any], title: str, *, as_json: bool) -> None:

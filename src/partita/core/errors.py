@@ -32,6 +32,13 @@ class PartitaError(Exception):
         message = f"{self.where}: {self.what}" if self.where else self.what
         return f"{message}. {self.fix}" if self.fix else message
 
+    def rename(self, old: str, new: str) -> None:
+        """Call something by another name in the message, for instance a temporary copy by the file it was made of."""
+        self.what = self.what.replace(old, new)
+        self.where = self.where and self.where.replace(old, new)
+        self.fix = self.fix and self.fix.replace(old, new)
+        self.args = (self._message(),)
+
 
 class InputError(PartitaError):
     """A source file (edges, features, labels, splits) holds something that cannot be used."""

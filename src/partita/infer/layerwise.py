@@ -33,6 +33,8 @@ from partita.sample.topology import LocalTopology
 _ALL_NEIGHBOURS = -1
 # With all neighbours nothing is drawn, so any key will do.
 _NO_KEY = StepKey(seed=0, epoch=0, step=0)
+# Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
+_BLOCK_BYTES = 64 * 2**20
 
 
 def default_memory_limit() -> int:
@@ -140,12 +142,13 @@ class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
             yield start, stage(block, column.rows(block, None), None, number)
 
     def _node_blocks(self, stage: Stage, column: FeatureColumn, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
-        """Cut ``ids`` so that what one block needs stays within half of the budget (hidden layers get the rest)."""
+        """Cut ``ids`` so that what one block needs stays within a third of the budget (hidden layers get half)."""
         item = column.dtype.itemsize
-        row_bytes = item * (2 * column.width + 4 * stage.layer.out_width)
+        # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
+        row_bytes = item * (3 * column.width + 6 * stage.layer.out_width)
         edge_bytes = 24 if by_id else 24 + item * (column.width + 2 * stage.layer.state_width)
         cost = torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0)
-        budget, start = self.memory_limit // 2, 0
+        budget, start = min(self.memory_limit // 3, _BLOCK_BYTES), 0
         while start < len(ids):
             spent = int(cost[start - 1]) if start else 0
             stop = int(torch.searchsorted(cost, spent + budget, right=True))

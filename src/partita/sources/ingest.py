@@ -25,6 +25,7 @@ from partita.sources.npz import NpzGraph
 from partita.sources.summary import IngestSummary
 from partita.sources.tables import Features, Members, NodeTable, Splits, located
 from partita.sources.text import NotOfKindError
+from partita.sources.unpack import unpacked
 
 _CHOICES = {
     "ids": ("auto", *get_args(IdMode)),
@@ -125,52 +126,56 @@ def ingest(
         memory_limit = _quarter_of_memory()
     elif memory_limit <= 0:
         raise ConfigError(f"{memory_limit} is not a size in bytes", where="memory_limit", fix="Give a number > 0")
-    files = NodeFiles(
-        nodes=_path(nodes),
-        features=_path(features),
-        labels=_path(labels),
-        splits=_path(splits),
-        id_column=id_column,
-        feature_columns=feature_columns,
-        label_columns=[label_column] if isinstance(label_column, str | int) else label_column,
-        split_column=split_column,
-    )
-    inputs = open_inputs(
-        Path(source),
-        files,
-        ids=ids,
-        format=format,
-        delimiter=delimiter,
-        header=header,
-        comment=comment,
-        source_column=source_column,
-        target_column=target_column,
-        weight_column=weight_column,
-        chunk_bytes=max(1 << 16, min(8 << 20, memory_limit // 64)),
-    )
-    job = _Job(
-        inputs=inputs,
-        store=Path(store),
-        overwrite=overwrite,
-        undirected=undirected,
-        deduplicate=deduplicate,
-        self_loops=self_loops,
-        task=task,
-        feature_dtype=np.dtype(feature_dtype),
-        allow_nan=allow_nan,
-        split=split,
-        split_seed=split_seed,
-        split_index=split_index,
-        memory_limit=memory_limit,
-        began=began,
-    )
-    try:
-        return job.run(inputs.id_mode)
-    except NotOfKindError as error:
-        if ids != "auto" or inputs.id_mode != "int" or error.kind != "int":
-            raise
-        job.notes[:] = [f"the ids are names, not integers, because of {error.where}: {error.what}"]
-    return job.run("str")
+    given = [None if path is None else Path(path) for path in (source, nodes, features, labels, splits)]
+    with unpacked(given, Path(store)) as (edges, node_table, feature_file, label_file, split_file):
+        assert edges is not None
+        files = NodeFiles(
+            nodes=node_table,
+            features=feature_file,
+            labels=label_file,
+            splits=split_file,
+            id_column=id_column,
+            feature_columns=feature_columns,
+            label_columns=[label_column] if isinstance(label_column, str | int) else label_column,
+            split_column=split_column,
+        )
+        inputs = open_inputs(
+            edges,
+            files,
+            ids=ids,
+            format=format,
+            delimiter=delimiter,
+            header=header,
+            comment=comment,
+            source_column=source_column,
+            target_column=target_column,
+            weight_column=weight_column,
+            chunk_bytes=max(1 << 16, min(8 << 20, memory_limit // 64)),
+        )
+        job = _Job(
+            inputs=inputs,
+            source=str(source),
+            store=Path(store),
+            overwrite=overwrite,
+            undirected=undirected,
+            deduplicate=deduplicate,
+            self_loops=self_loops,
+            task=task,
+            feature_dtype=np.dtype(feature_dtype),
+            allow_nan=allow_nan,
+            split=split,
+            split_seed=split_seed,
+            split_index=split_index,
+            memory_limit=memory_limit,
+            began=began,
+        )
+        try:
+            return job.run(inputs.id_mode)
+        except NotOfKindError as error:
+            if ids != "auto" or inputs.id_mode != "int" or error.kind != "int":
+                raise
+            job.notes[:] = [f"the ids are names, not integers, because of {error.where}: {error.what}"]
+        return job.run("str")
 
 
 @dataclass
@@ -178,6 +183,7 @@ class _Job:
     """One ingest: everything that was asked for, and what was found out so far."""
 
     inputs: Inputs
+    source: str
     store: Path
     overwrite: bool
     undirected: bool
@@ -194,7 +200,7 @@ class _Job:
     notes: list[str] = field(default_factory=list)
 
     def run(self, mode: IdMode) -> IngestSummary:
-        inputs, graph = self.inputs, self.inputs.graph
+        inputs = self.inputs
         with StoreWriter(self.store, overwrite=self.overwrite) as writer:
             ids = self._make_ids(mode)
             members = None if inputs.members is None else Members(inputs.members, ids)
@@ -217,7 +223,7 @@ class _Job:
                 task=task,
                 num_classes=classes,
                 class_names=names,
-                source=str(graph.path),
+                source=self.source,
                 split_rule=rule or "none",
                 ids=mode,
                 allow_nan=self.allow_nan,
@@ -386,10 +392,6 @@ def _about(path: Path) -> Iterator[None]:
         if error.where is not None:
             raise
         raise InputError(error.what, where=str(path), fix=error.fix) from None
-
-
-def _path(given: str | os.PathLike[str] | None) -> Path | None:
-    return None if given is None else Path(given)
 
 
 def _quarter_of_memory() -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from partita.core.errors import ResourceError
 from partita.features.rows import FeatureColumn
+from partita.graph.generate import generate_sbm
 from partita.infer import layerwise
 from partita.infer.layerwise import LayerwiseInference
 from partita.nn.layers import LAYERS
@@ -110,3 +114,52 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch) -> None:
     with pytest.raises(ResourceError, match=r"hidden layer needs .* bytes.*--memory-limit"):
         run(model, topology, column, memory_limit=20_000, scratch=scratch)
     assert list(scratch.iterdir()) == []
+
+
+_MEASURED = """
+import sys, threading, time
+import torch
+import partita
+from partita import kernels
+from partita.core.memory import private_bytes
+from partita.features.rows import FeatureColumn
+from partita.graph.generate import generate_sbm
+from partita.infer.layerwise import LayerwiseInference
+from partita.nn.model import build_model
+from partita.sample.topology import LocalTopology, as_tensor
+
+graph = partita.open(sys.argv[1])
+model = build_model(sys.argv[2], in_width=64, hidden=256, out_width=8, layers=3)
+def run(ids, limit):
+    column = FeatureColumn(as_tensor(graph.x))
+    with LayerwiseInference(model, LocalTopology(graph), column, memory_limit=limit) as inference:
+        return sum(len(rows.ids) for rows in inference.run(ids))
+run(torch.arange(100), 2**22)  # loads kernels and libraries
+base, peak, done = private_bytes(), 0, False
+def watch():
+    global peak
+    while not done:
+        peak = max(peak, private_bytes() - base)
+        time.sleep(0.002)
+watcher = threading.Thread(target=watch)
+watcher.start()
+run(None, int(sys.argv[3]))
+done = True
+watcher.join()
+print(peak)
+"""
+
+
+@pytest.mark.parametrize("name", ["gat", "gin"])
+def test_private_memory_stays_within_the_limit(tmp_path, name) -> None:
+    # Each hidden layer takes 61 MB, almost twice the limit.
+    generate_sbm(tmp_path / "g", num_nodes=60_000, average_degree=10)
+    limit = 32 * 2**20
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(tmp_path / "g"), name, str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert int(done.stdout) < limit + 16 * 2**20

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import InputError
-from partita.sources import ids as module
 from partita.kernels import ids as kernels
+from partita.sources import ids as module
 from partita.sources.batch import Batch
 from partita.sources.ids import IndexIds, IntIds, StringIds
 
