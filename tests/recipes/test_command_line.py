@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,6 +89,18 @@ def test_evaluate(run) -> None:
     record = json.loads((run / "run.json").read_text())
     assert result["accuracy"] == record["metrics"]["test"]["accuracy"]
     assert as_json("evaluate", run, "--split", "val")["accuracy"] == record["best"]["value"]
+
+
+def test_a_run_knows_its_store_from_anywhere_and_finds_a_moved_one(graph, run, tmp_path) -> None:
+    shutil.copytree(graph, tmp_path / "here")
+    relative = partita("train", "here", "--out", "run", *SMALL, "--json", cwd=tmp_path)
+    assert json.loads(relative.stdout)["status"] == "finished"
+    (tmp_path / "elsewhere").mkdir()
+    partita("evaluate", tmp_path / "run", cwd=tmp_path / "elsewhere")
+    (tmp_path / "here").rename(tmp_path / "there")
+    partita("evaluate", tmp_path / "run", code=2)
+    moved = as_json("evaluate", tmp_path / "run", "--store", tmp_path / "there")
+    assert moved["accuracy"] == as_json("evaluate", run)["accuracy"]
 
 
 def test_predict_by_the_users_ids(run, tmp_path) -> None:

@@ -82,7 +82,7 @@ def train(
         if console is not None:
             from partita.report.terminal import epoch_line
 
-            epochs, metric = trainer.config.epochs, trainer.metric
+            epochs, metric = trainer.job.config.epochs, trainer.job.metric
             trainer.callbacks = (
                 lambda event: (
                     console.print(epoch_line(event, epochs, metric), highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +22,9 @@ from partita.core.memory import PeakMemory
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.evaluate import evaluate_split
-from partita.infer.metrics import as_target, better, has_label, loss_sum, selection_metric
-from partita.nn.model import Model, build_model
-from partita.parallel.engine import Batch, Engine
-from partita.parallel.placements.data import Data
+from partita.infer.metrics import as_target, better, loss_sum
+from partita.nn.model import Model
+from partita.parallel.engine import Batch
 from partita.runs.checkpoint import (
     Best,
     TrainState,
@@ -35,12 +35,11 @@ from partita.runs.checkpoint import (
     save_checkpoint,
 )
 from partita.runs.folder import MetricsLog, RunFolder, machine, now, write_text
-from partita.runs.load import DTYPES, open_features, open_store_of, open_topology
-from partita.sample.seeds import SeedOrder
-from partita.sample.topology import as_tensor
+from partita.runs.load import DTYPES, open_store_of
 from partita.train.events import EventWriter
 from partita.train.interrupt import StopRequest, stop_requests
-from partita.train.optimise import OPTIMIZERS, learning_rate
+from partita.train.job import Job
+from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
 
 Event = dict[str, Any]
@@ -101,16 +100,17 @@ class Trainer:
             settings["model"], model = model, None
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
-        self.config = config or Config.make(settings, where="Trainer")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
-        self._prepare(opened, model, callbacks)
+        self.callbacks = tuple(callbacks)
+        self.job = Job.prepare(config or Config.make(settings, where="Trainer"), opened, model)
+        self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.folder = RunFolder.create(out)
-        write_text(self.folder.config, self.config.to_yaml())
+        write_text(self.folder.config, self.job.config.to_yaml())
         self._record: dict[str, Any] = {
             "status": "running",
             "started": now(),
-            "store": {"path": str(opened.path.resolve()), "fingerprint": opened.fingerprint, **opened.summary()},
-            "model": {**self.model.describe(), "custom": model is not None},
+            "store": {**opened.summary(), "path": str(opened.path.resolve())},
+            "model": {**self.job.model.describe(), "custom": model is not None},
             "machine": machine(),
             "resumed": [],
         }
@@ -149,64 +149,24 @@ class Trainer:
                 )
         self = cls.__new__(cls)
         self.folder = RunFolder.open(run)
-        self.config = Config.load(self.folder.config, given)
         self._record = self.folder.read_record()
         if self._record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
-        self._prepare(open_store_of(self.folder, store), model, callbacks)
-        write_text(self.folder.config, self.config.to_yaml())
+        self.callbacks = tuple(callbacks)
+        config = Config.load(self.folder.config, given)
+        self.job = Job.prepare(config, open_store_of(self.folder, store), model)
+        self._state = TrainState(counts=Counts.zero(config.layers))
+        write_text(self.folder.config, config.to_yaml())
         latest = latest_checkpoint(self.folder.checkpoints)
         if latest is not None:
             self._state = read_state(latest)
-            load_model(latest, self.model)
-            load_optimizer(latest, self.model, self.optimizer)
+            load_model(latest, self.job.model)
+            load_optimizer(latest, self.job.model, self.job.optimizer)
         MetricsLog.cut(self.folder.metrics, self._state.epoch, self._state.step)
         self._record["resumed"].append({"at": now(), "epoch": self._state.epoch, "step": self._state.step})
         self._record["status"] = "running"
         self.folder.write_record(self._record)
         return self
-
-    def _prepare(self, store: GraphStore, model: Model | None, callbacks: Sequence[Callback]) -> None:
-        """Everything that a fresh and a resumed run have in common, checked before anything is written."""
-        config = self.config
-        self.store = store
-        self.callbacks = tuple(callbacks)
-        self.dtype = DTYPES[config.precision]
-        self.column = open_features(store, config)
-        if store.task is None or store.y is None:
-            raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
-        self.task = store.task
-        self.metric = selection_metric(self.task, config.metric)
-        self.y = as_tensor(store.y)
-        seeds = as_tensor(store.split("train"))
-        if len(seeds) == 0:
-            raise ConfigError("the training split is empty", where=str(store.path), fix="Ingest again with a split")
-        if bool((~has_label(self.task, self.y[seeds])).any()):
-            raise ConfigError(
-                "the training split holds nodes without a label",
-                where=str(store.path),
-                fix="Take them out of the split, or give them labels, and ingest again",
-            )
-        self.seed_order = SeedOrder(seeds, config.seed, config.batch_size)
-        self.topology = open_topology(store, config)
-        self.model = model if model is not None else _named_model(config, store)
-        if len(self.model.stages) != config.layers:
-            raise ConfigError(
-                f"the model has {len(self.model.stages)} layers but layers is {config.layers}", fix="Set layers to it"
-            )
-        if (self.model.widths[0], self.model.widths[-1]) != (store.num_features, store.num_classes):
-            raise ConfigError(
-                f"the model maps {self.model.widths[0]} columns to {self.model.widths[-1]}, the store has "
-                f"{store.num_features} feature columns and {store.num_classes} classes",
-                where=str(store.path),
-                fix="Make the model's widths those of the store",
-            )
-        self.model.to(self.dtype)
-        self.optimizer = OPTIMIZERS[config.optimizer](self.model.parameters(), config)
-        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
-        data = Data(self.model, self.topology, self.column, fanouts, self.dtype)
-        self.engine = Engine([data] * config.layers, self.column, store.num_nodes)
-        self._state = TrainState(counts=Counts.zero(config.layers))
 
     def fit(self) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
@@ -214,7 +174,7 @@ class Trainer:
         Returns:
             What ``run.json`` says; ``status`` is ``interrupted`` where the run was stopped.
         """
-        config = self.config
+        config = self.job.config
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._memory = PeakMemory()
         self._log = MetricsLog(self.folder.metrics)
@@ -234,14 +194,14 @@ class Trainer:
         return self._close(status, metrics)
 
     def _train_epoch(self, stop: StopRequest) -> None:
-        config, state = self.config, self._state
+        config, state = self.job.config, self._state
         started = time.perf_counter()
-        steps = self.seed_order.num_steps
+        steps = self.job.seed_order.num_steps
         description = f"epoch {state.epoch + 1}/{config.epochs}"
         first = state.seeds_done
         with (
             closing(prefetched(self._sample, state.step, steps, config.prefetch)) as batches,
-            progress.task(description, total=len(self.seed_order.seeds), unit="seeds") as task,
+            progress.task(description, total=len(self.job.seed_order.seeds), unit="seeds") as task,
         ):
             task.advance(first)
             while batch := self._next(batches):
@@ -270,52 +230,52 @@ class Trainer:
             return next(batches, None)
 
     def _sample(self, step: int) -> Batch:
-        epoch = self._state.epoch
+        job, epoch = self.job, self._state.epoch
         # Several steps are sampled side by side, so each of them needs no further threads.
         with kernels.limited(1):
-            return self.engine.sample(self.seed_order.batch(epoch, step), StepKey(self.config.seed, epoch, step))
+            return job.engine.sample(job.seed_order.batch(epoch, step), StepKey(job.config.seed, epoch, step))
 
     def _step(self, batch: Batch) -> float:
         """One optimiser step; returns the batch's mean loss."""
-        config, key = self.config, batch.key
-        steps = self.seed_order.num_steps
-        for group in self.optimizer.param_groups:
+        job, config, key = self.job, self.job.config, batch.key
+        steps = job.seed_order.num_steps
+        for group in job.optimizer.param_groups:
             group["lr"] = learning_rate(config, key.epoch * steps + key.step, config.epochs * steps)
-        self.model.train()
+        job.model.train()
         with _timer(self._add_seconds, "forward"):
             with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
-                output = self.engine.forward(batch)
-            y = as_target(self.task, self.y[batch.seeds.long()])
+                output = job.engine.forward(batch)
+            y = as_target(job.task, job.y[batch.seeds.long()])
             # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-            loss = loss_sum(self.task, output.to(self.dtype), y) / len(batch.seeds)
+            loss = loss_sum(job.task, output.to(DTYPES[config.precision]), y) / len(batch.seeds)
         value = float(loss.detach())
-        if value != value or value in (float("inf"), float("-inf")):
+        if not math.isfinite(value):
             raise RunError(
                 f"the loss is {value} in epoch {key.epoch + 1}, step {key.step + 1}",
                 where=str(self.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
         with _timer(self._add_seconds, "backward"):
-            self.optimizer.zero_grad(set_to_none=True)
+            job.optimizer.zero_grad(set_to_none=True)
             loss.backward()
         with _timer(self._add_seconds, "optimizer"):
-            self.optimizer.step()
+            job.optimizer.step()
         return value
 
     def _end_epoch(self, seconds: float, rate: float) -> None:
         """Log the epoch, evaluate if it is time to, save."""
-        config, state = self.config, self._state
+        config, state = self.job.config, self._state
         event: Event = {
             "event": "epoch",
             "loss": state.loss_sum / max(1, state.seeds_done),
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self.job.optimizer.param_groups[0]["lr"],
             "seconds": seconds,
             "seeds_per_second": rate,
         }
         done = state.epoch + 1
         following = state.with_(epoch=done, step=0, loss_sum=0.0, seeds_done=0)
         is_last = done == config.epochs
-        if "val" in self.store.splits and config.eval_every and (done % config.eval_every == 0 or is_last):
+        if "val" in self.job.store.splits and config.eval_every and (done % config.eval_every == 0 or is_last):
             with _timer(self._add_seconds, "evaluate"):
                 metrics = self._evaluate("val")
             event |= {f"val_{name}": value for name, value in metrics.items()}
@@ -326,21 +286,22 @@ class Trainer:
 
     def _judge(self, state: TrainState, metrics: dict[str, float]) -> TrainState:
         """Compare an evaluation with the best so far."""
-        value = metrics.get(self.metric)
+        value = metrics.get(self.job.metric)
         if value is None:
             raise ConfigError(
-                f"metric '{self.metric}' does not exist for this validation split",
-                where=str(self.store.path),
+                f"metric '{self.job.metric}' does not exist for this validation split",
+                where=str(self.job.store.path),
                 fix=f"Choose another: --metric {'|'.join(metrics)}",
             )
-        if state.best is None or better(self.metric, value, state.best.value):
-            return state.with_(best=Best(self.metric, value, state.epoch, state.name), evaluations_since_best=0)
+        if state.best is None or better(self.job.metric, value, state.best.value):
+            return state.with_(best=Best(self.job.metric, value, state.epoch, state.name), evaluations_since_best=0)
         waited = state.evaluations_since_best + 1
-        return state.with_(evaluations_since_best=waited, stopped=0 < self.config.patience <= waited)
+        return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)
 
     def _evaluate(self, split: str) -> dict[str, float]:
+        job = self.job
         metrics = evaluate_split(
-            self.model, self.store, self.topology, self.column, split, memory_limit=self.config.memory_limit
+            job.model, job.store, job.topology, job.column, split, memory_limit=job.config.memory_limit
         )
         self._memory.look()
         return metrics
@@ -348,21 +309,21 @@ class Trainer:
     def _final_metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the best weights on all splits but the training one."""
         if self._state.best is not None:
-            load_model(self.folder.checkpoints / self._state.best.checkpoint, self.model)
+            load_model(self.folder.checkpoints / self._state.best.checkpoint, self.job.model)
         with _timer(self._add_seconds, "evaluate"):
-            return {name: self._evaluate(name) for name in self.store.splits if name != "train"}
+            return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
         with _timer(self._add_seconds, "checkpoint"):
             state = self._state.with_(peak_memory_bytes=max(self._state.peak_memory_bytes, self._memory.peak_bytes))
-            save_checkpoint(self.folder.checkpoints, self.model, self.optimizer, state)
+            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state)
         self._saved_at = time.monotonic()
 
     def _emit(self, event: Event) -> None:
         """Send an event to metrics.jsonl, TensorBoard and the callbacks."""
         event = {"event": event.pop("event"), "epoch": self._state.epoch, "step": self._state.step, **event}
         self._log.write(event)
-        self._events.write(event, self._state.epoch * self.seed_order.num_steps + self._state.step)
+        self._events.write(event, self._state.epoch * self.job.seed_order.num_steps + self._state.step)
         for callback in self.callbacks:
             callback(dict(event))
 
@@ -388,23 +349,6 @@ class Trainer:
         }
         self.folder.write_record(self._record)
         return RunSummary(self.folder.path, status, self._record)
-
-
-def _named_model(config: Config, store: GraphStore) -> Model:
-    return build_model(
-        config.model,
-        in_width=store.num_features,
-        hidden=config.hidden,
-        out_width=store.num_classes,
-        layers=config.layers,
-        heads=config.heads,
-        norm=config.norm,
-        activation=config.activation,
-        dropout=config.dropout,
-        attn_dropout=config.attn_dropout,
-        aggregator=config.aggregator,
-        seed=config.seed,
-    )
 
 
 @contextmanager

@@ -1,0 +1,141 @@
+"""What a run works with: everything opened, made and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Num
+from torch import Tensor
+
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.features.rows import FeatureColumn
+from partita.graph.store import GraphStore
+from partita.infer.metrics import has_label, selection_metric
+from partita.nn.model import Model, build_model
+from partita.parallel.engine import Engine
+from partita.parallel.placements.data import Data
+from partita.runs.load import DTYPES, open_features, open_topology
+from partita.sample.seeds import SeedOrder
+from partita.sample.topology import LocalTopology, as_tensor
+from partita.train.optimise import OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration and a store, turned into the objects that train.
+
+    Attributes:
+        config: the settings.
+        store: the graph store.
+        topology: where neighbours are drawn.
+        column: the input rows.
+        task: ``classes``, ``multilabel`` or ``regression``.
+        metric: picks the best model.
+        y: labels of all nodes, as the store holds them.
+        seed_order: which seeds make up the batch of a step.
+        model: in the dtype of the run.
+        optimizer: over the model's parameters.
+        engine: samples and computes batches.
+    """
+
+    config: Config
+    store: GraphStore
+    topology: LocalTopology
+    column: FeatureColumn
+    task: str
+    metric: str
+    y: Num[Tensor, "N ..."]
+    seed_order: SeedOrder
+    model: Model
+    optimizer: torch.optim.Optimizer
+    engine: Engine
+
+    @classmethod
+    def prepare(cls, config: Config, store: GraphStore, model: Model | None = None) -> Job:
+        """Open and make everything.
+
+        Args:
+            config: the settings.
+            store: the graph store.
+            model: a user's own; ``None`` makes the one that the settings name.
+
+        Raises:
+            ConfigError: a setting, the model and the store do not fit each other.
+        """
+        column = open_features(store, config)
+        task, y = _labels(store)
+        metric = selection_metric(task, config.metric)
+        seed_order = SeedOrder(_seeds(store, task, y), config.seed, config.batch_size)
+        topology = open_topology(store, config)
+        if model is None:
+            model = _named_model(config, store)
+        _check_model(model, config, store)
+        dtype = DTYPES[config.precision]
+        model.to(dtype)
+        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
+        data = Data(model, topology, column, fanouts, dtype)
+        return cls(
+            config=config,
+            store=store,
+            topology=topology,
+            column=column,
+            task=task,
+            metric=metric,
+            y=y,
+            seed_order=seed_order,
+            model=model,
+            optimizer=OPTIMIZERS[config.optimizer](model.parameters(), config),
+            engine=Engine([data] * config.layers, column, store.num_nodes),
+        )
+
+
+def _labels(store: GraphStore) -> tuple[str, Tensor]:
+    if store.task is None or store.y is None:
+        raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
+    return store.task, as_tensor(store.y)
+
+
+def _seeds(store: GraphStore, task: str, y: Tensor) -> Tensor:
+    seeds = as_tensor(store.split("train"))
+    if len(seeds) == 0:
+        raise ConfigError("the training split is empty", where=str(store.path), fix="Ingest again with a split")
+    if not bool(has_label(task, y[seeds]).all()):
+        raise ConfigError(
+            "the training split holds nodes without a label",
+            where=str(store.path),
+            fix="Take them out of the split, or give them labels, and ingest again",
+        )
+    return seeds
+
+
+def _named_model(config: Config, store: GraphStore) -> Model:
+    return build_model(
+        config.model,
+        in_width=store.num_features,
+        hidden=config.hidden,
+        out_width=store.num_classes,
+        layers=config.layers,
+        heads=config.heads,
+        norm=config.norm,
+        activation=config.activation,
+        dropout=config.dropout,
+        attn_dropout=config.attn_dropout,
+        aggregator=config.aggregator,
+        seed=config.seed,
+    )
+
+
+def _check_model(model: Model, config: Config, store: GraphStore) -> None:
+    """A user's own model may not fit the settings or the store."""
+    layers = len(model.stages)
+    if layers != config.layers:
+        raise ConfigError(f"the model has {layers} layers but layers is {config.layers}", fix=f"Set layers={layers}")
+    if (model.widths[0], model.widths[-1]) != (store.num_features, store.num_classes):
+        raise ConfigError(
+            f"the model maps {model.widths[0]} columns to {model.widths[-1]}, the store has "
+            f"{store.num_features} feature columns and {store.num_classes} classes",
+            where=str(store.path),
+            fix="Make the model's widths those of the store",
+        )
