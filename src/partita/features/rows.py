@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita import kernels
@@ -35,6 +35,10 @@ class FeatureColumn:
     def width(self) -> int:
         """F, the number of columns."""
         return self.x.shape[1]
+
+    def read(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        """Rows of the given store ids, as evaluation sees them."""
+        return kernels.gather_rows(self.x, ids, scale=self.scale, dtype=self.dtype)
 
     def rows(self, block: Block, step_key: StepKey | None) -> BlockRows:
         """The rows of a block's sources, not yet read. ``step_key`` is ``None`` in evaluation."""
@@ -88,7 +92,7 @@ class BlockRows:
         )
 
     def _read(self, ids: Tensor) -> Tensor:
-        rows = kernels.gather_rows(self.column.x, ids, scale=self.column.scale, dtype=self.column.dtype)
+        rows = self.column.read(ids)
         if self.step_key is None:
             return rows
         original = self.block.src_original

@@ -36,10 +36,8 @@ def evaluate_split(
     if store.task is None or store.y is None:
         raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
     ids = as_tensor(store.split(split))
-    outputs = []
-    with LayerwiseInference(model, topology, column, memory_limit=memory_limit) as inference:
-        for rows in inference.run(ids):
-            outputs.append(rows.output)
+    inference = LayerwiseInference(model, topology, column, memory_limit=memory_limit)
+    outputs = [rows.output for rows in inference.run(ids)]
     output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
     y = as_tensor(store.y)[ids]
     known = has_label(store.task, y)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 import numpy as np
@@ -26,6 +24,7 @@ from partita.core.keys import StepKey
 from partita.core.memory import available_bytes
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller
+from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
 from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology
@@ -57,10 +56,8 @@ class OutputRows:
     embedding: Float[Tensor, "R F"]
 
 
-class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
+class LayerwiseInference:
     """Computes a model's output for any nodes of a store, exactly.
-
-    Use as a context manager: spilled layers lie in a temporary directory that is removed at the end.
 
     Args:
         model: in any mode; it is evaluated without dropout.
@@ -84,15 +81,7 @@ class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
         self.column = column
         self.memory_limit = memory_limit or default_memory_limit()
         self._scratch = scratch
-        self._spill: tempfile.TemporaryDirectory[str] | None = None
         self._relabeller = Relabeller(topology.num_nodes)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._spill is not None:
-            self._spill.cleanup()
-            self._spill = None
 
     def run(self, ids: Int[Tensor, "R"] | None = None) -> Iterator[OutputRows]:
         """Yield the output of the given nodes (default: all), block by block, in the order given.
@@ -115,7 +104,7 @@ class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
         wanted = everyone if ids is None else ids.to(self.topology.id_dtype)
         with progress.task("infer", total=num_nodes * (len(stages) - 1) + len(wanted), unit="nodes") as task:
             for number, stage in enumerate(stages[:-1], start=1):
-                hidden = self._allocate(number, num_nodes, stage.layer.out_width)
+                hidden = self._allocate(f"hidden layer {number}", num_nodes, stage.layer.out_width)
                 for start, rows in self._layer(stage, number, column, everyone):
                     hidden[start : start + len(rows)] = rows
                     task.advance(len(rows))
@@ -127,28 +116,52 @@ class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
 
     def _layer(self, stage: Stage, number: int, column: FeatureColumn, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Compute one layer for ``ids``; yields (position in ids, rows)."""
-        by_id = stage.layer.starts_with_sum
-        for start, stop in self._node_blocks(stage, column, ids, by_id):
+        layer = stage.layer
+        messages = self._messages(layer, number, column)
+        by_id = layer.starts_with_sum if messages is None else layer.sums_messages
+        for start, stop in self._node_blocks(layer, column.width, ids, by_id):
             block = sample_block(
                 self.topology,
                 ids[start:stop],
                 _NO_KEY,
                 number,
                 _ALL_NEIGHBOURS,
-                coefficients=stage.layer.coefficients,
+                coefficients=layer.coefficients,
                 relabel=None if by_id else self._relabeller,
                 dtype=column.dtype,
             )
-            yield start, stage(block, column.rows(block, None), None, number)
+            rows = column.rows(block, None)
+            if messages is None:
+                yield start, stage(block, rows, None, number)
+                continue
+            x_dst, payload = rows.own(), messages.rows(block, None)
+            state = layer.partial(payload if by_id else payload.all(), layer.query(x_dst), block)
+            yield start, stage.post(layer.finish(state, layer.own(x_dst, block)), block.dst_original, None, number)
 
-    def _node_blocks(self, stage: Stage, column: FeatureColumn, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
-        """Cut ``ids`` so that what one block needs stays within a third of the budget (hidden layers get half)."""
-        item = column.dtype.itemsize
+    def _messages(self, layer: Layer, number: int, column: FeatureColumn) -> FeatureColumn | None:
+        """What every node sends along its edges, where that is not simply its row: computed once per node."""
+        if layer.message_width is None:
+            return None
+        num_nodes = self.topology.num_nodes
+        messages = self._allocate(f"messages of layer {number}", num_nodes, layer.message_width)
+        row_bytes = column.dtype.itemsize * (column.width + 2 * layer.message_width)
+        step = max(1, min(self.memory_limit // 4, _BLOCK_BYTES) // row_bytes)
+        for start in range(0, num_nodes, step):
+            ids = torch.arange(start, min(start + step, num_nodes), dtype=self.topology.id_dtype)
+            messages[start : start + step] = layer.message(column.read(ids))
+        return FeatureColumn(messages, dtype=column.dtype)
+
+    def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
+        """Cut ``ids`` so that what one block needs stays within a quarter of the budget (hidden layers get half)."""
+        item = self.column.dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
-        row_bytes = item * (3 * column.width + 6 * stage.layer.out_width)
-        edge_bytes = 24 if by_id else 24 + item * (column.width + 2 * stage.layer.state_width)
+        row_bytes = item * (3 * width + 6 * layer.out_width)
+        edge_bytes = 24 if by_id else 24 + item * ((layer.message_width or width) + 2 * layer.state_width)
+        budget = self.memory_limit // 4
+        if by_id:
+            budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
         cost = torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0)
-        budget, start = min(self.memory_limit // 3, _BLOCK_BYTES), 0
+        start = 0
         while start < len(ids):
             spent = int(cost[start - 1]) if start else 0
             stop = int(torch.searchsorted(cost, spent + budget, right=True))
@@ -156,30 +169,27 @@ class LayerwiseInference(AbstractContextManager["LayerwiseInference"]):
             yield start, stop
             start = stop
 
-    def _allocate(self, number: int, rows: int, width: int) -> Tensor:
-        """Room for a hidden layer: memory while two such layers fit into half of the budget, else disk."""
+    def _allocate(self, what: str, rows: int, width: int) -> Tensor:
+        """Room for rows of all nodes: memory while three such arrays fit into half of the budget, else disk."""
         dtype = self.column.dtype
         size = rows * width * dtype.itemsize
-        if 4 * size <= self.memory_limit:
+        if 6 * size <= self.memory_limit:
             return torch.empty((rows, width), dtype=dtype)
-        if self._spill is None:
-            self._spill = tempfile.TemporaryDirectory(prefix="partita-infer-", dir=self._scratch)
-        path = Path(self._spill.name) / f"layer-{number}.bin"
+        numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
         try:
-            with path.open("wb") as file:
+            with tempfile.TemporaryFile(prefix="partita-infer-", dir=self._scratch) as file:
                 if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(
-                        file.fileno(), 0, max(size, 1)
-                    )  # a full disk is an error here, not a crash later
+                    # A full disk is an error here; on a hole in the file it would be a crash later.
+                    os.posix_fallocate(file.fileno(), 0, max(size, 1))
                 else:
-                    file.truncate(size)
+                    file.truncate(max(size, 1))
+                # The file has no name any more: it goes with the map, also when the process is killed.
+                return torch.from_numpy(np.memmap(file, dtype=numpy_dtype, mode="r+", shape=(rows, width)))
         except OSError as error:
             if is_disk_full(error):
                 raise ResourceError(
-                    f"a hidden layer needs {size:,} bytes of disk and there is no space for it",
-                    where=self._spill.name,
+                    f"{what}: {size:,} bytes of disk are needed and there is no space for them",
+                    where=str(self._scratch or tempfile.gettempdir()),
                     fix="Free space there, set TMPDIR to another disk, or raise --memory-limit",
                 ) from None
             raise
-        numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
-        return torch.from_numpy(np.memmap(path, dtype=numpy_dtype, mode="r+", shape=(rows, width)))

@@ -95,9 +95,8 @@ def predict(
         open_features(graph, loaded.config),
         memory_limit=limit,  # type: ignore[arg-type]
     )
-    with inference:
-        tables = (_table(graph, rows, embeddings, flat=out.suffix == ".csv") for rows in inference.run(ids))
-        nodes, columns = _write(out, tables)
+    tables = (_table(graph, rows, embeddings, flat=out.suffix == ".csv") for rows in inference.run(ids))
+    nodes, columns = _write(out, tables)
     return PredictionSummary(str(out), nodes, columns, loaded.checkpoint.name)
 
 

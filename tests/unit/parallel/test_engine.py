@@ -47,8 +47,7 @@ def test_all_neighbours_equal_full_graph_inference(tmp_path, name) -> None:
     seeds = torch.tensor([7, 0, 31, 18, 12], dtype=topology.id_dtype)
     model.eval()
     sampled = engine.forward(engine.sample(seeds, KEY))
-    with LayerwiseInference(model, topology, column) as inference:
-        exact = torch.cat([rows.output for rows in inference.run(seeds)])
+    exact = torch.cat([rows.output for rows in LayerwiseInference(model, topology, column).run(seeds)])
     torch.testing.assert_close(sampled, exact, rtol=1e-12, atol=1e-12)
 
 

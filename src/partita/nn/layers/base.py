@@ -40,6 +40,9 @@ class Layer(nn.Module):
         state_width: columns of a state.
         starts_with_sum: the layer only sums its sources' rows, so it takes rows that are read on demand
             (:class:`~partita.core.records.LazyRows`) without the block's sources being de-duplicated.
+        message_width: columns of :meth:`message` where it maps a source's row, which is then worth doing once per
+            source and not once per block; ``None`` where the message is the row itself.
+        sums_messages: :meth:`partial` only sums messages, so it takes messages that are read on demand.
         own_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
             :meth:`finish` be given ``None`` in its place.
     """
@@ -58,6 +61,8 @@ class Layer(nn.Module):
         self.out_width = out_width
         self.state_width = in_width
         self.starts_with_sum = False
+        self.message_width: int | None = None
+        self.sums_messages = False
         self.own_joins_state = False
 
     @classmethod
@@ -155,6 +160,8 @@ class ReducedLayer(Layer):
         self.projects_state = commutes and out_width < in_width
         self.state_width = out_width if self.projects_state else in_width
         self.starts_with_sum = reduction.is_sum and not self.projects_sources
+        self.message_width = out_width if self.projects_sources else None
+        self.sums_messages = reduction.is_sum
 
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """The linear map, without bias, that commutes with the reduction."""

@@ -80,6 +80,7 @@ class GAT(Layer):
         self.attn_dropout = attn_dropout
         self.add_self_loops = add_self_loops
         self.state_width = heads * (out_per_head + 2)
+        self.message_width = heads * (out_per_head + 1)
         self.own_joins_state = True
         self.lin = initialise.linear(in_width, heads * out_per_head, bias=False)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_per_head))
