@@ -21,22 +21,37 @@ def name_key(key: int, name: str) -> int:
 
 
 @torch.no_grad()
-def glorot_(parameter: Tensor, key: int) -> None:
-    """Fill uniformly in +-sqrt(6 / (rows + columns)) (Glorot and Bengio, AISTATS 2010; over the last two axes)."""
+def uniform_(parameter: Tensor, bound: float, key: int) -> None:
+    """Fill uniformly in +-bound."""
     generator = torch.Generator().manual_seed(key)
     uniform = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
-    bound = math.sqrt(6.0 / (parameter.shape[-2] + parameter.shape[-1]))
     parameter.copy_((2.0 * uniform - 1.0) * bound)
 
 
-@torch.no_grad()
-def reset_parameters(module: nn.Module, key: int) -> None:
-    """Glorot for every parameter of two or more axes, 0 for the others (biases), as in PyG."""
+def glorot(module: nn.Module, key: int) -> None:
+    """+-sqrt(6 / (rows + columns)) over the last two axes (Glorot and Bengio, AISTATS 2010), 0 for biases.
+
+    What PyG's ``GCNConv`` and ``GATConv`` do.
+    """
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
-            glorot_(parameter, name_key(key, name))
+            bound = math.sqrt(6.0 / (parameter.shape[-2] + parameter.shape[-1]))
+            uniform_(parameter, bound, name_key(key, name))
         else:
-            parameter.zero_()
+            torch.nn.init.zeros_(parameter)
+
+
+def fan_in(module: nn.Module, key: int) -> None:
+    """+-1 / sqrt(columns) for the weight and for the bias of every linear map.
+
+    What ``torch.nn.Linear`` does, and with it PyG's ``SAGEConv`` and the usual mlp of ``GINConv``. The last layer's
+    outputs start smaller than with :func:`glorot`, which matters where there are few classes.
+    """
+    for path, linear in module.named_modules():
+        if isinstance(linear, nn.Linear):
+            bound = 1.0 / math.sqrt(linear.in_features)
+            for name, parameter in linear.named_parameters(recurse=False):
+                uniform_(parameter, bound, name_key(key, f"{path}.{name}"))
 
 
 def linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:

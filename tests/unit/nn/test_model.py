@@ -11,7 +11,7 @@ from torch import nn
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block
-from partita.nn.layers import GAT, GIN, LAYERS, SAGE, PygLayer
+from partita.nn.layers import GAT, GCN, GIN, LAYERS, SAGE
 from partita.nn.model import Model, build_model
 from partita.nn.stage import ACTIVATIONS, NORMS, Stage
 
@@ -121,7 +121,6 @@ def test_initialisation_depends_on_the_seed_only(name: str) -> None:
         assert torch.equal(parameter, same)
     matrices = [(p, q) for p, q in zip(first.parameters(), other.parameters()) if p.dim() >= 2]
     assert all(not torch.equal(p, q) for p, q in matrices)
-    assert all((p == 0).all() for n, p in first.named_parameters() if n.endswith("bias"))
     other.reset(4)
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), other.parameters()))
 
@@ -138,13 +137,29 @@ def test_initialisation_is_the_same_in_both_precisions_and_differs_between_layer
     assert not torch.equal(first.lin_l.weight, first.lin_r.weight)  # type: ignore[union-attr]
 
 
-def test_initial_values_are_those_of_glorot() -> None:
-    weight = SAGE(300, 100).lin_l.weight
-    bound = (6 / 400) ** 0.5
+@pytest.mark.parametrize(
+    ("layer", "bound", "bias"),
+    [
+        (SAGE, 300**-0.5, 300**-0.5),
+        (GIN, 300**-0.5, 300**-0.5),
+        (GCN, (6 / 500) ** 0.5, 0.0),
+        (GAT, (6 / 500) ** 0.5, 0.0),
+    ],
+)
+def test_initial_values_are_spread_as_those_of_pyg(layer, bound, bias) -> None:
+    made = layer(300, 200)
+    parameters = dict(made.named_parameters())
+    weight = next(parameters[name] for name in ("lin_l.weight", "nn.0.weight", "lin.weight") if name in parameters)
     assert weight.abs().max() <= bound
     assert weight.abs().max() > 0.99 * bound
     assert abs(weight.mean()) < 0.01 * bound
     assert abs(weight.std() / (bound / 3**0.5) - 1) < 0.02
+    offset = next(parameters[name] for name in ("lin_l.bias", "nn.0.bias", "bias") if name in parameters)
+    assert offset.abs().max() <= bias
+    assert offset.abs().max() >= 0.9 * bias
+
+
+def test_eps_starts_where_it_was_told() -> None:
     assert GIN(3, 4, eps=0.5).eps.item() == 0.5
 
 

@@ -7,7 +7,7 @@ tensors (D, state_width), so that they can travel as rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -35,6 +35,7 @@ class Layer(nn.Module):
         name: the layer's name in the table and in configuration files.
         options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
         coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
+        initial_values: fills the parameters from a key, see :mod:`partita.nn.initialise`.
         splittable: whether a destination's edges may be dealt out to several parts.
         in_width, out_width: columns of a source's row and of the result.
         state_width: columns of a state.
@@ -51,6 +52,7 @@ class Layer(nn.Module):
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[Coefficients] = "none"
     splittable: ClassVar[bool] = True
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class Layer(nn.Module):
 
         Without a key, one is drawn from torch's global generator, as the constructors of torch's own modules do.
         """
-        initialise.reset_parameters(self, global_key() if key is None else key)
+        type(self).initial_values(self, global_key() if key is None else key)
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +30,7 @@ class GIN(ReducedLayer):
     """
 
     name: ClassVar[str] = "gin"
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.fan_in)
 
     def __init__(self, in_width: int, out_width: int, *, hidden: int | None = None, eps: float = 0.0) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=False)

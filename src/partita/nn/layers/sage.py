@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from partita.core.errors import ConfigError, nearest
@@ -32,6 +33,7 @@ class SAGE(ReducedLayer):
     """
 
     name: ClassVar[str] = "sage"
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.fan_in)
     options: ClassVar[frozenset[str]] = frozenset({"aggregator"})
 
     def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean", bias: bool = True) -> None:
