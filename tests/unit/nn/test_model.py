@@ -11,7 +11,7 @@ from torch import nn
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block
-from partita.nn.layers import GAT, GCN, GIN, LAYERS, SAGE
+from partita.nn.layers import GAT, GCN, GIN, LAYERS, SAGE, PygLayer
 from partita.nn.model import Model, build_model
 from partita.nn.stage import ACTIVATIONS, NORMS, Stage
 
