@@ -268,6 +268,35 @@ def test_bad_starts_write_nothing(tmp_path, store) -> None:
         assert not (tmp_path / "run").exists()
 
 
+def changed(path: Path, base: GraphStore, **columns) -> GraphStore:
+    """A copy of a store with other labels or splits."""
+    with StoreWriter(path) as writer:
+        for name in ("indptr", "indices", "x", "y", "part_offsets", "split_train", "split_val", "split_test"):
+            writer.write(name, columns.get(name, base.column(name)))
+        writer.finish(num_nodes=base.num_nodes, num_edges=base.num_edges, task=base.task, num_classes=base.num_classes)
+    return GraphStore.open(path)
+
+
+def test_seeds_must_be_there_and_have_labels(tmp_path, store) -> None:
+    y = store.y.copy()
+    y[store.split("train")[3]] = -1
+    unlabelled = changed(tmp_path / "unlabelled", store, y=y)
+    empty = changed(tmp_path / "empty", store, split_train=store.split("train")[:0])
+    for graph, words in [(unlabelled, "without a label"), (empty, "split is empty")]:
+        with pytest.raises(ConfigError, match=words):
+            partita.Trainer(graph, out=tmp_path / "run", **SETTINGS)
+        assert not (tmp_path / "run").exists()
+
+
+def test_nodes_without_a_label_are_left_out_of_metrics(tmp_path, store) -> None:
+    y = store.y.copy()
+    y[store.split("val")[::2]] = -1
+    graph = changed(tmp_path / "g", store, y=y)
+    halved = changed(tmp_path / "h", store, split_val=store.split("val")[1::2])
+    runs = [partita.Trainer(g, out=tmp_path / n, **SETTINGS).fit() for n, g in (("a", graph), ("b", halved))]
+    assert runs[0].metrics["val"] == runs[1].metrics["val"]
+
+
 def test_what_cannot_be_resumed_says_so(tmp_path, store) -> None:
     partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit()
     with pytest.raises(ConfigError, match=r"'lr' cannot change.*epochs"):
