@@ -45,13 +45,22 @@ EVERYTHING = 10**9  # a batch of all training nodes
 MADE_WIDTH = 64
 MADE_HOPS = 4
 
-# Partita against PyG: one recipe for every graph.
+# Partita against PyG: one recipe, and what validation accuracy asked to be changed for a graph.
 SAGE = {
     "model": "sage", "layers": 2, "hidden": 64, "norm": "layer", "activation": "relu", "dropout": 0.5,
     "fanout": (-1,), "batch_size": EVERYTHING, "prefetch": 0,
     "optimizer": "adam", "lr": 0.01, "weight_decay": 5e-4, "epochs": 200, "patience": 50,
 }  # fmt: skip
-SAMPLED = {"fanout": (10, 10), "batch_size": 512, "epochs": 30, "patience": 8, "lr": 0.003, "prefetch": 2}
+WIDE = SAGE | {"normalize_features": True, "epochs": 40, "eval_every": 2}
+SAMPLED = {
+    "fanout": (10, 10),
+    "batch_size": 512,
+    "epochs": 20,
+    "patience": 8,
+    "lr": 0.003,
+    "eval_every": 1,
+    "prefetch": 2,
+}
 
 # Kipf and Welling 2017 and Velickovic et al. 2018, where they differ from SAGE above.
 GCN_CORA = SAGE | {
@@ -91,13 +100,13 @@ CASES = (
     Case("cora_ml", SAGE | ACCURACY),
     Case("polblogs", SAGE | ACCURACY),
     Case("chameleon_filtered", SAGE | ACCURACY),
-    Case("tolokers", SAGE | ROC_AUC),
-    Case("blogcatalog", SAGE | ACCURACY),
-    Case("amazon_computers", SAGE | ACCURACY, sampled=SAMPLED),
-    Case("coauthor_cs", SAGE | ACCURACY),
-    Case("facebook_pagepage", SAGE | ACCURACY),
-    Case("deezer_ro_genres", SAGE | MICRO_F1),
-    Case("oewn2024", SAGE | ACCURACY, sampled=SAMPLED),
+    Case("tolokers", SAGE | ROC_AUC | {"lr": 0.03, "weight_decay": 0.0, "epochs": 300, "eval_every": 2}),
+    Case("blogcatalog", WIDE | ACCURACY),
+    Case("amazon_computers", WIDE | ACCURACY | {"epochs": 150}, sampled=SAMPLED),
+    Case("coauthor_cs", WIDE | ACCURACY),
+    Case("facebook_pagepage", WIDE | ACCURACY),
+    Case("deezer_ro_genres", SAGE | MICRO_F1 | {"epochs": 100, "eval_every": 2, "patience": 25}),
+    Case("oewn2024", SAGE | ACCURACY | {"lr": 0.03, "epochs": 80, "eval_every": 2}, sampled=SAMPLED),
 )
 
 
@@ -229,11 +238,13 @@ def train_with_pyg(graph: Graph, store: GraphStore, config: Config) -> dict[str,
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     best: dict[str, float] = {}
     waited = 0
-    for _ in range(config.epochs):
+    for epoch in range(1, config.epochs + 1):
         model.train()
         optimizer.zero_grad()
         loss_of(model(x, edges)[splits["train"]], target[splits["train"]]).backward()
         optimizer.step()
+        if epoch % config.eval_every and epoch < config.epochs:
+            continue
         model.eval()
         with torch.no_grad():
             output = model(x, edges)
@@ -249,10 +260,12 @@ def train_with_pyg(graph: Graph, store: GraphStore, config: Config) -> dict[str,
 
 def train_with_partita(store: GraphStore, config: Config, out: Path) -> dict[str, float]:
     try:
-        metrics = partita.Trainer(store, out=out, config=config).fit().metrics
+        run = partita.Trainer(store, out=out, config=config).fit()
     finally:
         shutil.rmtree(out, ignore_errors=True)
-    return {name: metrics[name][config.metric] for name in ("val", "test")}
+    if run.status != "finished":
+        sys.exit(f"the run was {run.status}")
+    return {name: run.metrics[name][config.metric] for name in ("val", "test")}
 
 
 def accuracy(output: Tensor, y: Tensor) -> float:
