@@ -1,0 +1,24 @@
+"""Compiles plain loops where numba is at hand; where it is not, they run as they are, slowly."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+try:
+    from numba import njit
+except ImportError:  # numba has no wheel for this Python yet
+    njit = None
+
+
+def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers and numpy arrays, compiled at its first call and kept on disk; runs without the GIL.
+
+    The function may call other compiled functions. ``.py_func`` is what was compiled.
+    """
+    loops = inspect.unwrap(loops)  # from the checks that tests wrap around every function of a module
+    if njit is None:
+        loops.py_func = loops  # type: ignore[attr-defined]
+        return loops
+    return njit(cache=True, nogil=True)(loops)  # type: ignore[no-any-return]

@@ -1,0 +1,76 @@
+"""Loads of parts, and nodes that may go anywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from partita.kernels.compile import compiled
+
+
+@compiled
+def sift_down(heap, key, at):
+    """Move ``heap[at]`` down to its place in a binary heap of ids that is ordered by (``key[id]``, id)."""
+    moving = heap[at]
+    while True:
+        child = 2 * at + 1
+        if child >= len(heap):
+            break
+        other = child + 1
+        if other < len(heap):
+            a, b = heap[child], heap[other]
+            if key[b] < key[a] or (key[b] == key[a] and b < a):
+                child = other
+        least = heap[child]
+        if key[moving] < key[least] or (key[moving] == key[least] and moving < least):
+            break
+        heap[at] = least
+        at = child
+    heap[at] = moving
+
+
+@compiled
+def heapify(heap, key):
+    """Make any list of distinct ids a heap; see :func:`sift_down`."""
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        sift_down(heap, key, at)
+
+
+def part_loads(
+    parts: Int32[np.ndarray, "N"], num_parts: int, weights: Int64[np.ndarray, "W"]
+) -> Int64[np.ndarray, "P"]:
+    """Load of every part, int64; nodes without a part (-1) are left out.
+
+    Args:
+        parts: of every node.
+        num_parts: P.
+        weights: load of every node, or empty (every node weighs 1).
+    """
+    loads = np.zeros(num_parts, dtype=np.int64)
+    _add_loads(parts, weights, loads)
+    return loads
+
+
+def spread_rest(parts: Int32[np.ndarray, "N"], num_parts: int, weights: Int64[np.ndarray, "W"]) -> None:
+    """Give every node without a part (-1) to the part with the least load, ties to the lower part; in place."""
+    loads = part_loads(parts, num_parts, weights)
+    heap = np.arange(num_parts)
+    heapify(heap, loads)
+    _spread(parts, weights, loads, heap)
+
+
+@compiled
+def _add_loads(parts, weights, loads):
+    for v in range(len(parts)):
+        if parts[v] >= 0:
+            loads[parts[v]] += weights[v] if len(weights) > 0 else 1
+
+
+@compiled
+def _spread(parts, weights, loads, heap):
+    for v in range(len(parts)):
+        if parts[v] < 0:
+            part = heap[0]
+            parts[v] = part
+            loads[part] += weights[v] if len(weights) > 0 else 1
+            sift_down(heap, loads, 0)
