@@ -8,8 +8,19 @@ from typing import Any
 
 try:
     from numba import njit
+
+    from partita.kernels.intrinsics import prefetch
 except ImportError:  # numba has no wheel for this Python yet
     njit = None
+
+    def prefetch(array: Any, offset: int) -> None:
+        """Nothing, where nothing is compiled."""
+
+
+AHEAD = 16
+"""How many edges ahead loops over edges should :func:`prefetch` what they will look up by node id."""
+
+__all__ = ["AHEAD", "compiled", "prefetch"]
 
 
 def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:

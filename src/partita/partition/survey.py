@@ -6,7 +6,7 @@ import numpy as np
 
 from partita.core.errors import InputError
 from partita.core.partitioning import EdgeStream, Survey
-from partita.kernels.compile import compiled
+from partita.kernels.compile import AHEAD, compiled, prefetch
 from partita.partition.streams import Watched
 
 _LARGEST_INT32_VOLUME = 2**30  # edges; each adds two to the sum of degrees
@@ -48,6 +48,8 @@ def survey(stream: EdgeStream) -> Survey:
 def _survey(src, dst, degree, state):
     num_nodes = len(degree)
     for e in range(len(src)):
+        if e + AHEAD < len(src):
+            prefetch(degree, np.int64(src[e + AHEAD]))
         u, v = np.int64(src[e]), np.int64(dst[e])
         if u < 0 or u >= num_nodes or v < 0 or v >= num_nodes:
             return np.int64(e)

@@ -1,0 +1,136 @@
+"""SPRING+: METIS's quality in bounded memory: a sampled graph of clusters, cut by METIS, refined by restreaming."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int32, Int64, Integer
+
+from partita.core.errors import ResourceError
+from partita.core.partitioning import PartitionTask, Requires
+from partita.kernels.compile import compiled
+from partita.partition.clusters import Clusters
+from partita.partition.contract import ClusterGraph, contract
+from partita.partition.loads import spread_rest
+from partita.partition.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
+from partita.partition.refine import refine
+
+_FEWEST_LINKS = 1 << 12
+_LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
+
+
+class SpringPlus:
+    """What METIS would cut if the graph fitted into memory, made smaller until it does.
+
+    1. Of every node's edges a few are kept, those of nodes with few edges all (:func:`.contract`'s sample). Where
+       that does not fit into the budget, SPRING's streaming clusters take the place of nodes, with a volume cap that
+       is doubled until their graph fits.
+    2. METIS cuts that graph. Loads of clusters are those of their nodes.
+    3. Nodes are refined by restreaming (:func:`.refine`).
+
+    Memory: O(nodes), and ``task.memory_limit`` for the graph that METIS cuts.
+
+    Options (``task.options``): ``sample``, the fewest edges kept per node before clusters are used (4); ``links``, the
+    most links of the graph that METIS cuts (from the memory limit); ``refine``, the most refinement passes (10).
+    """
+
+    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25))
+    order_independent = False
+
+    def bound(self, task: PartitionTask) -> float | None:
+        """None: refinement keeps within ``epsilon`` what is within; METIS may miss it on clusters."""
+        return None
+
+    def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
+        """See :class:`~partita.core.partitioning.Partitioner`.
+
+        Raises:
+            ResourceError: ``task.memory_limit`` has no room for the smallest graph.
+            ConfigError: pymetis is not installed.
+        """
+        load_metis()
+        clusters, graph = _shrink(task)
+        weights = task.weights()
+        size = cluster_loads(clusters, len(graph.indptr) - 1, weights)
+        part_of = cut(graph, task.num_parts, size, task)
+        del graph
+        parts = assign(clusters, part_of)
+        del clusters
+        spread_rest(parts, task.num_parts, weights)
+        refine(task, parts, int(task.options.get("refine", 10)))
+        return parts
+
+
+def _shrink(task: PartitionTask) -> tuple[Integer[np.ndarray, "N"], ClusterGraph]:
+    """The cluster of every node (-1: none), and the finest graph of clusters that fits into the budget."""
+    survey = task.surveyed()
+    links = int(task.options.get("links", task.memory_limit // (BYTES_PER_LINK + BYTES_PER_NODE // 4)))
+    if links < _FEWEST_LINKS and "links" not in task.options:
+        raise ResourceError(
+            f"a memory limit of {task.memory_limit:,} bytes has room for {max(links, 0):,} links between clusters, "
+            f"fewer than {_FEWEST_LINKS:,}",
+            fix="Raise --memory-limit, or use --algorithm spring",
+        )
+    clusters = Clusters(task, richest=False)
+    connected = max(1, int(np.count_nonzero(survey.degree)))
+    fewest = task.options.get("sample", 4.0)
+    settle = int(task.options.get("settle", 3))
+    cap, largest_cap = 0.0, _LARGEST_CAP * survey.volume / task.num_parts
+    sample = 0.0 if survey.volume // 2 <= links else max(fewest, 0.9 * links / connected)
+    while True:
+        numbers = clusters.of.copy()
+        count = clusters.number(numbers)
+        graph, read = contract(task.stream, survey.degree, numbers, count, most_links=links, sample=sample)
+        if graph is not None:
+            task.notes.append(
+                f"METIS cut a graph of {count:,} clusters and {len(graph.indices) // 2:,} links"
+                + (f", with at most about {sample:.3g} edges kept per node" if sample else "")
+            )
+            return numbers, graph
+        if sample == 0.0 or sample > fewest:
+            sample = fewest
+        elif cap < largest_cap:
+            if cap == 0.0:
+                cap = survey.volume / connected * max(2.0, fewest * connected / links)
+            else:
+                cap *= _step(read, survey.num_edges)
+            cap = min(largest_cap, cap)
+            clusters.grow(cap)
+            clusters.settle(2 * cap, settle)
+        elif sample > 1e-3:
+            sample /= 2
+        else:
+            raise ResourceError(f"{count:,} clusters do not fit into {links:,} links", fix="Raise --memory-limit")
+
+
+def _step(read: int, num_edges: int) -> float:
+    """How much larger the clusters must get when the room was used up after ``read`` edges of the pass."""
+    return min(4.0, max(2.0, num_edges / max(read, 1)))
+
+
+def cluster_loads(
+    clusters: Integer[np.ndarray, "N"], count: int, weights: Int64[np.ndarray, "W"]
+) -> Int64[np.ndarray, "C"]:
+    """Load of every cluster: the nodes in it, or the sum of their weights."""
+    loads = np.zeros(count, dtype=np.int64)
+    _add(clusters, weights, loads)
+    return loads
+
+
+def assign(clusters: Integer[np.ndarray, "N"], part_of: Int32[np.ndarray, "C"]) -> Int32[np.ndarray, "N"]:
+    """The part of every node from that of its cluster; -1 where it has none."""
+    parts = np.empty(len(clusters), dtype=np.int32)
+    _assign(clusters, part_of, parts)
+    return parts
+
+
+@compiled
+def _add(clusters, weights, loads):
+    for v in range(len(clusters)):
+        if clusters[v] >= 0:
+            loads[clusters[v]] += weights[v] if len(weights) > 0 else 1
+
+
+@compiled
+def _assign(clusters, part_of, parts):
+    for v in range(len(clusters)):
+        parts[v] = part_of[clusters[v]] if clusters[v] >= 0 else -1
