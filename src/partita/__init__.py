@@ -27,7 +27,11 @@ _PUBLIC = {
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
+    "partition": "partita.partitioning.job",
     "predict": "partita.infer.predict",
+    "presample": "partita.partitioning.presample",
+    "quality": "partita.partitioning.quality",
+    "register_partitioner": "partita.partitioning.table",
     "verify": "partita.graph.verify",
 }
 
@@ -44,6 +48,10 @@ if TYPE_CHECKING:
     from partita.infer.predict import predict as predict
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
+    from partita.partitioning.job import partition as partition
+    from partita.partitioning.presample import presample as presample
+    from partita.partitioning.quality import quality as quality
+    from partita.partitioning.table import register_partitioner as register_partitioner
     from partita.sources.ingest import ingest as ingest
     from partita.train.trainer import Trainer as Trainer
 

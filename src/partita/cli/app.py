@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from partita.cli import data, runs
+from partita.cli import data, partitions, runs
 
 app = typer.Typer(
     name="partita",
@@ -40,4 +40,5 @@ def _shared(
 
 
 data.register(app)
+partitions.register(app)
 runs.register(app)

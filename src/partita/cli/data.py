@@ -176,7 +176,7 @@ def ingest(
             split_seed=split_seed,
             split_index=split_index,
             overwrite=overwrite,
-            **_memory(memory_limit),
+            **parse_memory(memory_limit),
         )
     values = dict(summary)
     if not json:
@@ -187,7 +187,12 @@ def ingest(
 generate = typer.Typer(no_args_is_help=True, help="Generate a graph store from a formula and a seed.")
 
 
-def _memory(limit: str | None) -> dict[str, Any]:
+def parse_memory(limit: str | None) -> dict[str, Any]:
+    """``memory_limit`` as a keyword argument, none where it was not given.
+
+    Raises:
+        ConfigError: it is no size.
+    """
     from partita.config import parse_bytes
     from partita.core.errors import ConfigError
 
@@ -249,7 +254,7 @@ def rmat(
             dtype=_dtype(feature_dtype),
             split=parse_fractions(split),
             overwrite=overwrite,
-            **_memory(memory_limit),
+            **parse_memory(memory_limit),
         )
     _made(store, started, json)
 
@@ -290,7 +295,7 @@ def sbm(
             dtype=_dtype(feature_dtype),
             split=parse_fractions(split),
             overwrite=overwrite,
-            **_memory(memory_limit),
+            **parse_memory(memory_limit),
         )
     _made(store, started, json)
 

@@ -30,8 +30,9 @@ def shown(quiet: bool = False) -> Iterator[Any]:
         console = Console(stderr=True)
         with display(console) as bars, progress.shown_by(bars):
             yield console
-    except KeyboardInterrupt:
-        sys.stderr.write("partita: interrupted; nothing was left half-written\n")
+    except KeyboardInterrupt as interrupt:
+        advice = "; ".join(getattr(interrupt, "__notes__", [])) or "Nothing was left half-written"
+        sys.stderr.write(f"partita: interrupted. {advice}\n")
         sys.exit(INTERRUPTED)
 
 

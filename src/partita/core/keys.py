@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     SPLIT = 6
     INITIALISE = 7
     GENERATE = 8
+    PARTITION = 9
 
 
 def mix64(z: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
@@ -80,6 +80,7 @@ class Survey:
     Attributes:
         degree: (N) ends of edges at every node, int32 or, from 2^30 edges on, int64. Where the stream is symmetric
             every edge counts once, so this is the degree of the undirected graph; else in-degree plus out-degree.
+            Where the stream is weighted, int64 sums of the weights of all edges at the node, both directions.
         volume: the sum of ``degree``.
         num_edges: E, with self loops.
         num_loops: self loops.
@@ -105,6 +106,7 @@ class Requires:
         grouped: it needs the store's row order (edges grouped by destination).
         in_memory: it holds the whole graph, O(edges), in memory.
         node_bytes: private bytes per node at the peak, as a function of the number of parts: ``a + b * parts``.
+        budget: besides, it uses what ``memory_limit`` allows, or what the graph takes if that is less.
     """
 
     passes: int
@@ -112,6 +114,7 @@ class Requires:
     grouped: bool = False
     in_memory: bool = False
     node_bytes: tuple[float, float] = (16.0, 0.0)
+    budget: bool = False
 
 
 @dataclass(slots=True)
@@ -127,6 +130,7 @@ class PartitionTask:
         epsilon: wanted balance: the heaviest part at most ``1 + epsilon`` times the mean, where an algorithm can.
         memory_limit: private bytes that may be used besides O(nodes) state.
         options: of the algorithm, by name.
+        source: what the stream was made of: a graph store, for partitioners that read files about its nodes.
         notes: what the partitioner wants to tell the user; it appends.
     """
 
@@ -138,6 +142,7 @@ class PartitionTask:
     epsilon: float = 0.05
     memory_limit: int = 1 << 30
     options: dict[str, float] = field(default_factory=dict)
+    source: Any = None
     notes: list[str] = field(default_factory=list)
 
     @property

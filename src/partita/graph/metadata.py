@@ -18,6 +18,10 @@ VERSION = 1
 FILE_NAME = "metadata.json"
 TASKS = ("classes", "multilabel", "regression")
 LARGEST_INT32_GRAPH = 2**31 - 1
+DERIVED_PREFIX = "presample_"
+"""Columns whose names begin so are statistics of a store: checksummed, but no part of its identity."""
+DERIVED_COLUMNS = {"presample_node": ("<i8", "num_nodes"), "presample_edge": ("<u4", "num_edges")}
+"""Derived column -> dtype, and the field of :class:`StoreMetadata` that is its length."""
 
 
 def index_dtype(num_nodes: int) -> np.dtype[Any]:
@@ -74,8 +78,12 @@ class StoreMetadata:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3_64 over the checksums of all columns, 16 hexadecimal digits: equal only for equal data."""
-        lines = [f"{name}={self.columns[name].checksum}\n" for name in sorted(self.columns)]
+        """xxh3_64 over the checksums of all columns, 16 hexadecimal digits: equal only for equal data.
+
+        Derived columns are left out: a run belongs to a graph, not to what was counted on it.
+        """
+        names = sorted(name for name in self.columns if not name.startswith(DERIVED_PREFIX))
+        lines = [f"{name}={self.columns[name].checksum}\n" for name in names]
         return xxhash.xxh3_64_hexdigest("".join(lines).encode())
 
     def to_json(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 
 from partita.core.errors import StoreError, nearest
-from partita.graph.metadata import TASKS, ColumnRecord, StoreMetadata, index_dtype
+from partita.graph.metadata import DERIVED_COLUMNS, TASKS, ColumnRecord, StoreMetadata, index_dtype
 
 SPLIT_PREFIX = "split_"
 _REQUIRED = ("indptr", "indices", "part_offsets")
@@ -137,6 +137,16 @@ class GraphStore:
     def original_index(self) -> Int64[np.ndarray, "N"] | None:
         """int64 (N): every node's position at ingest; ``None`` where it equals the store id."""
         return self._columns.get("original_index")
+
+    @property
+    def presample_node(self) -> Int64[np.ndarray, "N"] | None:
+        """int64 (N): one more than how often a node was a destination while presampling; ``None``: not presampled."""
+        return self._columns.get("presample_node")
+
+    @property
+    def presample_edge(self) -> UInt32[np.ndarray, "E"] | None:
+        """uint32 (E): how often every edge was drawn while presampling; ``None``: not presampled."""
+        return self._columns.get("presample_edge")
 
     # Labels and splits
 
@@ -268,6 +278,9 @@ class GraphStore:
                 "multilabel": (("|u1",), (n, self.num_classes)),
                 "regression": (("<f4",), (n,)),
             }.get(self.task or "", ((), ())),
+            **{
+                name: ((dtype,), (getattr(self.metadata, length),)) for name, (dtype, length) in DERIVED_COLUMNS.items()
+            },
         }
         for name, (dtypes, shape) in expected.items():
             column = self._columns.get(name)

@@ -199,6 +199,26 @@ def _check_name_text(store: GraphStore, task: progress.Task) -> str | None:
     return None
 
 
+def _check_presampled(store: GraphStore, task: progress.Task) -> str | None:
+    """Every node weighs at least 1, and an edge was drawn only where its row was."""
+    node, edge, indptr = store.presample_node, store.presample_edge, store.indptr
+    if node is None:
+        return "edges were counted but no nodes"
+    for start in range(0, store.num_nodes, _CHUNK):
+        wrong = node[start : start + _CHUNK] < 1
+        if wrong.any():
+            return f"node {start + int(np.argmax(wrong)):,} weighs less than 1"
+    if edge is None:
+        return None
+    for start, part in _chunks(edge, task):
+        drawn = edge[part] > 0
+        rows = _rows_of(indptr, start, start + len(drawn))[drawn]
+        wrong = node[rows] < 2
+        if wrong.any():
+            return f"node {int(rows[np.argmax(wrong)]):,} was never a destination, but edges of it were drawn"
+    return None
+
+
 def _check_split(store: GraphStore, name: str) -> str | None:
     ids = store.column(name)
     if len(ids) and (ids.min() < 0 or ids.max() >= store.num_nodes):
@@ -226,4 +246,5 @@ _CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Task], str |
     (("original_index",), _check_permutation),
     (("name",), _check_name_numbers),
     (("name_offsets", "name_bytes"), _check_name_text),
+    (("presample_node", "presample_edge"), _check_presampled),
 ]

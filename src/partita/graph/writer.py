@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,23 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import xxhash
 from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from partita.core import progress
 from partita.core.errors import ResourceError, StoreError
-from partita.graph.files import allocate_file, fsync_path, write_all
+from partita.graph.columns import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    ColumnStream,
+    PlacedColumn,
+    allocate_column,
+    file_checksum,
+    little_endian,
+    record_of,
+)
+from partita.graph.files import fsync_path
+from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
 from partita.graph.store import GraphStore
 
@@ -28,11 +40,8 @@ try:
 except ImportError:  # not a POSIX system: directories that a killed process left are not removed
     fcntl = None  # type: ignore[assignment]
 
-HEADER_BYTES = 128
-"""Size of the ``.npy`` header of every column; the data begin there, aligned to 64 bytes as the format asks."""
+__all__ = ["HEADER_BYTES", "ColumnStream", "PlacedColumn", "StoreWriter", "file_checksum"]
 
-_CHUNK_BYTES = 8 << 20
-_LOCK_NAME = ".lock"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -43,34 +52,57 @@ class StoreWriter:
     place; leaving the ``with`` block in any other way removes it. What a killed process left behind is removed
     by the next writer of the same path.
 
+    With a ``resume_key`` the work can be continued: when the process is killed or interrupted (Ctrl-C), the
+    directory stays, and the next writer of the same path and key finds the columns that were finished
+    (:meth:`is_done`) and the arrays that were kept (:meth:`kept`). A column is finished when its stream was closed.
+    Any other error removes the directory.
+
     Args:
         path: the directory to be made.
         overwrite: replace a store that is already there, once the new one is complete.
+        resume_key: letters, digits, ``-`` and ``_``. Equal keys must mean equal columns: a hash of all that goes
+            into them.
 
     Attributes:
         directory: where the columns are being written.
+        continued: finished columns were found.
+        interrupted: the ``with`` block was left by Ctrl-C, and what was finished is kept.
 
     Raises:
-        StoreError: something is there already that may not be replaced.
+        StoreError: something is there already that may not be replaced, or another process writes with this key.
         ResourceError: (from the ``with`` block) the disk is full, or a quota or file size limit was met.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False, resume_key: str | None = None) -> None:
+        if resume_key is not None and not re.fullmatch(r"[\w-]{1,64}", resume_key, re.ASCII):
+            raise ValueError(f"'{resume_key}' cannot be part of a file name")
         self.path = Path(os.path.abspath(path))
         self.overwrite = overwrite
         self.directory: Path
+        self.interrupted = False
+        self._resume_key = resume_key
+        self._journal: Journal | None = None
         self._lock: int | None = None
         self._finished = False
-        self._streams: list[ColumnStream] = []
+        self._streams: list[ColumnStream | PlacedColumn] = []
         self._maps: list[np.memmap[Any, Any]] = []
 
     def __enter__(self) -> StoreWriter:
         self._check_target()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._remove_abandoned()
+        if self._resume_key is not None:
+            self.directory = self.path.parent / f"{self._prefix}resume-{self._resume_key}"
+            self._lock = lock_directory(self.directory)
+            try:
+                self._journal = Journal(self.directory)
+            except BaseException:
+                self._unlock()
+                raise
+            return self
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self._prefix}{os.getpid()}-", dir=self.path.parent))
         if fcntl is not None:
-            self._lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
+            self._lock = os.open(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
             with contextlib.suppress(OSError):  # a file system without locks: nothing is cleaned up there
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self
@@ -79,7 +111,10 @@ class StoreWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         free = shutil.disk_usage(self.path.parent).free
+        self.interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
         written = self._release()
+        if self.interrupted and error is not None:
+            error.add_note("What was finished is kept: the same command continues there")
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             raise ResourceError(
                 f"the disk is full, or a file size limit was met: {written:,} bytes of the store were written "
@@ -97,6 +132,27 @@ class StoreWriter:
         scratch.mkdir(exist_ok=True)
         return scratch
 
+    @property
+    def continued(self) -> bool:
+        """Whether some columns are finished already, by this writer or an earlier one with its key."""
+        return self._journal is not None and bool(self._journal.columns)
+
+    def is_done(self, name: str) -> bool:
+        """Whether a column is finished, by this writer or an earlier one with its key; ``False`` without a key.
+
+        A finished column must not be written again.
+        """
+        return self._journal is not None and name in self._journal.columns
+
+    def keep(self, name: str, array: Shaped[np.ndarray, "..."]) -> None:
+        """Put an array aside for the next writer with this key; it never becomes a column. Nothing without a key."""
+        if self._journal is not None:
+            self._journal.keep(name, array)
+
+    def kept(self, name: str) -> Shaped[np.ndarray, "..."] | None:
+        """What :meth:`keep` put aside, mapped read-only; ``None`` where there is nothing whole."""
+        return None if self._journal is None else self._journal.kept(name)
+
     def write(self, name: str, array: Shaped[np.ndarray, "..."]) -> None:
         """Write a whole column.
 
@@ -106,7 +162,7 @@ class StoreWriter:
         """
         array = np.asarray(array)
         stream = self.append(name, array.dtype, array.shape[1:])
-        rows = max(1, _CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))))
+        rows = max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))))
         for start in range(0, len(array), rows):
             stream.append(array[start : start + rows])
         stream.close()
@@ -119,12 +175,13 @@ class StoreWriter:
             dtype: of the elements.
             trailing_shape: shape of one row, ``()`` for a one-dimensional column.
         """
-        stream = ColumnStream(self.directory / f"{name}.npy", dtype, tuple(trailing_shape))
+        path = self.directory / f"{name}.npy"
+        stream = ColumnStream(path, dtype, tuple(trailing_shape), self._completed)
         self._streams.append(stream)
         return stream
 
-    def allocate(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
-        """A writable map of a new column, zeros at first, whose space on disk is really taken.
+    def place(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> PlacedColumn:
+        """Begin a column of known size that is written in pieces; its space on disk is really taken.
 
         Args:
             name: of the column.
@@ -134,12 +191,27 @@ class StoreWriter:
         Raises:
             ResourceError: the disk has no room for the column.
         """
-        shape, dtype = tuple(int(length) for length in shape), _little_endian(dtype)
+        path, shape = self.directory / f"{name}.npy", tuple(int(length) for length in shape)
+        column = PlacedColumn(path, shape, dtype, self._completed)
+        self._streams.append(column)
+        return column
+
+    def allocate(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
+        """A writable map of a new column, zeros at first, whose space on disk is really taken.
+
+        The column is finished when the store is, so it is never found by a later writer with the same key.
+
+        Args:
+            name: of the column.
+            shape: of the whole column.
+            dtype: of the elements.
+
+        Raises:
+            ResourceError: the disk has no room for the column.
+        """
+        shape, dtype = tuple(int(length) for length in shape), little_endian(dtype)
         path = self.directory / f"{name}.npy"
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        allocate_file(path, HEADER_BYTES + nbytes)
-        with open(path, "r+b", buffering=0) as file:
-            write_all(file.fileno(), _header(dtype, shape))
+        allocate_column(path, shape, dtype)
         mapped = np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
         self._maps.append(mapped)
         return mapped.view(np.ndarray)
@@ -194,24 +266,23 @@ class StoreWriter:
         return self.path
 
     def _record_columns(self) -> Mapping[str, ColumnRecord]:
-        """Read every column once more for its checksum."""
-        columns = {}
-        paths = sorted(self.directory.glob("*.npy"))
+        """Read every column once more for its checksum, but those whose checksum is known."""
+        columns = dict(self._journal.columns) if self._journal is not None else {}
+        paths = [path for path in sorted(self.directory.glob("*.npy")) if path.stem not in columns]
         with progress.task("checksums", total=sum(path.stat().st_size for path in paths), unit="bytes") as task:
             for path in paths:
-                header = np.load(path, mmap_mode="r", allow_pickle=False)
-                columns[path.stem] = ColumnRecord(
-                    dtype=header.dtype.str,
-                    shape=tuple(header.shape),
-                    bytes=path.stat().st_size,
-                    checksum=file_checksum(path, task),
-                )
+                columns[path.stem] = record_of(path, task)
         return columns
 
     def _install(self) -> None:
         """Put the finished directory where it belongs; an old store goes only then."""
         self._check_target()
-        (self.directory / _LOCK_NAME).unlink(missing_ok=True)
+        if self._journal is not None:  # out of the way of a writer with the same key, before the lock goes
+            private = f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}"
+            self.directory = self.directory.rename(self.path.parent / private)
+            self._journal = None
+            Journal.remove(self.directory)
+        (self.directory / LOCK_NAME).unlink(missing_ok=True)
         self.directory.chmod(0o777 & ~_umask())  # a temporary directory is private, a store is not
         if not self.path.exists():
             os.rename(self.directory, self.path)
@@ -246,17 +317,28 @@ class StoreWriter:
         return f".{self.path.name}.partial-"
 
     def _remove_abandoned(self) -> None:
-        """Remove directories of writers of this path that were killed: nobody holds their lock."""
+        """Remove directories of writers of this path that were killed: nobody holds their lock. Its own one stays."""
         if fcntl is None:
             return
         for directory in self.path.parent.glob(f"{_escaped(self._prefix)}*"):
+            if self._resume_key is not None and directory.name == f"{self._prefix}resume-{self._resume_key}":
+                continue
             with contextlib.suppress(OSError):
-                lock = os.open(directory / _LOCK_NAME, os.O_RDWR)
+                lock = os.open(directory / LOCK_NAME, os.O_RDWR)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(directory, ignore_errors=True)
                 finally:
                     os.close(lock)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _completed(self, path: Path) -> None:
+        if self._journal is not None:
+            self._journal.enter(path)
 
     def _close_columns(self) -> None:
         for stream in self._streams:
@@ -267,83 +349,21 @@ class StoreWriter:
         self._maps.clear()
 
     def _release(self) -> int:
-        """Let go of all files and remove what is not finished; returns the bytes that had been written."""
+        """Let go of all files and remove what is not to be continued; returns the bytes that had been written."""
         written = 0
-        with contextlib.suppress(OSError):
-            self._close_columns()
+        for stream in self._streams:
+            with contextlib.suppress(OSError):
+                stream.abandon()
+        self._streams.clear()
+        self._maps.clear()
         if not self._finished:
             for path in self.directory.rglob("*"):
                 with contextlib.suppress(OSError):
                     written += path.stat().st_size
-            shutil.rmtree(self.directory, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            if not self.interrupted:
+                shutil.rmtree(self.directory, ignore_errors=True)
+        self._unlock()
         return written
-
-
-class ColumnStream:
-    """A column written front to back; see :meth:`StoreWriter.append`.
-
-    Attributes:
-        rows: number of rows appended so far.
-    """
-
-    def __init__(self, path: Path, dtype: DTypeLike, trailing_shape: tuple[int, ...]) -> None:
-        self.rows = 0
-        self._dtype = _little_endian(dtype)
-        self._trailing_shape = trailing_shape
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
-        write_all(self._file.fileno(), _header(self._dtype, (0, *trailing_shape)))
-
-    def append(self, array: Shaped[np.ndarray, "rows ..."]) -> None:
-        """Write more rows.
-
-        Raises:
-            ValueError: the rows have another shape or dtype than the column.
-        """
-        if array.shape[1:] != self._trailing_shape or array.dtype != self._dtype:
-            raise ValueError(
-                f"{Path(self._file.name).stem}: {array.dtype} rows of shape {array.shape[1:]} do not fit "
-                f"{self._dtype} rows of shape {self._trailing_shape}"
-            )
-        write_all(self._file.fileno(), np.ascontiguousarray(array, dtype=self._dtype).reshape(-1).view(np.uint8).data)
-        self.rows += len(array)
-
-    def close(self) -> None:
-        """Write the final length into the header. Closing twice does no harm."""
-        if self._file.closed:
-            return
-        try:
-            self._file.seek(0)
-            write_all(self._file.fileno(), _header(self._dtype, (self.rows, *self._trailing_shape)))
-        finally:
-            self._file.close()
-
-
-def file_checksum(path: Path, task: progress.Task | None = None) -> str:
-    """xxh3_64 of a whole file, 16 hexadecimal digits, read in chunks; ``task`` advances by bytes."""
-    digest = xxhash.xxh3_64()
-    buffer = bytearray(_CHUNK_BYTES)
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(memoryview(buffer)[:count])
-            if task is not None:
-                task.advance(count)
-    return digest.hexdigest()
-
-
-def _little_endian(dtype: DTypeLike) -> np.dtype[Any]:
-    return np.dtype(dtype).newbyteorder("<")
-
-
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """A version 1.0 ``.npy`` header of fixed size, so that it can be rewritten when the length is known."""
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
-    room = HEADER_BYTES - 10 - 1
-    if len(text) > room:
-        raise ValueError(f"a column of shape {shape} has too long a header")
-    return b"\x93NUMPY\x01\x00" + (room + 1).to_bytes(2, "little") + text.ljust(room) + b"\n"
 
 
 def _umask() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -140,6 +140,23 @@ def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:
     table.add_column()
     for name, value in pairs.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+    return table
+
+
+_MOST_PARTS_SHOWN = 32
+
+
+def parts_table(columns: Mapping[str, Sequence[int]]) -> Table:
+    """Counts of every part, one row a part; of many parts the first ones."""
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("part", justify="right")
+    for name in columns:
+        table.add_column(name, justify="right")
+    rows = list(zip(*columns.values(), strict=True))
+    for part, counts in enumerate(rows[:_MOST_PARTS_SHOWN]):
+        table.add_row(str(part), *(f"{count:,}" for count in counts))
+    if len(rows) > _MOST_PARTS_SHOWN:
+        table.caption = f"and {len(rows) - _MOST_PARTS_SHOWN:,} more parts"
     return table
 
 

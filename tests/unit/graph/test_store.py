@@ -14,6 +14,7 @@ import pytest
 
 from partita.core.errors import ResourceError, StoreError
 from partita.graph import metadata, writer
+from partita.graph.columns import header
 from partita.graph.store import GraphStore
 from partita.graph.writer import HEADER_BYTES, StoreWriter, file_checksum
 from partita.testing.graphs import (
@@ -153,7 +154,7 @@ def test_every_truncated_or_missing_column_is_found_by_open(tmp_path):
 def rewrite_column(store, name, array):
     path = store.path / f"{name}.npy"
     size = path.stat().st_size
-    content = writer._header(array.dtype, array.shape) + array.tobytes()
+    content = header(array.dtype, array.shape) + array.tobytes()
     path.write_bytes(content.ljust(size, b"\0")[:size])
 
 

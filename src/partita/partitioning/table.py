@@ -15,14 +15,14 @@ from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask, Requires
 
 PARTITIONERS: dict[str, str] = {
-    "spring": "partita.partition.spring:Spring",
-    "spring+": "partita.partition.spring_plus:SpringPlus",
-    "hdrf": "partita.partition.hdrf:Hdrf",
-    "dbh": "partita.partition.dbh:Dbh",
-    "greedy": "partita.partition.greedy:Greedy",
-    "two_phase": "partita.partition.two_phase:TwoPhase",
-    "metis": "partita.partition.metis:Metis",
-    "random": "partita.partition.random:Random",
+    "spring": "partita.partitioning.spring:Spring",
+    "spring+": "partita.partitioning.spring_plus:SpringPlus",
+    "hdrf": "partita.partitioning.hdrf:Hdrf",
+    "dbh": "partita.partitioning.dbh:Dbh",
+    "greedy": "partita.partitioning.greedy:Greedy",
+    "two_phase": "partita.partitioning.two_phase:TwoPhase",
+    "metis": "partita.partitioning.metis:Metis",
+    "random": "partita.partitioning.random:Random",
 }
 """Name -> module and class."""
 
@@ -59,7 +59,7 @@ def find_partitioner(algorithm: Any) -> Partitioner:
         module, name = PARTITIONERS[algorithm].split(":")
         return _as_partitioner(getattr(import_module(module), name), algorithm)
     if Path(algorithm).suffix in (".npy", ".csv", ".txt", ".tsv", ".parquet") or Path(algorithm).exists():
-        from partita.partition.assignment import AssignmentFile
+        from partita.partitioning.assignment import AssignmentFile
 
         return AssignmentFile(Path(algorithm))
     if ":" in algorithm:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32, UInt8
 
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
-from partita.partition.loads import part_loads
-from partita.partition.streams import not_grouped
+from partita.partitioning.loads import part_loads
+from partita.partitioning.streams import not_grouped
 
 _ENOUGH = 0.0005  # of the nodes moved in a pass: further passes change next to nothing
 _CANDIDATES = 3  # parts that are tried for a node, those with most of its in-neighbours
@@ -62,7 +62,7 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
 
 
 def _count_near(
-    task: PartitionTask, parts: Int32[np.ndarray, "N"], near: Int64[np.ndarray, "N W"], number: int
+    task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndarray, "N W"], number: int
 ) -> None:
     """Count afresh: counters that stand at "more" cannot be counted down."""
     near[:] = 0

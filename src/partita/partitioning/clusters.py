@@ -12,7 +12,6 @@ from jaxtyping import Integer
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
 
-
 _ENOUGH = 0.002  # of the nodes moved in a pass: further passes change next to nothing
 
 
@@ -43,7 +42,7 @@ class Clusters:
     def grow(self, cap: float, doing: str = "cluster nodes") -> None:
         """One pass over the edges: of every edge between two clusters whose volumes are at most ``cap``, the end in
         the smaller one moves to the other cluster (the source, if they are equal).
-        """  # noqa: D205
+        """
         both = not self._task.surveyed().symmetric
         for edges in self._task.stream.edges(doing):
             _grow(
@@ -56,7 +55,7 @@ class Clusters:
         ``cap``. Needs rows.
 
         (Meyerhenke, Sanders and Schulz, "Partitioning complex networks via size-constrained clustering", SEA 2014.)
-        """  # noqa: D205
+        """
         counts = np.zeros(len(self.of), dtype=np.int32)
         most = int(self._degree.max()) if len(self._degree) and not self._task.stream.weighted else len(self.of)
         touched = np.empty(min(most, len(self.of)), dtype=self.of.dtype)

@@ -10,11 +10,11 @@ from jaxtyping import Int32, Int64
 from partita.core import progress
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.partitioning import PartitionTask, Requires
-from partita.partition.contract import ClusterGraph, contract
-from partita.partition.loads import spread_rest
+from partita.partitioning.contract import ClusterGraph, contract
+from partita.partitioning.loads import spread_rest
 
 BYTES_PER_LINK = 96
-"""Private bytes at the peak for every undirected edge that METIS is given (64-bit METIS of pymetis' wheels, measured)."""
+"""Private bytes at the peak for every undirected edge given to METIS (pymetis' wheels have 64-bit ids; measured)."""
 BYTES_PER_NODE = 128
 """The same for every node."""
 _MOST_BISECTED = 8
@@ -29,7 +29,7 @@ class Metis:
     Up to 8 parts are made by recursive bisection, more by k-way partitioning, as pymetis does by default.
     """
 
-    requires = Requires(passes=1, in_memory=True, node_bytes=(BYTES_PER_NODE, 0.0))
+    requires = Requires(passes=1, in_memory=True, node_bytes=(16.0, 0.0), budget=True)
     order_independent = True
 
     def bound(self, task: PartitionTask) -> float | None:
@@ -47,7 +47,7 @@ class Metis:
         survey = task.surveyed()
         ids = np.int32 if task.num_nodes < 2**31 else np.int64
         everyone = np.arange(task.num_nodes, dtype=ids)
-        everyone[survey.degree == 0] = -1
+        everyone[np.equal(survey.degree, 0)] = -1
         links = (task.memory_limit - BYTES_PER_NODE * task.num_nodes) // BYTES_PER_LINK
         graph = None
         if links > 0:
@@ -61,7 +61,7 @@ class Metis:
                 fix="Use --algorithm spring+ (METIS on clusters, in bounded memory), or raise --memory-limit",
             )
         parts = cut(graph, task.num_parts, task.weights(), task)
-        parts[everyone < 0] = -1
+        parts[np.equal(survey.degree, 0)] = -1
         spread_rest(parts, task.num_parts, task.weights())
         return parts
 
@@ -114,8 +114,7 @@ def cut(
     with progress.task("METIS"):
         _, parts = pymetis.part_graph(
             num_parts,
-            xadj=indptr,
-            adjncy=graph.indices,
+            pymetis.CSRAdjacency(indptr, graph.indices),
             eweights=graph.edge_weight,
             vweights=node_weight if len(node_weight) else None,
             recursive=recursive,

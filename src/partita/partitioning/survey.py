@@ -7,23 +7,23 @@ import numpy as np
 from partita.core.errors import InputError
 from partita.core.partitioning import EdgeStream, Survey
 from partita.kernels.compile import AHEAD, compiled, prefetch
-from partita.partition.streams import Watched
+from partita.partitioning.streams import Watched
 
 _LARGEST_INT32_VOLUME = 2**30  # edges; each adds two to the sum of degrees
 
 
 def survey(stream: EdgeStream) -> Survey:
-    """Read a stream once. Memory: 4 bytes a node, 8 from 2^30 edges on.
+    """Read a stream once. Memory: 4 bytes a node, 8 from 2^30 edges on and for weighted streams.
 
     Raises:
         InputError: an edge names a node outside [0, N).
     """
     known = stream.num_edges
-    wide = known is None or known >= _LARGEST_INT32_VOLUME
+    wide = stream.weighted or known is None or known >= _LARGEST_INT32_VOLUME
     degree = np.zeros(stream.num_nodes, dtype=np.int64 if wide else np.int32)
     state = np.zeros(4, dtype=np.int64)  # edges, loops, hash sums of the edges with src < dst less those with src > dst
     for edges in stream.edges("count degrees"):
-        wrong = _survey(edges.src, edges.dst, degree, state)
+        wrong = _survey(edges.src, edges.dst, edges.weight, degree, state)
         if wrong >= 0:
             raise InputError(
                 f"the edge {edges.src[wrong]} -> {edges.dst[wrong]} names a node that does not exist: "
@@ -32,7 +32,7 @@ def survey(stream: EdgeStream) -> Survey:
                 fix="Correct the edge, or give the right number of nodes",
             )
     symmetric = bool(state[2] == 0 and state[3] == 0)
-    if symmetric:
+    if symmetric and not stream.weighted:
         np.right_shift(degree, 1, out=degree)
     return Survey(
         degree=degree,
@@ -45,7 +45,7 @@ def survey(stream: EdgeStream) -> Survey:
 
 
 @compiled
-def _survey(src, dst, degree, state):
+def _survey(src, dst, weight, degree, state):
     num_nodes = len(degree)
     for e in range(len(src)):
         if e + AHEAD < len(src):
@@ -56,8 +56,9 @@ def _survey(src, dst, degree, state):
         if u == v:
             state[1] += 1
             continue
-        degree[u] += 1
-        degree[v] += 1
+        w = np.int64(weight[e]) if len(weight) > 0 else np.int64(1)
+        degree[u] += w
+        degree[v] += w
         low, high = np.uint64(min(u, v)), np.uint64(max(u, v))
         z = low * np.uint64(0x9E3779B97F4A7C15) ^ (high + np.uint64(0x94D049BB133111EB))
         z = (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from partita.core.errors import InputError
 from partita.core.partitioning import EdgeStream
-from partita.partition import streams
-from partita.partition.streams import ArrayStream, RowStream, StoreStream, Watched
-from partita.partition.survey import survey
+from partita.partitioning import streams
+from partita.partitioning.streams import ArrayStream, RowStream, StoreStream, Watched
+from partita.partitioning.survey import survey
 from partita.testing.graphs import small_random_store
 
 edge_lists = st.integers(1, 12).flatmap(

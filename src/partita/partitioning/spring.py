@@ -8,8 +8,8 @@ from jaxtyping import Int32, Int64, Integer
 from partita.core import progress
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partition.clusters import Clusters
-from partita.partition.loads import heapify, sift_down, spread_rest
+from partita.partitioning.clusters import Clusters
+from partita.partitioning.loads import heapify, sift_down, spread_rest
 
 
 class Spring:
@@ -139,7 +139,7 @@ def _find(parent, c):
 def _merge(cluster, degree, size, best, parent, heap, key, cap):
     """The heap is ordered by ``key``, the size a cluster had when it was last put in; sizes only grow, so that a
     cluster met at the top with a larger size than its key goes down to its true rank.
-    """  # noqa: D205
+    """
     heapify(heap, key)
     left = len(heap)
     while left > 0:

@@ -8,11 +8,12 @@ from jaxtyping import Int32, Int64, Integer
 from partita.core.errors import ResourceError
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partition.clusters import Clusters
-from partita.partition.contract import ClusterGraph, contract
-from partita.partition.loads import spread_rest
-from partita.partition.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
-from partita.partition.refine import refine
+from partita.partitioning.clusters import Clusters
+from partita.partitioning.contract import ClusterGraph, contract
+from partita.partitioning.loads import spread_rest
+from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
+from partita.partitioning.refine import refine
+from partita.partitioning.streams import not_grouped
 
 _FEWEST_LINKS = 1 << 12
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
@@ -33,7 +34,7 @@ class SpringPlus:
     most links of the graph that METIS cuts (from the memory limit); ``refine``, the most refinement passes (10).
     """
 
-    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25))
+    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25), budget=True)
     order_independent = False
 
     def bound(self, task: PartitionTask) -> float | None:
@@ -46,7 +47,10 @@ class SpringPlus:
         Raises:
             ResourceError: ``task.memory_limit`` has no room for the smallest graph.
             ConfigError: pymetis is not installed.
+            InputError: the stream has no rows.
         """
+        if not task.stream.grouped:
+            raise not_grouped()
         load_metis()
         clusters, graph = _shrink(task)
         weights = task.weights()

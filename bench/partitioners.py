@@ -1,0 +1,268 @@
+"""All partitioners side by side: what a partition costs, and what it costs to make it.
+
+    python bench/partitioners.py quality --out docs/partitioning_measured.md --csv docs/partitioning_measured.csv
+    python bench/partitioners.py budget --out docs/partitioning_measured.md
+    python bench/partitioners.py speed --store graph --parts 4 --runs 5
+
+``quality`` runs every algorithm on the real graphs of $PARTITA_DATA (made undirected) and on generated ones, for
+4, 8 and 16 parts. ``budget`` gives spring+ less and less memory for the graph that METIS cuts. ``speed`` times whole
+partitionings of one store, survey included, kernels loaded. Peak memory is private memory (RssAnon) above that before
+the call, looked at every 2 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import statistics
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import partita
+from partita.core.memory import private_bytes
+from partita.core.partitioning import PartitionTask
+from partita.partitioning.quality import quality
+from partita.partitioning.streams import StoreStream, Watched
+from partita.partitioning.survey import survey
+from partita.partitioning.table import PARTITIONERS, find_partitioner
+
+DATA = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+PARTS = (4, 8, 16)
+SHARES = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
+MARKS = "<!-- {}: begin -->", "<!-- {}: end -->"
+
+
+@dataclass
+class Row:
+    graph: str
+    parts: int
+    algorithm: str
+    replication_factor: float
+    replication_factor_connected: float
+    edge_cut: float
+    node_balance: float
+    edge_balance: float
+    seconds: float
+    peak_mib: float
+
+
+class Peak:
+    """The most private memory inside a ``with`` block, above that at its start."""
+
+    def __enter__(self):
+        self.base = self.most = private_bytes()
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def watch(self):
+        while not self.done.wait(0.002):
+            self.most = max(self.most, private_bytes())
+
+    def __exit__(self, *error):
+        self.most = max(self.most, private_bytes())
+        self.done.set()
+        self.thread.join()
+
+    @property
+    def mib(self):
+        return (self.most - self.base) / 2**20
+
+
+def measure(name: str, store, num_parts: int, *, label: str | None = None, memory_limit=1 << 33, **options) -> Row:
+    stream = StoreStream(store)
+    partitioner = find_partitioner(name)
+    with Peak() as peak:
+        began = time.perf_counter()
+        task = PartitionTask(Watched(stream), num_parts, memory_limit=memory_limit, options=options)
+        if partitioner.requires.survey:
+            task.survey = survey(task.stream)
+        parts = partitioner.partition(task)
+        seconds = time.perf_counter() - began
+    found = quality(stream, parts, num_parts)
+    return Row(
+        store.path.name, num_parts, label or name, found.replication_factor, found.replication_factor_connected,
+        found.edge_cut, found.nodes.balance, found.in_edges.balance, seconds, peak.mib,
+    )  # fmt: skip
+
+
+def graphs(folder: Path, names: list[str] | None):
+    """Stores of all graphs: real ones where they are at hand, and two generated ones."""
+    found = {}
+    for path in sorted(DATA.glob("*.npz")):
+        if path.stem.startswith("hetero") or (names and path.stem not in names):
+            continue
+        partita.ingest(path, folder / path.stem, undirected=True, deduplicate=True)
+        found[path.stem] = partita.open(folder / path.stem)
+    if not names or "rmat_17" in names:
+        partita.generate_rmat(folder / "rmat_17", scale=17, edge_factor=16, undirected=True, deduplicate=True)
+        found["rmat_17"] = partita.open(folder / "rmat_17")
+    if not names or "sbm" in names:
+        partita.generate_sbm(folder / "sbm", num_nodes=50_000, num_classes=32, average_degree=16, num_features=0)
+        found["sbm"] = partita.open(folder / "sbm")
+    return found
+
+
+def warm(store) -> None:
+    for name in PARTITIONERS:
+        measure(name, store, 2)
+
+
+def mean(values) -> float:
+    return float(np.exp(np.mean(np.log(list(values)))))
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join("---" for _ in header) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def quality_tables(rows: list[Row]) -> str:
+    names = list(PARTITIONERS)
+    by = {(row.graph, row.parts, row.algorithm): row for row in rows}
+    graphs_ = list(dict.fromkeys(row.graph for row in rows))
+    parts = [p for p in PARTS if any(row.parts == p for row in rows)]
+    text = []
+    for p in parts:
+        text.append(f"Replication factor, {p} parts (lower is better):\n")
+        body = [[graph, *(f"{by[graph, p, name].replication_factor:.3f}" for name in names)] for graph in graphs_]
+        means = [mean(by[graph, p, name].replication_factor for graph in graphs_) for name in names]
+        text.append(table(["graph", *names], [*body, ["geometric mean", *(f"{value:.3f}" for value in means)]]) + "\n")
+    text.append(
+        "Over all graphs and numbers of parts: means relative to METIS (geometric), the worst balance, ratios of time.\n"
+    )
+    body = []
+    for name in names:
+        mine = [(by[g, p, name], by[g, p, "metis"], by[g, p, "spring"]) for g in graphs_ for p in parts]
+        body.append([
+            name,
+            f"{mean(a.replication_factor / m.replication_factor for a, m, _ in mine):.3f}",
+            f"{max(a.replication_factor / m.replication_factor for a, m, _ in mine):.3f}",
+            f"{mean(a.replication_factor / s.replication_factor for a, _, s in mine):.3f}",
+            f"{np.mean([a.edge_cut for a, _, _ in mine]):.3f}",
+            spread([a.node_balance for a, _, _ in mine]),
+            spread([a.edge_balance for a, _, _ in mine]),
+            f"{sum(a.seconds for a, _, _ in mine):.1f}",
+            f"{max(a.peak_mib for a, _, _ in mine):.0f}",
+        ])  # fmt: skip
+    header = [
+        "algorithm", "replication / METIS", "worst", "replication / SPRING", "edge cut",
+        "nodes max/mean, median / worst", "in-edges max/mean, median / worst", "seconds in all", "largest peak MiB",
+    ]  # fmt: skip
+    text.append(table(header, body))
+    return "\n".join(text)
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} / {max(values):.2f}"
+
+
+def budget_table(rows: list[tuple[float, Row, Row]]) -> str:
+    body = []
+    for share in SHARES:
+        ratios = [row.replication_factor / metis.replication_factor for s, row, metis in rows if s == share]
+        balance = [row.node_balance for s, row, _ in rows if s == share]
+        chosen = [row for s, row, _ in rows if s == share]
+        worst = max((r, row.graph, row.parts) for r, row in zip(ratios, chosen, strict=True))
+        body.append([
+            "all" if share == 1 else f"1/{round(1 / share)}", f"{np.mean(ratios):.3f}",
+            f"{worst[0]:.3f} ({worst[1]}, {worst[2]})", f"{np.mean(np.array(ratios) > 1.06):.0%}",
+            f"{max(balance):.3f}",
+        ])  # fmt: skip
+    return table(
+        ["links of the graph that METIS cuts, of those of the whole graph", "replication / METIS, mean", "worst",
+         "more than 6 % above", "worst balance of nodes"], body
+    )  # fmt: skip
+
+
+def put(path: Path | None, mark: str, text: str) -> None:
+    """Print a text, and write it between its marks in a page."""
+    print(text)
+    if path is None:
+        return
+    begin, end = (part.format(mark) for part in MARKS)
+    page = path.read_text() if path.exists() else f"{begin}\n{end}\n"
+    head, _, rest = page.partition(begin)
+    tail = rest.partition(end)[2]
+    path.write_text(f"{head}{begin}\n\n{text}\n\n{end}{tail}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["quality", "budget", "speed"])
+    parser.add_argument("--graphs", nargs="+")
+    parser.add_argument("--algorithms", nargs="+", default=list(PARTITIONERS))
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--parts", type=int, nargs="+", default=list(PARTS))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--memory-limit-mib", type=int, default=1 << 13)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:
+        if arguments.what == "speed":
+            speed(arguments, Path(folder))
+            return
+        stores = graphs(Path(folder), arguments.graphs)
+        warm(next(iter(stores.values())))
+        if arguments.what == "budget":
+            shrunk = []
+            for name, store in stores.items():
+                proper = survey(StoreStream(store)).volume // 2
+                for p in arguments.parts:
+                    metis = measure("metis", store, p)
+                    for share in SHARES:
+                        shrunk.append((share, measure("spring+", store, p, links=int(share * proper)), metis))
+                print(name, *(f"{row.replication_factor / m.replication_factor:.3f}" for _, row, m in shrunk[-18:]))
+            put(arguments.out, "budget", budget_table(shrunk))
+            return
+        rows = []
+        for name, store in stores.items():
+            for p in arguments.parts:
+                rows += [measure(algorithm, store, p) for algorithm in PARTITIONERS]
+            print(name, flush=True)
+        if arguments.csv:
+            with arguments.csv.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(asdict(rows[0])))
+                writer.writeheader()
+                for row in rows:
+                    writer.writerow({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(row).items()})
+        put(arguments.out, "quality", quality_tables(rows))
+
+
+def speed(arguments: argparse.Namespace, folder: Path) -> None:
+    if arguments.store is None:
+        partita.generate_rmat(folder / "rmat_19", scale=19, edge_factor=16, undirected=True, deduplicate=True)
+    store = partita.open(arguments.store or folder / "rmat_19")
+    partita.generate_rmat(folder / "small", scale=10, edge_factor=4, undirected=True)
+    small = partita.open(folder / "small")
+    print(f"{store.num_nodes:,} nodes, {store.num_edges:,} stored edges; medians of {arguments.runs}")
+    body = []
+    for p in arguments.parts:
+        for name in arguments.algorithms:
+            measure(name, small, 2)
+            limit = arguments.memory_limit_mib << 20
+            rows = [measure(name, store, p, memory_limit=limit) for _ in range(arguments.runs)]
+            seconds = statistics.median(row.seconds for row in rows)
+            body.append([
+                name, str(p), f"{seconds:.2f}", f"{min(row.seconds for row in rows):.2f}",
+                f"{store.num_edges / seconds / 1e6:.1f}", f"{max(row.peak_mib for row in rows):.0f}",
+                f"{rows[0].replication_factor_connected:.3f}", f"{rows[0].node_balance:.3f}",
+                f"{rows[0].edge_balance:.3f}",
+            ])  # fmt: skip
+            print(body[-1], flush=True)
+    header = ["algorithm", "parts", "median s", "best s", "M stored edges/s", "peak MiB", "replication, connected nodes",
+              "nodes max/mean", "in-edges max/mean"]  # fmt: skip
+    put(arguments.out, "speed", table(header, body))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    main()

@@ -1,0 +1,243 @@
+"""``presample``, ``partition``, ``quality``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from partita.cli.data import Json, Memory, Overwrite, parse_memory
+from partita.cli.shell import finish, print_table, show, shown
+
+_PRESAMPLE_HELP = """Sample mini-batches as training would, and keep in the store how often each node and edge was met.
+
+partition --weights presample then cuts what mini-batches use.
+
+Example:
+
+    partita presample graph --fanout 15,10,5 --epochs 10
+"""
+_PARTITION_HELP = """Divide a graph's nodes among parts, and write a store in which every part owns one range of ids.
+
+SOURCE is a graph store. OUT is the new store, or a .npy, .csv or .parquet file that receives the assignment only.
+
+A file of edges between nodes numbered from 0 can be a SOURCE too, if OUT is such a file.
+
+Algorithms, all streaming in O(nodes) memory but the last: spring+ (the best cut; METIS on a shrunken graph within the
+memory limit, refined), spring (SDT-GNN), two_phase (2PS-L), hdrf, greedy (PowerGraph), dbh, random; metis (in memory).
+Or your own: package.module:Name, or a file with a part for every node.
+
+Examples:
+
+    partita partition graph graph4 --parts 4
+
+    partita partition graph graph8 --parts 2x4 --weights presample
+
+    partita partition graph graph16 --parts 16 --algorithm spring --dry-run
+
+    partita partition edges.csv parts.npy --parts 4 --algorithm spring --undirected
+
+    partita partition graph graph4 --parts 4 --algorithm parts.csv --refine 10
+"""
+_QUALITY_HELP = """Measure the partition of a store, or of an assignment file for it.
+
+Examples:
+
+    partita quality graph4
+
+    partita quality graph --assignment parts.csv --parts 4 --json
+"""
+_SOURCE = "Files of edges"
+
+
+def _option(text: str) -> tuple[str, float]:
+    from partita.core.errors import ConfigError
+
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"'{text}' is no option", where="--option", fix="Write for instance cap=0.1") from None
+
+
+def _column(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def presample(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The graph store, which gets two more columns.")],
+    *,
+    fanout: Annotated[
+        str, typer.Option(help="Neighbours per layer; the first entry is the hop next to the seeds; -1: all.")
+    ] = "15,10,5",
+    batch_size: Annotated[int, typer.Option(help="Seeds of a mini-batch over all workers.")] = 1024,
+    epochs: Annotated[int, typer.Option(help="Times over the seeds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+    split: Annotated[str, typer.Option(help="Whose nodes are the seeds.")] = "train",
+    replace: Annotated[bool, typer.Option("--replace", help="Draw with replacement.")] = False,
+    weighted: Annotated[bool, typer.Option("--weighted", help="Draw in proportion to edge weights.")] = False,
+    memory_limit: Memory = None,
+    json: Json = False,
+) -> None:
+    """Presample."""
+    from partita.core.errors import ConfigError
+    from partita.partitioning.presample import presample as presample_store
+
+    try:
+        fanouts = [int(part) for part in fanout.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"'{fanout}' is not a list of whole numbers", where="--fanout", fix="Write for instance 15,10,5"
+        ) from None
+    with shown(quiet=json):
+        summary = presample_store(
+            store,
+            fanout=fanouts,
+            batch_size=batch_size,
+            epochs=epochs,
+            seed=seed,
+            split=split,
+            replace=replace,
+            weighted=weighted,
+            **parse_memory(memory_limit),
+        )
+    finish({"path": str(summary.path), **summary.to_json()}, "Presampled", as_json=json)
+
+
+def partition(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A graph store, or a file of edges.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store or assignment file to make.")],
+    *,
+    parts: Annotated[str, typer.Option(help="Number of parts, or hosts x workers such as 2x4.")],
+    algorithm: Annotated[str, typer.Option(help="See above.")] = "spring+",
+    weights: Annotated[
+        str, typer.Option(help="What is balanced and cut: none, presample, edges, node or degree.")
+    ] = "none",
+    epsilon: Annotated[float, typer.Option(help="Imbalance that is allowed.")] = 0.05,
+    refine: Annotated[int, typer.Option(help="At most so many passes of refinement after the algorithm.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Of the algorithm, NAME=NUMBER; may be given several times.")
+    ] = None,
+    feature_dtype: Annotated[str | None, typer.Option(help="float16 or float32 for the new store's features.")] = None,
+    memory_limit: Memory = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it takes, then measure the partition; write nothing.")
+    ] = False,
+    source_column: Annotated[
+        str | None, typer.Option(help="Name or position (from 0) of the sources.", rich_help_panel=_SOURCE)
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="Name or position of the targets.", rich_help_panel=_SOURCE)
+    ] = None,
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Every line stands for both directions.", rich_help_panel=_SOURCE)
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Partition."""
+    from partita.partitioning.estimate import estimate
+    from partita.partitioning.job import partition as partition_graph
+    from partita.partitioning.job import prepare
+
+    settings: dict[str, Any] = {
+        "parts": parts,
+        "algorithm": algorithm,
+        "weights": weights,
+        "seed": seed,
+        "epsilon": epsilon,
+        "refine": refine,
+        "options": dict(_option(text) for text in option or []),
+        "source_column": _column(source_column),
+        "target_column": _column(target_column),
+        "undirected": undirected,
+        **parse_memory(memory_limit),
+    }
+    expected = None
+    with shown(quiet=json) as console:
+        if dry_run:
+            expected = estimate(prepare(source, **settings), out, feature_dtype)
+            if console is not None:
+                print_table(_estimate_table(expected))
+        summary = partition_graph(
+            source, None if dry_run else out, feature_dtype=None if dry_run else feature_dtype, overwrite=overwrite,
+            **settings,
+        )  # fmt: skip
+    if json:
+        finish({**summary.to_json(), **({"expected": expected.to_json()} if expected else {})}, "", as_json=True)
+        return
+    values = {
+        "written": summary.path or "nothing (dry run)",
+        "algorithm": summary.algorithm,
+        "seconds": "  ".join(f"{name} {value:.2f}" for name, value in summary.seconds.items()),
+        "peak memory": _bytes(summary.peak_memory_bytes),
+        "notes": summary.notes,
+    }
+    finish(values, "Partitioned", as_json=False)
+    if summary.quality is not None:
+        _print_quality(summary.quality)
+
+
+def quality(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
+    *,
+    assignment: Annotated[
+        Path | None, typer.Option(help="A file with a part for every node; else the store's own parts.")
+    ] = None,
+    parts: Annotated[int | None, typer.Option(help="Number of parts of the assignment.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure."""
+    from partita.core.errors import ConfigError
+    from partita.graph.store import GraphStore
+    from partita.partitioning.assignment import read_assignment
+    from partita.partitioning.quality import store_quality
+
+    if (assignment is None) != (parts is None):
+        raise ConfigError(
+            "--assignment and --parts belong together", fix="Give both, or none for the store's own parts"
+        )
+    with shown(quiet=json):
+        opened = GraphStore.open(store)
+        given = None if assignment is None or parts is None else read_assignment(assignment, opened, parts)
+        measured = store_quality(opened, given, parts)
+    if json:
+        finish({"store": str(store), **measured.to_json()}, "", as_json=True)
+    else:
+        _print_quality(measured)
+
+
+def _print_quality(measured: Any) -> None:
+    from partita.report.terminal import pairs_table, parts_table
+
+    print_table(pairs_table("Quality", {name: show(value) for name, value in measured.rows()}))
+    print_table(parts_table(measured.columns()))
+
+
+def _estimate_table(expected: Any) -> Any:
+    from partita.report.terminal import pairs_table
+
+    free = "" if expected.free_disk_bytes is None else f" ({_bytes(expected.free_disk_bytes)} are free)"
+    return pairs_table(
+        "Expected",
+        {
+            "private memory": f"at most {_bytes(expected.memory_bytes)}",
+            "disk": f"{_bytes(expected.disk_bytes)} for a new store{free}",
+            "time": f"{expected.seconds:,.1f} s to partition, by a trial on {expected.trial_edges:,} edges",
+        },
+    )
+
+
+def _bytes(count: int) -> str:
+    from partita.report.terminal import format_bytes
+
+    return format_bytes(count)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these verbs to the command."""
+    app.command(help=_PRESAMPLE_HELP)(presample)
+    app.command(help=_PARTITION_HELP)(partition)
+    app.command(help=_QUALITY_HELP)(quality)

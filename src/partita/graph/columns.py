@@ -1,0 +1,181 @@
+"""Column files of a graph store while they are being written: front to back, or in pieces at known places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from jaxtyping import Shaped
+from numpy.typing import DTypeLike
+
+from partita.core import progress
+from partita.graph.files import allocate_file, write_all
+from partita.graph.metadata import ColumnRecord
+
+HEADER_BYTES = 128
+"""Size of the ``.npy`` header of every column; the data begin there, aligned to 64 bytes as the format asks."""
+
+CHUNK_BYTES = 8 << 20
+"""How much of a column is read or written at once."""
+
+Completed = Callable[[Path], None]
+"""Told the file of a column that was closed because it is complete."""
+
+
+class ColumnStream:
+    """A column written front to back; see :meth:`~partita.graph.writer.StoreWriter.append`.
+
+    Attributes:
+        rows: number of rows appended so far.
+    """
+
+    def __init__(
+        self, path: Path, dtype: DTypeLike, trailing_shape: tuple[int, ...], completed: Completed | None = None
+    ) -> None:
+        self.rows = 0
+        self._path = path
+        self._dtype = little_endian(dtype)
+        self._trailing_shape = trailing_shape
+        self._completed = completed
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
+        write_all(self._file.fileno(), header(self._dtype, (0, *trailing_shape)))
+
+    def append(self, array: Shaped[np.ndarray, "rows ..."]) -> None:
+        """Write more rows.
+
+        Raises:
+            ValueError: the rows have another shape or dtype than the column.
+        """
+        _check_rows(self._path, array, self._dtype, self._trailing_shape)
+        write_all(self._file.fileno(), _bytes_of(array, self._dtype))
+        self.rows += len(array)
+
+    def close(self) -> None:
+        """The column is complete: write the final length into the header. Closing twice does no harm."""
+        if self._file.closed:
+            return
+        try:
+            self._file.seek(0)
+            write_all(self._file.fileno(), header(self._dtype, (self.rows, *self._trailing_shape)))
+        finally:
+            self._file.close()
+        if self._completed is not None:
+            self._completed(self._path)
+
+    def abandon(self) -> None:
+        """Let go of the file, which stays incomplete."""
+        self._file.close()
+
+
+class PlacedColumn:
+    """A column of known size, written in pieces in any order; see :meth:`~partita.graph.writer.StoreWriter.place`."""
+
+    def __init__(
+        self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, completed: Completed | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = little_endian(dtype)
+        self._path = path
+        self._completed = completed
+        self._row_bytes = self.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        allocate_column(path, shape, self.dtype)
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (closed by close)
+
+    def put(self, first_row: int, rows: Shaped[np.ndarray, "rows ..."]) -> None:
+        """Write rows ``first_row`` and following.
+
+        Raises:
+            ValueError: the rows have another shape or dtype than the column, or do not lie within it.
+        """
+        _check_rows(self._path, rows, self.dtype, self.shape[1:])
+        if first_row < 0 or first_row + len(rows) > self.shape[0]:
+            raise ValueError(f"{self._path.stem}: rows {first_row} to {first_row + len(rows)} of {self.shape[0]}")
+        place = HEADER_BYTES + first_row * self._row_bytes
+        write_all(self._file.fileno(), _bytes_of(rows, self.dtype), place)
+
+    def close(self) -> None:
+        """The column is complete. Closing twice does no harm."""
+        if self._file.closed:
+            return
+        self._file.close()
+        if self._completed is not None:
+            self._completed(self._path)
+
+    def abandon(self) -> None:
+        """Let go of the file, which stays incomplete."""
+        self._file.close()
+
+
+def allocate_column(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Make a column file of zeros whose space on disk is really taken.
+
+    Args:
+        path: of the file, which must not exist.
+        shape: of the whole column.
+        dtype: of the elements, little-endian.
+
+    Raises:
+        ResourceError: the disk has no room for it.
+    """
+    allocate_file(path, column_bytes(shape, dtype))
+    with open(path, "r+b", buffering=0) as file:
+        write_all(file.fileno(), header(dtype, shape))
+
+
+def column_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+    """Size of the file of a column."""
+    return HEADER_BYTES + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+def record_of(path: Path, task: progress.Task | None = None) -> ColumnRecord:
+    """What the metadata will promise about a column file; reads it all for its checksum."""
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    return ColumnRecord(
+        dtype=mapped.dtype.str,
+        shape=tuple(mapped.shape),
+        bytes=path.stat().st_size,
+        checksum=file_checksum(path, task),
+    )
+
+
+def file_checksum(path: Path, task: progress.Task | None = None) -> str:
+    """xxh3_64 of a whole file, 16 hexadecimal digits, read in chunks; ``task`` advances by bytes."""
+    digest = xxhash.xxh3_64()
+    buffer = bytearray(CHUNK_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(memoryview(buffer)[:count])
+            if task is not None:
+                task.advance(count)
+    return digest.hexdigest()
+
+
+def little_endian(dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype in the byte order of the format."""
+    return np.dtype(dtype).newbyteorder("<")
+
+
+def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """A version 1.0 ``.npy`` header of fixed size, so that it can be rewritten when the length is known."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
+    room = HEADER_BYTES - 10 - 1
+    if len(text) > room:
+        raise ValueError(f"a column of shape {shape} has too long a header")
+    return b"\x93NUMPY\x01\x00" + (room + 1).to_bytes(2, "little") + text.ljust(room) + b"\n"
+
+
+def _check_rows(
+    path: Path, rows: Shaped[np.ndarray, "rows ..."], dtype: np.dtype[Any], trailing_shape: tuple[int, ...]
+) -> None:
+    if rows.shape[1:] != trailing_shape or rows.dtype != dtype:
+        raise ValueError(
+            f"{path.stem}: {rows.dtype} rows of shape {rows.shape[1:]} "
+            f"do not fit {dtype} rows of shape {trailing_shape}"
+        )
+
+
+def _bytes_of(rows: Shaped[np.ndarray, "rows ..."], dtype: np.dtype[Any]) -> memoryview:
+    return np.ascontiguousarray(rows, dtype=dtype).reshape(-1).view(np.uint8).data

@@ -1,0 +1,222 @@
+"""Adds derived columns to a graph store that is there already: statistics of the graph, no part of its identity.
+
+The new files are written to a hidden directory inside the store and renamed into place, then ``metadata.json`` is
+replaced. A column that is replaced is first struck from the metadata, so that at no moment the metadata promise a
+file that is not there: a process killed at any point leaves a store that opens, at worst without the column.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from partita.core import progress
+from partita.core.errors import ResourceError, StoreError, is_disk_full, nearest
+from partita.graph.columns import HEADER_BYTES, allocate_column, record_of
+from partita.graph.files import fsync_path
+from partita.graph.metadata import DERIVED_COLUMNS, FILE_NAME, ColumnRecord, StoreMetadata
+from partita.graph.store import GraphStore
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: two processes that add columns at once are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+_SCRATCH = ".columns.partial"
+
+
+class DerivedColumns:
+    """Adds derived columns to a store, all of them or none: a context manager.
+
+    :meth:`finish` puts them into place; leaving the ``with`` block in any other way leaves the store as it was.
+    Processes that have the store open go on with the columns they mapped.
+
+    Args:
+        path: of a graph store.
+
+    Attributes:
+        store: the store as it was, opened inside the ``with`` block.
+
+    Raises:
+        StoreError: no store there, it cannot be written, or another process is adding columns to it.
+        ResourceError: (from the ``with`` block) the disk is full.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.store: GraphStore
+        self._scratch = self.path / _SCRATCH
+        self._lock: int | None = None
+        self._maps: dict[str, np.memmap[Any, Any]] = {}
+        self._finished = False
+
+    def __enter__(self) -> DerivedColumns:
+        self.store = GraphStore.open(self.path)
+        self._take_lock()
+        try:
+            shutil.rmtree(self._scratch, ignore_errors=True)  # of a process that was killed
+            self._scratch.mkdir()
+        except OSError as error:
+            self._release()
+            raise StoreError(
+                f"columns cannot be added to this store ({error.strerror})",
+                where=str(self.path),
+                fix="Make the directory writable, or copy the store to where you may write",
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._release()
+        if isinstance(error, OSError) and is_disk_full(error):
+            raise ResourceError(
+                f"the disk is full: {shutil.disk_usage(self.path).free:,} bytes are free and more are needed",
+                where=str(self.path),
+                fix="Free space there, or copy the store to another disk",
+            ) from error
+        if error is None and not self._finished:
+            raise RuntimeError("DerivedColumns.finish() was not called")
+
+    def allocate(self, name: str) -> Integer[np.ndarray, "n"]:
+        """A writable map of a new column, zeros at first: (N) or (E) of the column's dtype. It is no private memory.
+
+        Args:
+            name: of a derived column; see :data:`~partita.graph.metadata.DERIVED_COLUMNS`.
+
+        Raises:
+            ValueError: no derived column has this name.
+            ResourceError: the disk has no room for the column.
+        """
+        if name not in DERIVED_COLUMNS:
+            raise ValueError(f"'{name}' is no derived column. {nearest(name, DERIVED_COLUMNS)}")
+        dtype, length = DERIVED_COLUMNS[name]
+        shape = (int(getattr(self.store.metadata, length)),)
+        path = self._file(name)
+        allocate_column(path, shape, np.dtype(dtype))
+        self._maps[name] = np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
+        return self._maps[name].view(np.ndarray)
+
+    def finish(self, **notes: Any) -> StoreMetadata:
+        """Put the columns into place.
+
+        Args:
+            notes: how they were made: JSON values for the metadata's ``notes``.
+
+        Returns:
+            The metadata of the store from now on.
+
+        Raises:
+            StoreError: the store was replaced by another one meanwhile.
+        """
+        records = self._record_columns()
+        before = self.store.metadata
+        kept = {name: record for name, record in before.columns.items() if name not in records}
+        kept_notes = {name: note for name, note in before.notes.items() if name not in notes}
+        without = dataclasses.replace(before, columns=kept, notes=kept_notes)
+        after = dataclasses.replace(before, columns={**kept, **records}, notes={**kept_notes, **notes})
+        # Both are on the disk before anything is renamed, so that a full disk changes nothing.
+        self._write("without.json", without)
+        self._write("after.json", after)
+        self._check_unchanged()
+        if without != before:
+            self._rename("without.json", FILE_NAME)
+        for name in records:
+            self._rename(f"{name}.npy", f"{name}.npy")
+        self._rename("after.json", FILE_NAME)
+        self._finished = True
+        return after
+
+    def _record_columns(self) -> dict[str, ColumnRecord]:
+        records = {}
+        total = sum(HEADER_BYTES + mapped.nbytes for mapped in self._maps.values())
+        with progress.task("checksums", total=total, unit="bytes") as task:
+            for name, mapped in self._maps.items():
+                mapped.flush()
+                fsync_path(self._file(name))
+                records[name] = record_of(self._file(name), task)
+        self._maps.clear()
+        return records
+
+    def _check_unchanged(self) -> None:
+        if StoreMetadata.read(self.path) != self.store.metadata or not self._scratch.exists():
+            raise StoreError(
+                "the store was replaced while columns were being added to it",
+                where=str(self.path),
+                fix="Run this again, and let nothing else write the store meanwhile",
+            )
+
+    def _file(self, name: str) -> Path:
+        return self._scratch / f"{name}.npy"
+
+    def _write(self, name: str, metadata: StoreMetadata) -> None:
+        path = self._scratch / name
+        path.write_text(metadata.to_json(), encoding="utf-8")
+        fsync_path(path)
+
+    def _rename(self, name: str, final: str) -> None:
+        os.replace(self._scratch / name, self.path / final)
+        fsync_path(self.path)  # before the next one, so that a power cut keeps their order as well
+
+    def _take_lock(self) -> None:
+        if fcntl is None:
+            return
+        self._lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._release_lock()
+            raise StoreError(
+                "another process is adding columns to this store",
+                where=str(self.path),
+                fix="Wait until it has finished, and run this again",
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+
+    def _release(self) -> None:
+        self._maps.clear()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._release_lock()
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._lock)
+            self._lock = None
+
+
+def add_columns(
+    path: str | os.PathLike[str], columns: Mapping[str, Integer[np.ndarray, "_"]], **notes: Any
+) -> StoreMetadata:
+    """Add derived columns to a store, or replace them.
+
+    Args:
+        path: of a graph store.
+        columns: by name: ``presample_node`` int64 (N), ``presample_edge`` uint32 (E).
+        notes: how they were made: JSON values for the metadata's ``notes``.
+
+    Returns:
+        The metadata of the store from now on.
+
+    Raises:
+        ValueError: an unknown name, or an array of another length or dtype.
+        StoreError: no store there, it cannot be written, or another process is adding columns to it.
+        ResourceError: the disk is full.
+    """
+    with DerivedColumns(path) as adding:
+        for name, array in columns.items():
+            column = adding.allocate(name)
+            if (array.dtype, array.shape) != (column.dtype, column.shape):
+                raise ValueError(f"{name}: {array.dtype} {array.shape} is not {column.dtype} {column.shape}")
+            column[:] = array
+        return adding.finish(**notes)

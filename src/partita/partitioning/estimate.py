@@ -1,0 +1,92 @@
+"""What a partitioning is going to take, before it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partita.partitioning.job import PartitionJob
+from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE
+from partita.partitioning.refine import refine
+from partita.partitioning.streams import StoreStream
+from partita.partitioning.survey import survey
+from partita.partitioning.table import checked_parts
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEstimate:
+    """What a partitioning is expected to take.
+
+    Attributes:
+        memory_bytes: private memory at the peak.
+        disk_bytes: of the new store.
+        free_disk_bytes: where it would be written; ``None`` if that is not known.
+        seconds: of partitioning, without writing; from a trial on the first edges.
+        trial_edges: edges of that trial.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+    free_disk_bytes: int | None
+    seconds: float
+    trial_edges: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        return {
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+            "free_disk_bytes": self.free_disk_bytes,
+            "seconds": round(self.seconds, 2),
+            "trial_edges": self.trial_edges,
+        }
+
+
+_BUFFERS = 64 << 20
+_TRIAL_EDGES = 1 << 20
+
+
+def estimate(job: PartitionJob, out: Path | None, feature_dtype: str | None = None) -> PartitionEstimate:
+    """Say what :func:`partition` would take: formulas for memory and disk, a short trial for time."""
+    task, store = job.task, job.store
+    per_node, per_part = job.partitioner.requires.node_bytes
+    num_edges = task.stream.num_edges or 0
+    memory = _BUFFERS + int((per_node + per_part * task.num_parts) * task.num_nodes)
+    memory += (-(-task.num_parts // 8) + 4) * task.num_nodes  # measuring: the parts, and which node is where
+    if job.partitioner.requires.budget:
+        memory += min(task.memory_limit, BYTES_PER_NODE * task.num_nodes + BYTES_PER_LINK * num_edges)
+    disk = 0
+    if store is not None:
+        records = store.metadata.columns
+        disk = sum(record.bytes for record in records.values()) + 8 * task.num_nodes * ("original_index" not in records)
+        if feature_dtype is not None and store.x is not None:
+            disk += (np.dtype(feature_dtype).itemsize - store.x.itemsize) * store.x.size
+    free = None
+    if out is not None:
+        folder = next(parent for parent in Path(os.path.abspath(out)).parents if parent.is_dir())
+        free = shutil.disk_usage(folder).free
+    seconds, edges = _trial(job)
+    return PartitionEstimate(memory, disk, free, seconds * max(1.0, num_edges / max(edges, 1)), edges)
+
+
+def _trial(job: PartitionJob) -> tuple[float, int]:
+    """Seconds of partitioning the first edges, kernels loaded, and their number."""
+    task, store = job.task, job.store
+    if store is None or store.num_edges == 0:
+        return 0.0, 0
+    for num_edges in (1, _TRIAL_EDGES):  # the first loads what has to be loaded
+        stream = StoreStream(store).prefix(num_edges)
+        trial = replace(task, stream=stream, notes=[], survey=None, node_weight=None)
+        began = time.perf_counter()
+        trial.survey = survey(stream)
+        parts = checked_parts(job.partitioner.partition(trial), task.num_nodes, task.num_parts, job.algorithm)
+        if job.refine:
+            refine(trial, parts, job.refine)
+        seconds = time.perf_counter() - began
+    return seconds, stream.num_edges

@@ -1,0 +1,390 @@
+"""From a graph and the name of an algorithm to a store in partition order."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from jaxtyping import Int32
+
+from partita.core.errors import ConfigError, InputError
+from partita.core.memory import PeakMemory, available_bytes
+from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask
+from partita.graph.metadata import is_store
+from partita.graph.store import GraphStore
+from partita.graph.writer import StoreWriter
+from partita.partitioning.assignment import check_assignment_path, write_assignment
+from partita.partitioning.quality import Quality, quality
+from partita.partitioning.refine import refine as refine_parts
+from partita.partitioning.reorder import reorder
+from partita.partitioning.streams import StoreStream, Watched
+from partita.partitioning.survey import survey
+from partita.partitioning.table import PARTITIONERS, checked_parts, find_partitioner
+from partita.partitioning.weights import node_and_edge_weights
+
+ASSIGNMENT_SUFFIXES = (".npy", ".csv", ".parquet")
+"""An ``out`` that ends so receives the assignment only."""
+
+_KEPT = "parts"
+_DEFAULT_LIMIT = 1 << 30
+_LARGEST_PARTS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What was done.
+
+    Attributes:
+        path: of the new store or assignment; ``None`` if nothing was written.
+        algorithm: as given.
+        num_parts: P.
+        levels: for instance (hosts, workers), whose product is P.
+        seconds: by stage: survey, partition, refine, quality, write.
+        peak_memory_bytes: the most private memory seen between the stages, above that at the start.
+        moved: nodes that refinement moved.
+        quality: of the partition; ``None`` where the source is a raw edge list.
+        notes: what the user should know.
+    """
+
+    path: str | None
+    algorithm: str
+    num_parts: int
+    levels: tuple[int, ...]
+    seconds: dict[str, float]
+    peak_memory_bytes: int
+    moved: int
+    quality: Quality | None
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        return {
+            "path": self.path,
+            "algorithm": self.algorithm,
+            "num_parts": self.num_parts,
+            "levels": list(self.levels),
+            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "moved": self.moved,
+            "quality": None if self.quality is None else self.quality.to_json(),
+            "notes": self.notes,
+        }
+
+
+def partition(
+    source: GraphStore | EdgeStream | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    *,
+    parts: int | str,
+    algorithm: Any = "spring+",
+    weights: str = "none",
+    seed: int = 0,
+    epsilon: float = 0.05,
+    refine: int = 0,
+    options: Mapping[str, float] | None = None,
+    memory_limit: int | str | None = None,
+    feature_dtype: str | None = None,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
+    undirected: bool = False,
+    overwrite: bool = False,
+) -> PartitionSummary:
+    """Divide the nodes of a graph among parts, and write a store in which every part owns one range of ids.
+
+    Killed or interrupted while writing, the same call continues where it was.
+
+    Args:
+        source: a graph store; or a stream of edges, or a file of edges between nodes numbered from 0, of which an
+            assignment can be made, but no store.
+        out: of the new store; a file that ends in ``.npy``, ``.csv`` or ``.parquet`` receives the assignment only;
+            ``None``: nothing is written.
+        parts: P, or levels such as ``"2x4"``: hosts x workers, contiguous at both levels.
+        algorithm: a name (see :data:`~partita.partitioning.table.PARTITIONERS`), a registered name,
+            ``"package.module:Name"``, the path of an assignment file, a
+            :class:`~partita.core.partitioning.Partitioner`, or a function ``(stream, num_parts) -> parts``.
+        weights: what is balanced and cut: ``"none"``: nodes and edges; ``"presample"``, ``"edges"``, ``"node"``:
+            presampled loads (see :func:`~partita.partitioning.weights.node_and_edge_weights`); ``"degree"``:
+            in-degrees.
+        seed: of everything random.
+        epsilon: wanted balance: the heaviest part at most ``1 + epsilon`` times the mean.
+        refine: at most so many passes of restreaming refinement after the algorithm.
+        options: of the algorithm, by name.
+        memory_limit: private bytes besides O(nodes), or text such as ``"2GiB"``; ``None``: 1 GiB, or what is free for
+            algorithms that hold the graph in memory. What spring+ makes of a graph depends on it.
+        feature_dtype: ``"float16"`` or ``"float32"`` for the new store's features; ``None`` keeps theirs.
+        source_column: of a file of edges: name or position of the sources.
+        target_column: the same of the targets.
+        undirected: of a file of edges: every line stands for both directions.
+        overwrite: replace a store that is there already.
+
+    Returns:
+        What was done, with the quality of the partition.
+
+    Raises:
+        ConfigError: an argument is not one of its choices, or arguments exclude each other.
+        InputError: edges, assignment or weights cannot be used; the edges changed between passes.
+        StoreError: no usable store there, or something is at ``out`` already.
+        ResourceError: memory limit or disk do not suffice.
+    """
+    job = prepare(
+        source, parts=parts, algorithm=algorithm, weights=weights, seed=seed, epsilon=epsilon, refine=refine,
+        options=options, memory_limit=memory_limit, source_column=source_column, target_column=target_column,
+        undirected=undirected,
+    )  # fmt: skip
+    path = None if out is None else Path(out)
+    if path is None or path.suffix in ASSIGNMENT_SUFFIXES:
+        if feature_dtype is not None:
+            raise ConfigError("an assignment has no features", where="feature_dtype", fix="Leave it out")
+        if path is not None:
+            check_assignment_path(path)
+        found = job.assign()
+        if path is not None:
+            with job.timed("write"):
+                write_assignment(path, found, job.store)
+        return job.summary(path)
+    if job.store is None:
+        fix = f"Name a file that ends in {', '.join(ASSIGNMENT_SUFFIXES)}, or make a store with: partita ingest"
+        raise ConfigError("only a graph store can be re-ordered, and the source is a list of edges", fix=fix)
+    with StoreWriter(path, overwrite=overwrite, resume_key=job.key(feature_dtype)) as writer:
+        found = job.assign(writer)
+        with job.timed("write"):
+            reorder(
+                job.store, found, path, num_parts=job.task.num_parts, levels=job.levels, feature_dtype=feature_dtype,
+                memory_limit=job.task.memory_limit, notes={"partition": job.description()}, writer=writer,
+            )  # fmt: skip
+    return job.summary(path)
+
+
+@dataclass
+class PartitionJob:
+    """One partitioning, with everything looked up and checked that can be without reading edges."""
+
+    store: GraphStore | None
+    partitioner: Partitioner
+    algorithm: str
+    task: PartitionTask
+    levels: tuple[int, ...]
+    weights: str
+    refine: int
+    known: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    quality: Quality | None = None
+    moved: int = 0
+    _memory: PeakMemory = field(default_factory=PeakMemory)
+
+    def timed(self, stage: str) -> _Timed:
+        """A ``with`` block whose seconds count for a stage."""
+        return _Timed(self, stage)
+
+    def look(self) -> None:
+        """Note the memory in use now."""
+        self._memory.look()
+
+    def description(self) -> dict[str, Any]:
+        """What decides the partition, for the metadata of the new store."""
+        task = self.task
+        return {
+            "algorithm": self.algorithm,
+            "weights": self.weights,
+            "seed": task.seed,
+            "epsilon": task.epsilon,
+            "refine": self.refine,
+            "options": dict(task.options),
+        }
+
+    def key(self, feature_dtype: str | None) -> str:
+        """Of everything that decides the new store. What a user's own code does is not known, so it has no equal."""
+        store = self.store
+        assert store is not None
+        once = None if self.known else time.time_ns()
+        limit = None if self.partitioner.requires.in_memory else self.task.memory_limit
+        content = [
+            store.metadata.to_json(), self.description(), self.task.num_parts, limit, feature_dtype, once,
+        ]  # fmt: skip
+        return xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())
+
+    def assign(self, writer: StoreWriter | None = None) -> Int32[np.ndarray, "N"]:
+        """The part of every node, measured; from an interrupted run with the same writer if that came so far."""
+        kept = None if writer is None else writer.kept(_KEPT)
+        if kept is not None and writer is not None:
+            self.task.notes.append("continued what was begun before: the assignment was there")
+            parts = np.array(kept, dtype=np.int32)
+        else:
+            parts = self._partition()
+            if writer is not None:
+                writer.keep(_KEPT, parts)
+        if self.task.stream.grouped:
+            with self.timed("quality"):
+                self.quality = self._measure(parts)
+            if self.quality.empty_parts:
+                self.task.notes.append(f"{self.quality.empty_parts} of {self.task.num_parts} parts are empty")
+        return parts
+
+    def _partition(self) -> Int32[np.ndarray, "N"]:
+        task, requires = self.task, self.partitioner.requires
+        if requires.survey:
+            with self.timed("survey"):
+                task.survey = survey(task.stream)
+        with self.timed("partition"):
+            found = self.partitioner.partition(task)
+            parts = checked_parts(found, task.num_nodes, task.num_parts, self.algorithm)
+        task.survey = None
+        if self.refine:
+            with self.timed("refine"):
+                self.moved = refine_parts(task, parts, self.refine)
+        return parts
+
+    def _measure(self, parts: Int32[np.ndarray, "N"]) -> Quality:
+        task, store = self.task, self.store
+        if store is None:
+            return quality(task.stream, parts, task.num_parts, node_weight=task.node_weight)
+        return quality(
+            StoreStream(store), parts, task.num_parts, train=store.splits.get("train"),
+            node_weight=store.presample_node if task.node_weight is None else task.node_weight,
+            edge_weight=store.presample_edge,
+        )  # fmt: skip
+
+    def summary(self, path: Path | None) -> PartitionSummary:
+        """What was done so far."""
+        self.look()
+        return PartitionSummary(
+            path=None if path is None else str(path),
+            algorithm=self.algorithm,
+            num_parts=self.task.num_parts,
+            levels=self.levels,
+            seconds=dict(self.seconds),
+            peak_memory_bytes=self._memory.peak_bytes,
+            moved=self.moved,
+            quality=self.quality,
+            notes=list(self.task.notes),
+        )
+
+
+class _Timed:
+    def __init__(self, job: PartitionJob, stage: str) -> None:
+        self._job, self._stage = job, stage
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        seconds = self._job.seconds
+        seconds[self._stage] = seconds.get(self._stage, 0.0) + time.perf_counter() - self._began
+        self._job.look()
+
+
+def prepare(
+    source: GraphStore | EdgeStream | str | os.PathLike[str],
+    *,
+    parts: int | str,
+    algorithm: Any = "spring+",
+    weights: str = "none",
+    seed: int = 0,
+    epsilon: float = 0.05,
+    refine: int = 0,
+    options: Mapping[str, float] | None = None,
+    memory_limit: int | str | None = None,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
+    undirected: bool = False,
+) -> PartitionJob:
+    """Check the arguments of :func:`partition`, open what they name, and do nothing else.
+
+    Raises:
+        ConfigError, InputError, StoreError: see :func:`partition`.
+    """
+    levels, num_parts = parse_parts(parts)
+    if not math.isfinite(epsilon) or epsilon < 0:
+        raise ConfigError(f"{epsilon} is no imbalance", where="epsilon", fix="Give a number >= 0, for instance 0.05")
+    if refine < 0:
+        raise ConfigError(f"{refine} passes", where="refine", fix="Give a number >= 0")
+    store, stream = _open(source, source_column, target_column, undirected)
+    partitioner = find_partitioner(algorithm)
+    if num_parts > max(1, stream.num_nodes):
+        raise InputError(
+            f"{num_parts:,} parts are more than the {stream.num_nodes:,} nodes", where="parts", fix="Ask for fewer"
+        )
+    node_weight = None
+    if weights != "none" and store is None:
+        raise ConfigError("weights are columns of a graph store", where="weights", fix="Partition a store")
+    if store is not None:
+        node_weight, edge_weight = node_and_edge_weights(store, weights)
+        stream = StoreStream(store, edge_weight)
+    task = PartitionTask(
+        Watched(stream),
+        num_parts,
+        seed=seed,
+        node_weight=node_weight,
+        epsilon=epsilon,
+        memory_limit=_limit(memory_limit, partitioner),
+        options=dict(options or {}),
+        source=store,
+    )
+    name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", type(algorithm).__name__)
+    return PartitionJob(store, partitioner, name, task, levels, weights, refine, known=name in PARTITIONERS)
+
+
+def _open(
+    source: GraphStore | EdgeStream | str | os.PathLike[str],
+    source_column: str | int | None,
+    target_column: str | int | None,
+    undirected: bool,
+) -> tuple[GraphStore | None, EdgeStream]:
+    if isinstance(source, GraphStore):
+        store: GraphStore | None = source
+    elif isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not is_store(path) and (path.is_file() or any(path.glob("*.parquet"))):
+            from partita.partitioning.files import FileStream
+
+            return None, FileStream(
+                path, source_column=source_column, target_column=target_column, undirected=undirected
+            )
+        store = GraphStore.open(path)
+    else:
+        return None, source
+    if source_column is not None or target_column is not None or undirected:
+        what = "columns and direction are asked for, but the source is a graph store"
+        raise ConfigError(what, fix="Leave them out: a store knows its edges")
+    assert store is not None
+    return store, StoreStream(store)
+
+
+def parse_parts(parts: int | str) -> tuple[tuple[int, ...], int]:
+    """``4`` -> ((), 4); ``"2x4"`` -> ((2, 4), 8).
+
+    Raises:
+        ConfigError: no such number.
+    """
+    text = str(parts)
+    try:
+        levels = tuple(int(level) for level in text.lower().split("x"))
+    except ValueError:
+        levels = ()
+    if not levels or min(levels) < 1 or math.prod(levels) > _LARGEST_PARTS:
+        raise ConfigError(
+            f"'{text}' is no number of parts", where="parts", fix="Write a number >= 1, or levels such as 2x4"
+        )
+    return (levels if len(levels) > 1 else ()), math.prod(levels)
+
+
+def _limit(memory_limit: int | str | None, partitioner: Partitioner) -> int:
+    from partita.config import parse_bytes
+
+    if memory_limit is None:  # where the result depends on the limit, it must not depend on the moment
+        return available_bytes() if partitioner.requires.in_memory else _DEFAULT_LIMIT
+    try:
+        limit = parse_bytes(memory_limit)
+    except ValueError as error:
+        raise ConfigError(str(error), where="memory_limit") from None
+    if not isinstance(limit, int) or limit <= 0:
+        raise ConfigError(f"{memory_limit} is not a size in bytes", where="memory_limit", fix="Give a number > 0")
+    return limit
