@@ -1,10 +1,11 @@
 """What presampled weights buy: GSplit's Figure 5 on graphs with communities, and the same weights for streaming.
 
-    python bench/presampled_weights.py --out docs/presampled_measured.md --svg docs/images/presampled.svg
+    python bench/presampled_weights.py --out docs/partitioning.md --svg docs/images/presampled.svg
 
-For every graph, weighting and partitioner: the expected share of cut edges in sampled mini-batches, and the load
-imbalance, the largest over the mean number of sampled edges of a part. Weights come from one presampling (seed 0), and
-what is measured is another one (seed 1), so that no weighting is judged by the very samples it was fitted to.
+For every graph, share of training nodes, weighting and partitioner: the expected share of cut edges in sampled
+mini-batches, and the load imbalance, the largest over the mean number of sampled edges of a part; means over several
+seeds of the partitioner. Weights come from one presampling (seed 0), and what is measured is another one (seed 1), so
+that no weighting is judged by the very samples it was fitted to.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from partita.partitioning.job import prepare
 from partita.partitioning.quality import quality
 from partita.partitioning.streams import StoreStream
 
-GRAPHS = ("amazon_computers", "coauthor_cs", "cora", "facebook_pagepage", "oewn2024", "tolokers", "sbm")
+GRAPHS = (
+    "amazon_computers", "coauthor_cs", "deezer_ro_genres", "facebook_pagepage", "oewn2024", "tolokers", "sbm",
+)  # fmt: skip
 VARIANTS = (
     ("random", "none"),
     ("metis", "none"), ("metis", "degree"), ("metis", "node"), ("metis", "edges"), ("metis", "presample"),
@@ -32,56 +35,78 @@ VARIANTS = (
 )  # fmt: skip
 
 
+def store_of(name: str, folder: Path, train: float):
+    """A graph with a seeded split of its own, whatever its source brings."""
+    path, split = folder / name, (train, 0.1, 0.9 - train)
+    if name == "sbm":
+        partita.generate_sbm(
+            path, num_nodes=50_000, num_classes=32, average_degree=16, num_features=0, split=split, overwrite=True
+        )
+        return path
+    arrays = {key: value for key, value in np.load(DATA / f"{name}.npz").items() if not key.endswith("_mask")}
+    np.savez(folder / "graph.npz", **arrays)
+    partita.ingest(folder / "graph.npz", path, undirected=True, deduplicate=True, split=split, overwrite=True)
+    return path
+
+
+def measure(name: str, folder: Path, train: float, arguments: argparse.Namespace) -> dict[tuple[str, str], np.ndarray]:
+    """Cross-edge share and imbalance of every variant, means over the seeds."""
+    path = store_of(name, folder, train)
+    judge = folder / f"{name}-judge"
+    shutil.rmtree(judge, ignore_errors=True)
+    shutil.copytree(path, judge)
+    for place, seed in ((path, 0), (judge, 1)):
+        partita.presample(
+            place, fanout=arguments.fanout, batch_size=arguments.batch_size, epochs=arguments.epochs, seed=seed
+        )
+    store, other = partita.open(path), partita.open(judge)
+    found = {}
+    for algorithm, weights in VARIANTS:
+        values = []
+        for seed in range(2, 2 + arguments.seeds):
+            job = prepare(
+                store, parts=arguments.parts, algorithm=algorithm, weights=weights, seed=seed, memory_limit="4GiB"
+            )
+            seen = quality(
+                StoreStream(other), job.assign(), arguments.parts, node_weight=other.presample_node,
+                edge_weight=other.presample_edge,
+            )  # fmt: skip
+            values.append((seen.cross_edge_share, seen.sampled_edges.balance))
+        found[algorithm, weights] = np.mean(values, axis=0)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", nargs="+", default=GRAPHS)
+    parser.add_argument("--train", type=float, nargs="+", default=[0.02, 0.6])
     parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--fanout", type=int, nargs="+", default=[15, 10, 5])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--svg", type=Path)
     arguments = parser.parse_args()
-    found: dict[tuple[str, str, str], tuple[float, float, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:
-        for name in arguments.graphs:
-            path = Path(folder) / name
-            if name == "sbm":
-                partita.generate_sbm(path, num_nodes=50_000, num_classes=32, average_degree=16, num_features=0)
-            else:
-                partita.ingest(DATA / f"{name}.npz", path, undirected=True, deduplicate=True)
-            judge = Path(folder) / f"{name}-judge"
-            shutil.copytree(path, judge)
-            for place, seed in ((path, 0), (judge, 1)):
-                partita.presample(
-                    place, fanout=arguments.fanout, batch_size=arguments.batch_size, epochs=arguments.epochs, seed=seed
-                )
-            store, other = partita.open(path), partita.open(judge)
-            for algorithm, weights in VARIANTS:
-                job = prepare(store, parts=arguments.parts, algorithm=algorithm, weights=weights, memory_limit="4GiB")
-                parts = job.assign()
-                seen = quality(
-                    StoreStream(other), parts, arguments.parts, node_weight=other.presample_node,
-                    edge_weight=other.presample_edge,
-                )  # fmt: skip
-                found[name, algorithm, weights] = (
-                    seen.cross_edge_share, seen.sampled_edges.balance, seen.load.balance
-                )  # fmt: skip
-            print(name, flush=True)
-    body = []
-    for algorithm, weights in VARIANTS:
-        cells = [found[name, algorithm, weights] for name in arguments.graphs]
-        body.append([
-            algorithm, weights, *(f"{100 * cross:.1f} / {edges:.2f}" for cross, edges, _ in cells),
-            f"{100 * np.mean([cell[0] for cell in cells]):.1f} / {np.mean([cell[1] for cell in cells]):.2f}",
-        ])  # fmt: skip
-    put(arguments.out, "presampled", table(["partitioner", "weights", *arguments.graphs, "mean"], body))
-    if arguments.svg:
-        arguments.svg.parent.mkdir(parents=True, exist_ok=True)
-        arguments.svg.write_text(figure(found, list(arguments.graphs)))
+    text = []
+    for train in arguments.train:
+        with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:
+            found = {name: measure(name, Path(folder), train, arguments) for name in arguments.graphs}
+        body = []
+        for variant in VARIANTS:
+            cells = [found[name][variant] for name in arguments.graphs]
+            cells.append(np.mean(cells, axis=0))
+            body.append([*variant, *(f"{100 * cross:.1f} / {balance:.2f}" for cross, balance in cells)])
+        text.append(f"{train:.0%} of the nodes train (cut edges in %, imbalance):\n")
+        text.append(table(["partitioner", "weights", *arguments.graphs, "mean"], body) + "\n")
+        if arguments.svg and train == arguments.train[0]:
+            arguments.svg.parent.mkdir(parents=True, exist_ok=True)
+            flat = {(name, *variant): values for name in found for variant, values in found[name].items()}
+            arguments.svg.write_text(figure(flat, list(arguments.graphs)))
+    put(arguments.out, "presampled", "\n".join(text))
 
 
-def figure(found: dict[tuple[str, str, str], tuple[float, float, float]], graphs: list[str]) -> str:
+def figure(found: dict[tuple[str, str, str], np.ndarray], graphs: list[str]) -> str:
     """Two rows of bars: cross edges in per cent, imbalance of sampled edges above 1."""
     shown = [("random", "none"), ("metis", "none"), ("metis", "node"), ("metis", "presample"), ("spring+", "presample")]
     colours = ["#9aa5b1", "#7b9acc", "#4a78b5", "#1f4e8c", "#d1791b"]

@@ -16,13 +16,16 @@ run partita ingest "$data/citations.csv" "$out/graph" --nodes "$data/articles.cs
 say "2. Look at it"
 run partita inspect "$out/graph"
 
-say "3. Train GraphSAGE on sampled mini-batches"
-run partita train "$out/graph" --out "$out/run" --layers 2 --hidden 64 --fanout 10,10 --batch-size 64 --epochs 15
+say "3. Divide it among two parts, each owning one range of nodes"
+run partita partition "$out/graph" "$out/parts" --parts 2 --algorithm spring
 
-say "4. Evaluate on the test nodes, with all their neighbours"
+say "4. Train GraphSAGE on sampled mini-batches"
+run partita train "$out/parts" --out "$out/run" --layers 2 --hidden 64 --fanout 10,10 --batch-size 64 --epochs 15
+
+say "5. Evaluate on the test nodes, with all their neighbours"
 run partita evaluate "$out/run"
 
-say "5. Predict the topic of every article, by its own id"
+say "6. Predict the topic of every article, by its own id"
 run partita predict "$out/run" --out "$out/predictions.csv"
 head -n 5 "$out/predictions.csv"
 

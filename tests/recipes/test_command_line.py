@@ -279,3 +279,63 @@ def test_progress_is_shown_and_can_be_turned_off(tmp_path) -> None:
     with shown_by(seen):
         small_random_store(tmp_path / "g", 100, 1000)
     assert any(amount == 1000 and "edges" in name for name, amount in seen.amounts.items())
+
+
+def test_partition_presample_quality_and_train_on_the_parts(graph, tmp_path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(graph, store)
+    found = as_json("presample", store, "--fanout", "5,5", "--epochs", "2", "--batch-size", "64")
+    assert found["steps"] == 10
+    expected = as_json("partition", store, tmp_path / "parts", "--parts", "2x2", "--weights", "presample", "--dry-run")
+    assert expected["path"] is None
+    assert expected["expected"]["memory_bytes"] > 0
+    assert not (tmp_path / "parts").exists()
+    made = as_json("partition", store, tmp_path / "parts", "--parts", "2x2", "--weights", "presample")
+    assert made["quality"] == expected["quality"]
+    assert made["levels"] == [2, 2]
+    measured = as_json("quality", tmp_path / "parts")
+    assert measured["replication_factor"] == made["quality"]["replication_factor"]
+    assert measured["cross_edge_share"] == made["quality"]["cross_edge_share"]
+    as_json("partition", store, tmp_path / "parts.csv", "--parts", "3", "--algorithm", "spring", "--refine", "5")
+    again = as_json("quality", store, "--assignment", tmp_path / "parts.csv", "--parts", "3")
+    assert again["num_parts"] == 3
+    record = as_json("train", tmp_path / "parts", "--out", tmp_path / "run", *SMALL)
+    plain = as_json("train", store, "--out", tmp_path / "plain", *SMALL)
+    assert record["metrics"]["test"]["accuracy"] == plain["metrics"]["test"]["accuracy"]
+    shown = partita("partition", store, tmp_path / "shown", "--parts", "2", "--algorithm", "random")
+    assert "replication factor" in shown.stdout
+    assert "train nodes" in shown.stdout
+
+
+def test_ones_own_partitioner_on_the_command_line(graph, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text("def halves(stream, parts):\n    return [v % parts for v in range(1500)]\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "partition", graph, tmp_path / "out"]
+    command += ["--parts", "2", "--algorithm", "mine:halves", "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["quality"]["nodes"]["counts"] == [750, 750]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--parts", "0"], "no number of parts"),
+        (["--parts", "5000"], "more than the 1,500 nodes"),
+        (["--parts", "2", "--algorithm", "metsi"], "Did you mean 'metis'"),
+        (["--parts", "2", "--algorithm", "none:such"], "cannot be imported"),
+        (["--parts", "2", "--weights", "presample"], "partita presample"),
+        (["--parts", "2", "--option", "cap"], "'cap' is no option"),
+        (["--parts", "2", "--algorithm", "short.npy"], "does not fit 1,500 nodes"),
+        (["--parts", "2", "--algorithm", "outside.npy"], "node 7 has part 9"),
+    ],
+)
+def test_a_partition_that_cannot_be_made_is_one_message(graph, tmp_path, arguments, words) -> None:
+    import numpy as np
+
+    np.save(tmp_path / "short.npy", np.zeros(3, dtype=int))
+    np.save(tmp_path / "outside.npy", np.where(np.arange(1500) == 7, 9, 0))
+    done = partita("partition", graph, tmp_path / "out", *arguments, code=2, cwd=tmp_path)
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()

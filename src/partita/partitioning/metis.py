@@ -72,7 +72,9 @@ def load_metis() -> None:
         import pymetis  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            "METIS is not installed", where="algorithm", fix="Install it with: pip install 'partita[metis]'"
+            "METIS is not installed",
+            where="algorithm",
+            fix="Install it with: pip install 'partita[metis]', or use --algorithm spring, which needs nothing",
         ) from error
 
 

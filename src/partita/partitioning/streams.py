@@ -197,12 +197,12 @@ class Watched:
 
     def edges(self, doing: str) -> Iterator[Edges]:
         """See :class:`~partita.core.partitioning.EdgeStream`."""
-        count, checksum = 0, np.uint64(0)
+        count, checksum = 0, np.zeros(1, dtype=np.uint64)
         for batch in self._stream.edges(doing):
-            checksum = _checksum(batch.src, batch.dst, np.int64(count), checksum)
+            _add_to_checksum(batch.src, batch.dst, np.int64(count), checksum)
             count += len(batch.src)
             yield batch
-        found = (count, int(checksum))
+        found = (count, int(checksum[0]))
         if self._first is None:
             self._first = found
         elif found != self._first:
@@ -218,10 +218,10 @@ class Watched:
 
 
 @compiled
-def _checksum(src, dst, first, checksum):
+def _add_to_checksum(src, dst, first, checksum):
     """Sum of products of the two ends, each shifted by its place: cheap, and no swap of ends or edges keeps it."""
-    total = checksum
+    total = checksum[0]
     for e in range(len(src)):
         place = np.uint64(first + e) * np.uint64(0x9E3779B97F4A7C15)
         total += (np.uint64(src[e]) + place) * (np.uint64(dst[e]) + (place ^ np.uint64(0xBF58476D1CE4E5B9)))
-    return total
+    checksum[0] = total

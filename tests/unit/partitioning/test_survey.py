@@ -115,6 +115,17 @@ def test_a_stream_that_changes_between_passes_is_noticed(then, message):
         list(watched.edges("again"))
 
 
+def test_checksums_use_all_64_bits_over_many_batches(monkeypatch):
+    monkeypatch.setattr(streams, "EDGES_AT_ONCE", 7)
+    src, dst = np.random.default_rng(0).integers(0, 1000, (2, 500), dtype=np.int32)
+    watched = Watched(ArrayStream(src, dst))
+    for _ in range(2):
+        list(watched.edges("read"))
+    place = [e * 0x9E3779B97F4A7C15 % 2**64 for e in range(500)]
+    ends = zip(src.tolist(), dst.tolist(), place)
+    assert watched.checksum == sum((u + p) * (v + (p ^ 0xBF58476D1CE4E5B9)) for u, v, p in ends) % 2**64
+
+
 def test_the_same_stream_passes_again_and_again():
     watched = Watched(RowStream(np.array([0, 1, 3]), np.array([1, 0, 0])))
     for _ in range(3):
