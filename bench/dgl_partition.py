@@ -40,7 +40,7 @@ def main() -> None:
         while not done.wait(0.01):
             most = max(most, private_bytes())
 
-    thread = threading.Thread(target=watch)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     began = time.perf_counter()
     indptr = torch.from_numpy(np.load(arguments.store / "indptr.npy"))
