@@ -18,7 +18,20 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Shape and dtype annotations are enforced while testing. The kernels are left out: numba compiles plain functions.
-CHECKED = ("core", "features", "graph", "sources", "partitioning", "nn", "sample", "parallel", "runs", "infer", "train")
+CHECKED = (
+    "comm",
+    "core",
+    "features",
+    "graph",
+    "infer",
+    "nn",
+    "parallel",
+    "partitioning",
+    "runs",
+    "sample",
+    "sources",
+    "train",
+)
 install_import_hook([f"partita.{name}" for name in CHECKED], "shape_checks.check")
 
 # Compiling kernels makes a first example slow; how long a test may take is pytest's business.

@@ -75,6 +75,17 @@ class Config(BaseModel):
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
 
+    # Workers
+    workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
+    strategy: str = Field(
+        "gdp",
+        description="Who computes what: gdp, nfp, snp, dnp, gsplit, a placement per layer (input side first), or "
+        "one per axis, such as data@hosts+gsplit@workers.",
+    )
+    deal: Literal["auto", "owner", "even"] = Field(
+        "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."
+    )
+
     # Optimisation
     batch_size: int = Field(1024, ge=1, description="Seed nodes per step, over all workers.")
     epochs: int = Field(10, ge=1, description="Passes over the training nodes.")

@@ -203,6 +203,47 @@ def test_a_row_depends_on_its_own_edges_only(
     torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
 
 
+@every_layer
+@settings(max_examples=6, deadline=None)
+@given(block=blocks(), data=st.data())
+def test_any_slices_of_the_columns_give_the_same_result(
+    name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
+) -> None:
+    """Also empty slices, and with parameters that are whole everywhere: each gradient is the sum over the slices."""
+    layer = build(name, arguments, widths)
+    block = weighted_for(layer, block)
+    x = rows_of(block, widths[0]).detach()
+    cuts = sorted(data.draw(st.lists(st.integers(0, widths[0]), min_size=1, max_size=3)))
+    slices = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, widths[0]])]
+    by_row = layer.sums_over_columns == "rows"
+    summands = [
+        layer.from_columns(c, x[:, c], x[: block.num_dst if by_row else 0, c], block.with_(transposed=None))
+        for c in slices
+    ]
+    height = block.num_dst if by_row else block.num_src
+    assert all(summand.shape == (height, layer.column_width) for summand in summands)
+    out = layer.finish_columns(torch.stack(summands).sum(0), block, None)
+    expected = layer(block, x)
+    torch.testing.assert_close(out, expected, **CLOSE)
+    leaf = torch.zeros(0, requires_grad=True)
+    for found, wanted in zip(gradients(layer, out, leaf), gradients(layer, expected, leaf)):
+        torch.testing.assert_close(found, wanted, **CLOSE)
+
+
+@every_layer
+def test_a_layer_says_what_travels(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> None:
+    layer = build(name, arguments, widths)
+    block = fixed_for(layer)
+    x = torch.randn(5, widths[0], dtype=torch.float64)
+    q, own = layer.query(x[:3]), layer.own(x[:3], block)
+    assert layer.query_width == (0 if q is None else q.shape[1])
+    assert layer.own_width == (0 if own is None or layer.own_joins_state else own.shape[1])
+    state = layer.partial(layer.message(x), q, layer.divisible(block))
+    if own is not None and layer.own_joins_state:
+        state = layer.merge([state, own])
+    assert layer.state_is_trained == state.requires_grad
+
+
 class Lazy:
     """Rows of the input as a feature reader offers them."""
 

@@ -243,7 +243,7 @@ def test_ctrl_c_while_generating_leaves_nothing(tmp_path) -> None:
     process = subprocess.Popen([*command, "--scale", "22"], stderr=subprocess.PIPE, text=True)
     try:
         for _ in range(600):
-            if any(path.name.startswith(".g") for path in tmp_path.iterdir()):
+            if any(path.stat().st_size for path in tmp_path.glob(".g*/scratch/*")):  # edges are being drawn
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -339,3 +339,21 @@ def test_a_partition_that_cannot_be_made_is_one_message(graph, tmp_path, argumen
     assert words in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_gsplit_on_two_workers(graph, tmp_path) -> None:
+    as_json("partition", graph, tmp_path / "parts", "--parts", "2", "--algorithm", "spring")
+    options = ["--layers", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "64", "--epochs", "2"]
+    record = as_json(
+        "train", tmp_path / "parts", "--out", tmp_path / "run", "--workers", "2", "--strategy", "gsplit", *options
+    )
+    assert record["status"] == "finished"
+    assert record["placements"] == "by-owner,destination,destination"
+    assert record["traffic_bytes"]["training"]["features"] > 0
+    assert (tmp_path / "run" / "run.json").exists()
+    alone = as_json("train", graph, "--out", tmp_path / "alone", *options)
+    assert record["metrics"]["test"]["accuracy"] == pytest.approx(alone["metrics"]["test"]["accuracy"], abs=0.02)
+    done = partita("train", graph, "--out", tmp_path / "x", "--workers", "2", "--strategy", "gsplit", code=2)
+    assert "partita partition STORE OUT --parts 2" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x").exists()

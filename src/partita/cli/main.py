@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     except PartitaError as error:
         if debug:
             raise
-        _say_error(str(error))
+        _say_error("\n".join([str(error), *getattr(error, "__notes__", [])]))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()

@@ -13,7 +13,7 @@ import typer
 from partita.config import Config
 
 # The first setting of each group in the help; a group reaches to the next one.
-_GROUPS = {"model": "Model", "fanout": "Sampling", "batch_size": "Optimisation", "seed": "Run"}
+_GROUPS = {"model": "Model", "fanout": "Sampling", "workers": "Workers", "batch_size": "Optimisation", "seed": "Run"}
 
 
 def config_options() -> list[inspect.Parameter]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,15 +71,86 @@ def train(
     else:
         parsed = Config.make(settings if resume is None else {}, where="command line")
 
+    given: dict[str, Any] = {
+        "store": None if store is None else str(store),
+        "out": None if out is None else str(out),
+        "resume": None if resume is None else str(resume),
+        "config": parsed.model_dump(mode="json"),
+        "settings": {name: value for name, value in settings.items() if value is not None},
+        "quiet": json,
+    }
+    workers = parsed.workers
+    if resume is not None:
+        from partita.runs.folder import RunFolder
+
+        workers = settings.get("workers") or Config.load(RunFolder.open(resume).config).workers
+    if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
+        status, path, leads = train_worker(None, **given)
+        if not leads:
+            return
+    else:
+        from partita.train.launch import launch
+        from partita.train.team import PURPOSES
+
+        arguments = {**given, "terminal": sys.stderr.isatty()}
+        status, path, _ = launch(
+            "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, purposes=PURPOSES
+        )
+    from partita.runs.folder import RunFolder
+    from partita.train.trainer import RunSummary
+
+    folder = RunFolder.open(path)
+    summary = RunSummary(folder.path, status, folder.read_record())
+    if json:
+        finish({"run": str(summary.path), **summary.record}, "Run", as_json=True)
+    else:
+        from partita.report.terminal import run_table
+
+        print_table(run_table(summary.record))
+    if summary.status == "interrupted":
+        sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
+        sys.exit(INTERRUPTED)
+    if not json:
+        typer.echo(f"Next: partita evaluate {summary.path}, or partita predict {summary.path} --out predictions.csv")
+
+
+def train_worker(
+    context: Any,
+    *,
+    store: str | None,
+    out: str | None,
+    resume: str | None,
+    config: dict[str, Any],
+    settings: dict[str, Any],
+    quiet: bool,
+    terminal: bool | None = None,
+) -> tuple[str, str, bool]:
+    """Train in this process, as one of several workers or alone.
+
+    Args:
+        context: of this worker; ``None``: see :class:`partita.Trainer`.
+        store: path of the store.
+        out: the run folder to make.
+        resume: the run folder to go on with instead.
+        config: all settings of a new run.
+        settings: those to change when resuming.
+        quiet: show nothing.
+        terminal: whether standard error is shown on a terminal; ``None``: found out.
+
+    Returns:
+        Status and path of the run, and whether this worker leads.
+    """
+    from partita.config import Config
     from partita.train.trainer import Trainer
 
-    with shown(quiet=json) as console:
+    quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
+    with shown(quiet=quiet, terminal=terminal) as console:
         if resume is not None:
-            trainer = Trainer.resume(resume, store=store, **settings)
+            trainer = Trainer.resume(resume, store=store, context=context, **settings)
         else:
             assert store is not None
             assert out is not None
-            trainer = Trainer(store, out=out, config=parsed)
+            trainer = Trainer(store, out=out, config=Config.make(config), context=context)
         if console is not None:
             from partita.report.terminal import epoch_line
 
@@ -91,17 +163,7 @@ def train(
                 ),
             )
         summary = trainer.fit()
-    if json:
-        finish({"run": str(summary.path), **summary.record}, "Run", as_json=True)
-    else:
-        from partita.report.terminal import run_table
-
-        print_table(run_table(summary.record))
-    if summary.status == "interrupted":
-        sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
-        sys.exit(INTERRUPTED)
-    if not json:
-        typer.echo(f"Next: partita evaluate {summary.path}, or partita predict {summary.path} --out predictions.csv")
+    return summary.status, str(summary.path), trainer.job.team.leads
 
 
 def evaluate(

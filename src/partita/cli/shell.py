@@ -14,8 +14,10 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def shown(quiet: bool = False) -> Iterator[Any]:
+def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
     """Show progress on standard error; yields the console for further lines (``None`` when quiet).
+
+    ``terminal`` says whether that is a terminal, where the process cannot find out by itself.
 
     Ctrl-C inside the block ends the process with a message and exit code 130.
     """
@@ -27,7 +29,7 @@ def shown(quiet: bool = False) -> Iterator[Any]:
 
         from partita.report.terminal import display
 
-        console = Console(stderr=True)
+        console = Console(stderr=True, force_terminal=terminal)
         with display(console) as bars, progress.shown_by(bars):
             yield console
     except KeyboardInterrupt as interrupt:

@@ -7,7 +7,7 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -166,3 +166,55 @@ class Counts:
             values["input_rows_read"],
             values["row_reads"],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRows:
+    """Rows and edges of one layer of a batch: what the bytes that a placement moves follow from. Adds up with ``+``.
+
+    A *request* is a pair (node, worker that asks for its row). All numbers follow from the requests, the sample and
+    the owners alone, so that a planner gets them without training.
+
+    Attributes:
+        destinations: requests.
+        sources: distinct sources of every requester's block, its destinations included.
+        edges: edges drawn by requesters.
+        remote_destinations: requests to another worker than the asking one.
+        remote_pairs: pairs (request, worker other than the asking one) where that worker owns the node or one of
+            its drawn sources.
+        remote_edges: edges whose source belongs to another worker than the one that asks for the destination.
+    """
+
+    destinations: int = 0
+    sources: int = 0
+    edges: int = 0
+    remote_destinations: int = 0
+    remote_pairs: int = 0
+    remote_edges: int = 0
+
+    def __add__(self, other: LayerRows) -> LayerRows:
+        return LayerRows(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that leave a worker for another one, one direction, without the sizes sent ahead. Adds up with ``+``.
+
+    Attributes:
+        ids: node ids, and what travels with them at sampling: edges and their coefficients.
+        features: input rows.
+        forward: rows between layers.
+        backward: their gradients.
+    """
+
+    ids: int = 0
+    features: int = 0
+    forward: int = 0
+    backward: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def to_json(self) -> dict[str, int]:
+        """Bytes by kind."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

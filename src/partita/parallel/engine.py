@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.protocols import Placement, Work
-from partita.core.records import Counts
+from partita.core.protocols import Inputs, InputWork, Placement, Work
+from partita.core.records import Counts, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import count_distinct
+from partita.parallel.inputs import Direct
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A sampled mini-batch.
+    """A worker's share of a sampled mini-batch.
 
     Attributes:
         key: names the step.
-        seeds: (B) store ids.
+        seeds: (B) store ids of this worker's seeds.
         works: what each layer will compute, layer 1 (input side) first.
-        counts: edges and rows of this batch.
+        inputs: which input rows will be read.
+        counts: edges and rows of this worker.
     """
 
     key: StepKey
     seeds: Int[Tensor, "B"]
     works: tuple[Work, ...]
+    inputs: InputWork
     counts: Counts
 
 
@@ -37,34 +42,54 @@ class Engine:
 
     Args:
         placements: one per layer, layer 1 (input side) first.
-        column: the input rows.
+        inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`.
         num_nodes: of the store.
     """
 
-    def __init__(self, placements: Sequence[Placement], column: FeatureColumn, num_nodes: int) -> None:
+    def __init__(self, placements: Sequence[Placement], inputs: Inputs | FeatureColumn, num_nodes: int) -> None:
         self.placements = tuple(placements)
-        self.column = column
-        self.num_nodes = num_nodes
+        self.inputs: Inputs = Direct(inputs, num_nodes) if isinstance(inputs, FeatureColumn) else inputs
 
     def sample(self, seeds: Int[Tensor, "B"], key: StepKey) -> Batch:
-        """Draw the batch of a step: a pure function of ``seeds`` and ``key``, so it may run in any thread."""
+        """Draw the batch of a step: a pure function of ``key`` and of all workers' ``seeds``.
+
+        Where placements exchange requests, all workers call this in the same order of steps, each from one thread;
+        otherwise any thread may.
+        """
         requests, works = seeds, []
         for layer in range(len(self.placements), 0, -1):
             work, requests = self.placements[layer - 1].expand(layer, requests, key)
             works.append(work)
         works.reverse()
+        inputs = self.inputs.expand(requests, key)
         counts = Counts(
             sampled_edges=sum(work.num_edges for work in works),
             computed_destinations=tuple(work.num_computed for work in works),
-            input_rows_read=count_distinct(requests, self.num_nodes),
-            row_reads=requests.shape[0],
+            input_rows_read=inputs.num_read,
+            row_reads=inputs.num_accesses,
         )
-        return Batch(key, seeds, tuple(works), counts)
+        return Batch(key, seeds, tuple(works), inputs, counts)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
-        """Compute the model's output for the seeds of a batch, in their order."""
-        h: Tensor | FeatureColumn = self.column
+        """Compute the model's output for the seeds of a batch, in their order.
+
+        Every worker's loss must depend on what is returned, also where that is no row: backward runs exchanges.
+        """
+        h: Any = self.inputs.forward(batch.inputs)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
-        assert isinstance(h, Tensor)
         return h
+
+    def traffic(self, rows: Sequence[LayerRows]) -> Traffic:
+        """Bytes that leave one worker for another in a training step, gradients of parameters aside.
+
+        Args:
+            rows: of level 0 and of each layer, summed over the workers or of one of them.
+        """
+        layers = enumerate(zip(self.placements, rows[1:], strict=True), start=1)
+        parts = [placement.traffic(layer, found) for layer, (placement, found) in layers]
+        return reduce(add, parts, self.inputs.traffic(rows[0]))
+
+    def rows(self, batch: Batch) -> list[LayerRows]:
+        """This worker's rows at level 0 and at each layer, for :meth:`traffic`."""
+        return [batch.inputs.rows, *(work.rows for work in batch.works)]

@@ -54,6 +54,7 @@ class TrainState:
         counts: edges and rows so far, over the whole run.
         stage_seconds: seconds by stage so far.
         peak_memory_bytes: most private memory seen so far.
+        traffic: bytes that left one worker for another so far, by kind, over all workers.
     """
 
     epoch: int = 0
@@ -66,6 +67,7 @@ class TrainState:
     counts: Counts | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int = 0
+    traffic: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

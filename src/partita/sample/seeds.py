@@ -36,6 +36,10 @@ class SeedOrder:
         """Steps of an epoch."""
         return -(-self.seeds.shape[0] // self.batch_size)
 
+    def size(self, step: int) -> int:
+        """Seeds of a step over all workers; the last step of an epoch may have fewer."""
+        return min(self.batch_size, self.seeds.shape[0] - step * self.batch_size)
+
     def batch(self, epoch: int, step: int) -> Int[Tensor, "B"]:
         """Store ids of the seeds of one step.
 

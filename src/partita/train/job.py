@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
+from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.features.rows import FeatureColumn
@@ -15,11 +16,12 @@ from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.nn.model import Model, build_model
 from partita.parallel.engine import Engine
-from partita.parallel.placements.data import Data
+from partita.parallel.strategies import build_engine, parse_strategy
 from partita.runs.load import DTYPES, open_features, open_topology
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.train.optimise import OPTIMIZERS
+from partita.train.team import Team, deal_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Job:
         model: in the dtype of the run.
         optimizer: over the model's parameters.
         engine: samples and computes batches.
+        team: the workers.
+        in_order: sampling exchanges something, so all workers sample the same steps in the same order.
     """
 
     config: Config
@@ -51,14 +55,17 @@ class Job:
     model: Model
     optimizer: torch.optim.Optimizer
     engine: Engine
+    team: Team
+    in_order: bool
 
     @classmethod
-    def prepare(cls, config: Config, store: GraphStore, model: Model | None = None) -> Job:
-        """Open and make everything.
+    def prepare(cls, config: Config, store: GraphStore, context: Context, model: Model | None = None) -> Job:
+        """Open and make everything. All workers of a run do.
 
         Args:
             config: the settings.
             store: the graph store.
+            context: of this worker.
             model: a user's own; ``None`` makes the one that the settings name.
 
         Raises:
@@ -75,7 +82,12 @@ class Job:
         dtype = DTYPES[config.precision]
         model.to(dtype)
         fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
-        data = Data(model, topology, column, fanouts, dtype)
+        strategy = parse_strategy(config.strategy, config.layers)
+        part_offsets = as_tensor(store.part_offsets)
+        team = Team(context, deal_of(config, strategy, store, context), store)
+        team.check_same(config, store)
+        engine = build_engine(strategy, model, topology, column, fanouts, dtype, context, part_offsets)
+        team.share(seed_order.seeds[:0])  # complains where seeds cannot be dealt out so
         return cls(
             config=config,
             store=store,
@@ -87,7 +99,9 @@ class Job:
             seed_order=seed_order,
             model=model,
             optimizer=OPTIMIZERS[config.optimizer](model.parameters(), config),
-            engine=Engine([data] * config.layers, column, store.num_nodes),
+            engine=engine,
+            team=team,
+            in_order=context.mesh.size > 1 and strategy.is_collective,
         )
 
 

@@ -10,7 +10,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def prefetched(make: Callable[[int], T], start: int, stop: int, ahead: int) -> Generator[T, None, None]:
+def prefetched(
+    make: Callable[[int], T], start: int, stop: int, ahead: int, *, in_order: bool = False
+) -> Generator[T, None, None]:
     """Yield ``make(start) ... make(stop - 1)`` in order, each made up to ``ahead`` items before it is asked for.
 
     ``make`` must be a pure function of its argument; several calls then run at once, and the result does not
@@ -22,11 +24,13 @@ def prefetched(make: Callable[[int], T], start: int, stop: int, ahead: int) -> G
         start: first argument.
         stop: one past the last argument.
         ahead: how many items may be ready or in the making, besides the one in use.
+        in_order: ``make`` talks to other workers: one call at a time, and none that was begun for is dropped, so that
+            all workers make the same items in the same order.
     """
     if ahead == 0:
         yield from (make(index) for index in range(start, stop))
         return
-    with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="partita-sample") as pool:
+    with ThreadPoolExecutor(max_workers=1 if in_order else ahead, thread_name_prefix="partita-sample") as pool:
         pending: deque[Future[T]] = deque()
         following = start
         try:
@@ -41,4 +45,5 @@ def prefetched(make: Callable[[int], T], start: int, stop: int, ahead: int) -> G
                 yield item
         finally:
             for future in pending:
-                future.cancel()
+                if not in_order:
+                    future.cancel()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from partita import kernels
+from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
@@ -25,6 +26,7 @@ from partita.infer.evaluate import evaluate_split
 from partita.infer.metrics import as_target, better, loss_sum
 from partita.nn.model import Model
 from partita.parallel.engine import Batch
+from partita.parallel.strategies import parse_strategy
 from partita.runs.checkpoint import (
     Best,
     TrainState,
@@ -41,12 +43,13 @@ from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
+from partita.train.team import PURPOSES, StepTotals
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
-RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes")
+RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal")
 _STEP_EVENTS = 50
 
 
@@ -79,7 +82,9 @@ class Trainer:
         config: all settings at once; or give them by name in ``settings``.
         model: the name of a layer, as in the settings; or a model of your own, whose last layer must be as wide
             as there are classes.
-        callbacks: called with every event that goes to ``metrics.jsonl``.
+        callbacks: called with every event that goes to ``metrics.jsonl``, by the first worker.
+        context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
+            this process, or else a single worker.
         settings: fields of :class:`partita.Config`, for instance ``epochs=20``.
 
     Raises:
@@ -94,6 +99,7 @@ class Trainer:
         config: Config | None = None,
         model: Model | str | None = None,
         callbacks: Sequence[Callback] = (),
+        context: Context | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(model, str):
@@ -102,10 +108,10 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.callbacks = tuple(callbacks)
-        self.job = Job.prepare(config or Config.make(settings, where="Trainer"), opened, model)
+        context, config = _team_of(context, config or Config.make(settings, where="Trainer"))
+        self.job = Job.prepare(config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self.folder = RunFolder.create(out)
-        write_text(self.folder.config, self.job.config.to_yaml())
+        self.folder = RunFolder(out)
         self._record: dict[str, Any] = {
             "status": "running",
             "started": now(),
@@ -113,7 +119,13 @@ class Trainer:
             "model": {**self.job.model.describe(), "custom": model is not None},
             "machine": machine(),
             "resumed": [],
+            "placements": str(parse_strategy(config.strategy, config.layers)),
         }
+        self.job.team.agree(self._make_folder)
+
+    def _make_folder(self) -> None:
+        RunFolder.create(self.folder.path)
+        write_text(self.folder.config, self.job.config.to_yaml())
         self.folder.write_record(self._record)
 
     @classmethod
@@ -124,6 +136,7 @@ class Trainer:
         store: str | os.PathLike[str] | None = None,
         model: Model | None = None,
         callbacks: Sequence[Callback] = (),
+        context: Context | None = None,
         **settings: Any,
     ) -> Trainer:
         """Go on with a run from its latest checkpoint, on exactly the batches that it would have seen.
@@ -133,8 +146,9 @@ class Trainer:
             store: where its store lies now, if it was moved.
             model: for runs of a user's own model: one of the same shape.
             callbacks: called with every event that goes to ``metrics.jsonl``.
-            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``memory_limit``,
-                ``checkpoint_minutes``.
+            context: see the class.
+            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``memory_limit``, ``checkpoint_minutes``,
+                ``workers``, ``strategy``, ``deal``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -153,20 +167,59 @@ class Trainer:
         if self._record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         self.callbacks = tuple(callbacks)
-        config = Config.load(self.folder.config, given)
-        self.job = Job.prepare(config, open_store_of(self.folder, store), model)
+        context, config = _team_of(context, Config.load(self.folder.config, given))
+        self.job = Job.prepare(config, open_store_of(self.folder, store), context, model)
         self._state = TrainState(counts=Counts.zero(config.layers))
-        write_text(self.folder.config, config.to_yaml())
         latest = latest_checkpoint(self.folder.checkpoints)
         if latest is not None:
             self._state = read_state(latest)
             load_model(latest, self.job.model)
             load_optimizer(latest, self.job.model, self.job.optimizer)
-        MetricsLog.cut(self.folder.metrics, self._state.epoch, self._state.step)
         self._record["resumed"].append({"at": now(), "epoch": self._state.epoch, "step": self._state.step})
-        self._record["status"] = "running"
-        self.folder.write_record(self._record)
+        self._record |= {"status": "running", "placements": str(parse_strategy(config.strategy, config.layers))}
+        self.job.team.agree(self._reopen_folder)  # also: nobody writes before all have read
         return self
+
+    def _reopen_folder(self) -> None:
+        write_text(self.folder.config, self.job.config.to_yaml())
+        MetricsLog.cut(self.folder.metrics, self._state.epoch, self._state.step)
+        self.folder.write_record(self._record)
+
+    @classmethod
+    def launch(
+        cls,
+        store: str | os.PathLike[str],
+        *,
+        out: str | os.PathLike[str],
+        config: Config | None = None,
+        **settings: Any,
+    ) -> RunSummary:
+        """Train on ``workers`` processes of this machine, which are started here, to the end.
+
+        Models and callbacks of one's own are objects of this process; run a script that makes them with torchrun
+        instead.
+
+        Args:
+            store: path of a store.
+            out: the run folder to make.
+            config: all settings at once; or give them by name in ``settings``.
+            settings: fields of :class:`partita.Config`, for instance ``workers=2, strategy="gsplit"``.
+
+        Raises:
+            PartitaError: what a worker raised, or that one was killed; all others have ended then.
+        """
+        from partita.train.launch import launch
+
+        if config is not None and settings:
+            raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
+        config = config or Config.make(settings, where="Trainer.launch")
+        arguments = {"store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json")}
+        found = launch(
+            "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
+            purposes=PURPOSES,
+        )  # fmt: skip
+        folder = RunFolder.open(out)
+        return RunSummary(folder.path, found, folder.read_record())
 
     def fit(self) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
@@ -177,12 +230,14 @@ class Trainer:
         config = self.job.config
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._memory = PeakMemory()
-        self._log = MetricsLog(self.folder.metrics)
-        self._events = EventWriter(self.folder.events)
+        if self.job.team.leads:
+            self._log = MetricsLog(self.folder.metrics)
+            self._events = EventWriter(self.folder.events)
         self._saved_at = time.monotonic()
+        self._stopping = False  # agreed by all workers
         try:
             with _threads(config.threads), stop_requests() as stop:
-                while self._state.epoch < config.epochs and not self._state.stopped and not stop:
+                while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
                     self._train_epoch(stop)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
                 if latest_checkpoint(self.folder.checkpoints) is None or status == "interrupted":
@@ -200,25 +255,30 @@ class Trainer:
         description = f"epoch {state.epoch + 1}/{config.epochs}"
         first = state.seeds_done
         with (
-            closing(prefetched(self._sample, state.step, steps, config.prefetch)) as batches,
+            closing(
+                prefetched(self._sample, state.step, steps, config.prefetch, in_order=self.job.in_order)
+            ) as batches,
             progress.task(description, total=len(self.job.seed_order.seeds), unit="seeds") as task,
         ):
             task.advance(first)
             while batch := self._next(batches):
-                loss = self._step(batch)
-                size = len(batch.seeds)
+                size = self.job.seed_order.size(self._state.step)
+                totals = self._step(batch, size, stop)
                 state = self._state
                 self._state = state = state.with_(
                     step=state.step + 1,
-                    loss_sum=state.loss_sum + loss * size,
+                    loss_sum=state.loss_sum + totals.loss_sum,
                     seeds_done=state.seeds_done + size,
-                    counts=state.counts + batch.counts if state.counts else batch.counts,
+                    counts=state.counts + totals.counts if state.counts else totals.counts,
+                    traffic={kind: state.traffic.get(kind, 0) + sent for kind, sent in totals.traffic.items()},
                 )
                 task.advance(size)
                 self._memory.look()
                 if state.step % _STEP_EVENTS == 0:
-                    self._emit({"event": "step", "loss": loss})
-                if stop and state.step < steps:
+                    self._emit({"event": "step", "loss": totals.loss_sum / size})
+                # A worker alone need not wait for the next step to hear of its own request.
+                self._stopping = totals.stop or (self.job.team.size == 1 and bool(stop))
+                if self._stopping and state.step < steps:
                     return
                 if time.monotonic() - self._saved_at > 60 * config.checkpoint_minutes and state.step < steps:
                     self._save()
@@ -233,10 +293,11 @@ class Trainer:
         job, epoch = self.job, self._state.epoch
         # Several steps are sampled side by side, so each of them needs no further threads.
         with kernels.limited(1):
-            return job.engine.sample(job.seed_order.batch(epoch, step), StepKey(job.config.seed, epoch, step))
+            seeds = job.team.share(job.seed_order.batch(epoch, step))
+            return job.engine.sample(seeds, StepKey(job.config.seed, epoch, step))
 
-    def _step(self, batch: Batch) -> float:
-        """One optimiser step; returns the batch's mean loss."""
+    def _step(self, batch: Batch, size: int, stop: StopRequest) -> StepTotals:
+        """One optimiser step on a global batch of ``size`` seeds, of which ``batch`` has this worker's."""
         job, config, key = self.job, self.job.config, batch.key
         steps = job.seed_order.num_steps
         for group in job.optimizer.param_groups:
@@ -247,20 +308,24 @@ class Trainer:
                 output = job.engine.forward(batch)
             y = as_target(job.task, job.y[batch.seeds.long()])
             # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-            loss = loss_sum(job.task, output.to(DTYPES[config.precision]), y) / len(batch.seeds)
-        value = float(loss.detach())
-        if not math.isfinite(value):
+            summed = loss_sum(job.task, output.to(DTYPES[config.precision]), y)
+            loss = summed / size
+        totals = job.team.total(float(summed.detach()), bool(stop), batch.counts)
+        if not math.isfinite(totals.loss_sum):
             raise RunError(
-                f"the loss is {value} in epoch {key.epoch + 1}, step {key.step + 1}",
+                f"the loss is {totals.loss_sum / size} in epoch {key.epoch + 1}, step {key.step + 1}",
                 where=str(self.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
         with _timer(self._add_seconds, "backward"):
             job.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+        if job.team.size > 1:
+            with _timer(self._add_seconds, "sum_gradients"):
+                job.team.sum_gradients(job.model.parameters())
         with _timer(self._add_seconds, "optimizer"):
             job.optimizer.step()
-        return value
+        return totals
 
     def _end_epoch(self, seconds: float, rate: float) -> None:
         """Log the epoch, evaluate if it is time to, save."""
@@ -300,20 +365,30 @@ class Trainer:
 
     def _evaluate(self, split: str) -> dict[str, float]:
         job = self.job
-        metrics = evaluate_split(
-            job.model, job.store, job.topology, job.column, split, memory_limit=job.config.memory_limit
-        )
+
+        def evaluate() -> dict[str, float]:
+            return evaluate_split(
+                job.model, job.store, job.topology, job.column, split, memory_limit=job.config.memory_limit
+            )
+
+        metrics = job.team.agree(evaluate)
         self._memory.look()
         return metrics
 
     def _final_metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the best weights on all splits but the training one."""
-        if self._state.best is not None:
-            load_model(self.folder.checkpoints / self._state.best.checkpoint, self.job.model)
+
+        def load() -> None:
+            if self._state.best is not None:
+                load_model(self.folder.checkpoints / self._state.best.checkpoint, self.job.model)
+
+        self.job.team.agree(load)  # by the leader, who has written it and evaluates it
         with _timer(self._add_seconds, "evaluate"):
             return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
+        if not self.job.team.leads:
+            return
         with _timer(self._add_seconds, "checkpoint"):
             state = self._state.with_(peak_memory_bytes=max(self._state.peak_memory_bytes, self._memory.peak_bytes))
             save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state)
@@ -321,6 +396,8 @@ class Trainer:
 
     def _emit(self, event: Event) -> None:
         """Send an event to metrics.jsonl, TensorBoard and the callbacks."""
+        if not self.job.team.leads:
+            return
         event = {"event": event.pop("event"), "epoch": self._state.epoch, "step": self._state.step, **event}
         self._log.write(event)
         self._events.write(event, self._state.epoch * self.job.seed_order.num_steps + self._state.step)
@@ -332,7 +409,11 @@ class Trainer:
         spent[stage] = spent.get(stage, 0.0) + seconds
 
     def _close(self, status: str, metrics: dict[str, dict[str, float]]) -> RunSummary:
-        state = self._state
+        state, team = self._state, self.job.team
+        if status in ("finished", "interrupted") and team.size > 1:
+            self._record["traffic_bytes"] = {"training": state.traffic, **team.traffic()}
+        if not team.leads:
+            return RunSummary(self.folder.path, status, self._record)
         self._log.close()
         self._events.close()
         self._record |= {
@@ -349,6 +430,28 @@ class Trainer:
         }
         self.folder.write_record(self._record)
         return RunSummary(self.folder.path, status, self._record)
+
+
+def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
+    """What every worker of :meth:`Trainer.launch` runs; returns the status."""
+    return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
+
+
+def _team_of(context: Context | None, config: Config) -> tuple[Context, Config]:
+    """The context of this process, and the settings with the number of workers that there are.
+
+    Raises:
+        ConfigError: the settings ask for another number of workers than were started.
+    """
+    context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+    size = context.mesh.size
+    if config.workers not in (1, size):
+        raise ConfigError(
+            f"{config.workers} workers are asked for, but this process is one of {size}",
+            where="workers",
+            fix="Use partita train --workers, Trainer.launch, or torchrun",
+        )
+    return context, config.model_copy(update={"workers": size})
 
 
 @contextmanager

@@ -8,7 +8,7 @@ tensors (D, state_width), so that they can travel as rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,13 @@ class Layer(nn.Module):
         sums_messages: :meth:`partial` only sums messages, so it takes messages that are read on demand.
         own_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
             :meth:`finish` be given ``None`` in its place.
+        own_width: columns of :meth:`own` where it exists and does not join the states, else 0.
+        query_width: columns of :meth:`query`, 0 where it gives ``None``.
+        state_is_trained: states depend on parameters; otherwise states over input rows need no gradient.
+        sums_over_columns: how the layer is computed from slices of its input columns: ``"rows"``: the sum of
+            :meth:`from_columns` over the slices has a row per destination; ``"sources"``: one per source;
+            ``None``: it cannot.
+        column_width: columns of :meth:`from_columns`.
     """
 
     name: ClassVar[str] = ""
@@ -66,6 +73,21 @@ class Layer(nn.Module):
         self.message_width: int | None = None
         self.sums_messages = False
         self.own_joins_state = False
+        self.own_width = 0
+        self.query_width = 0
+        self.state_is_trained = True
+        self.sums_over_columns: Literal["rows", "sources"] | None = None
+        self.column_width = 0
+
+    @property
+    def draws_by_edge(self) -> bool:
+        """Whether training draws something for each edge, keyed by its position among all of its destination's."""
+        return False
+
+    @property
+    def draws_by_call(self) -> bool:
+        """Whether training draws something that depends on which rows are computed together."""
+        return False
 
     @classmethod
     def for_model(cls, in_width: int, out_width: int, *, last: bool, **options: Any) -> Layer:
@@ -130,6 +152,31 @@ class Layer(nn.Module):
         """The layer's result."""
         raise NotImplementedError
 
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "n columns"]:
+        """What some of the input columns contribute: a summand, without bias, of what :meth:`finish_columns` takes.
+
+        Parameters are whole on every worker and sliced here, so the sum of the workers' gradients is the gradient.
+
+        Args:
+            columns: which of the input columns, possibly none.
+            x_src: these columns of the block's sources.
+            x_dst: these columns of its destinations; empty where :attr:`sums_over_columns` is ``"sources"``.
+            block: whole rows. The destinations need not be the first of its sources, nor distinct.
+        """
+        raise NotImplementedError
+
+    def finish_columns(self, total: Float[Tensor, "n columns"], block: Block, key: int | None) -> Tensor:
+        """The layer's result (D, out) from the sum of :meth:`from_columns` over all columns.
+
+        Args:
+            total: a row per destination of the block, or per source, as :attr:`sums_over_columns` says.
+            block: the sampled edges.
+            key: as for :meth:`forward`.
+        """
+        raise NotImplementedError
+
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """The layer's result over a block that holds every sampled edge of its destinations.
 
@@ -164,6 +211,9 @@ class ReducedLayer(Layer):
         self.starts_with_sum = reduction.is_sum and not self.projects_sources
         self.message_width = out_width if self.projects_sources else None
         self.sums_messages = reduction.is_sum
+        self.state_is_trained = self.projects_state
+        self.sums_over_columns = "rows"
+        self.column_width = out_width
 
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """The linear map, without bias, that commutes with the reduction."""

@@ -82,6 +82,9 @@ class GAT(Layer):
         self.state_width = heads * (out_per_head + 2)
         self.message_width = heads * (out_per_head + 1)
         self.own_joins_state = True
+        self.query_width = heads
+        self.sums_over_columns = "sources"
+        self.column_width = heads * out_per_head
         self.lin = initialise.linear(in_width, heads * out_per_head, bias=False)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_per_head))
         self.att_dst = nn.Parameter(torch.empty(1, heads, out_per_head))
@@ -105,6 +108,11 @@ class GAT(Layer):
                 fix=f"Make the hidden width a multiple of {heads}" if heads > 0 else "Give at least one head",
             )
         return cls(in_width, out_width // heads, heads, concat=True, **options)
+
+    @property
+    def draws_by_edge(self) -> bool:
+        """With attention dropout; see :attr:`Layer.draws_by_edge`."""
+        return self.attn_dropout > 0
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
@@ -173,6 +181,22 @@ class GAT(Layer):
         """See :meth:`Layer.forward`. The destinations are projected once, with the other sources."""
         x = ops.all_rows(h)
         projected, score, q = self.lin(x), self._score(x, self.att_src), self.query(x[: block.num_dst])
+        return self._whole(projected, score, q, block, key)
+
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "S HC"]:
+        """``W`` sliced, of the sources: attention is no sum over columns, but what it is computed from is."""
+        return functional.linear(x_src, self.lin.weight[:, columns])
+
+    def finish_columns(self, total: Float[Tensor, "S HC"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
+        """Attention over the projected sources."""
+        heads = ops.widened(total).unflatten(1, (self.heads, self.out_per_head))
+        score, q = ((heads * attention).sum(-1) for attention in (self.att_src, self.att_dst))
+        return self._whole(heads.flatten(1), score, q[: block.num_dst], block, key)
+
+    def _whole(self, projected: Tensor, score: Tensor, q: Tensor, block: Block, key: int | None) -> Tensor:
+        """The layer's result (D, out) where the destinations are the first of the projected sources."""
         key = key if self.attn_dropout else None
         state = self._attend(projected, score, q, block, key)
         if not self.add_self_loops:

@@ -64,3 +64,20 @@ class GCN(ReducedLayer):
         if not self.projects_state:
             return functional.linear(total, self.lin.weight, self.bias)
         return total if self.bias is None else total + self.bias
+
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "D out"]:
+        """``W`` sliced, of the weighted sum with the own row.
+
+        Raises:
+            ValueError: the sampler put no coefficients on the block.
+        """
+        if block.own_weight is None:
+            raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
+        total = self.reduction.over(block, x_src) + x_dst * block.own_weight.to(x_dst.dtype).unsqueeze(1)
+        return functional.linear(total, self.lin.weight[:, columns])
+
+    def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
+        """Add the bias."""
+        return total if self.bias is None else total + self.bias

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from partita.core.records import Block
 from partita.nn import initialise
@@ -35,7 +36,9 @@ class GIN(ReducedLayer):
     def __init__(self, in_width: int, out_width: int, *, hidden: int | None = None, eps: float = 0.0) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=False)
         self.own_joins_state = True
+        self.state_is_trained = True  # by eps
         self.hidden = out_width if hidden is None else hidden
+        self.column_width = self.hidden
         self.initial_eps = eps
         self.eps = nn.Parameter(torch.empty(1))
         self.nn = nn.Sequential(
@@ -66,3 +69,18 @@ class GIN(ReducedLayer):
     def finish(self, state: Float[Tensor, "D in"], own: Tensor | None) -> Float[Tensor, "D out"]:
         """The mlp of the sum."""
         return self.nn(state if own is None else state + own)
+
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "D hidden"]:
+        """The mlp's first linear map, sliced, of the sum with the own term."""
+        total = self.reduction.over(block, x_src) + (1.0 + self.eps) * x_dst
+        return functional.linear(total, self._first.weight[:, columns])
+
+    def finish_columns(self, total: Float[Tensor, "D hidden"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
+        """The first bias, and the rest of the mlp."""
+        return self.nn[1:](total + self._first.bias)
+
+    @property
+    def _first(self) -> nn.Linear:
+        return cast("nn.Linear", self.nn[0])

@@ -38,6 +38,15 @@ class PygLayer(Layer):
         super().__init__(in_width, out_width)
         self.conv = conv
 
+    @property
+    def draws_by_call(self) -> bool:
+        """Whether the convolution drops anything out: a module or a number in it named ``dropout`` says so."""
+        return any(
+            isinstance(getattr(module, name, None), (int, float)) and getattr(module, name) > 0
+            for module in self.conv.modules()
+            for name in ("dropout", *(("p",) if isinstance(module, nn.modules.dropout._DropoutNd) else ()))
+        )
+
     def reset(self, key: int | None = None) -> None:
         """Call the convolution's ``reset_parameters``, where it has one, under a generator seeded with the key."""
         reset_parameters = getattr(self.conv, "reset_parameters", None)

@@ -45,6 +45,7 @@ class SAGE(ReducedLayer):
         super().__init__(in_width, out_width, reduction, commutes=reduction.is_sum)
         self.aggregator = aggregator
         self.own_joins_state = self.projects_state
+        self.own_width = 0 if self.own_joins_state else out_width
         self.lin_l = initialise.linear(in_width, out_width, bias=bias)
         self.lin_r = initialise.linear(in_width, out_width, bias=False)
         self.reset()
@@ -69,3 +70,15 @@ class SAGE(ReducedLayer):
         elif self.lin_l.bias is not None:
             reduced = reduced + self.lin_l.bias
         return reduced if own is None else reduced + own
+
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "D out"]:
+        """Every reduction acts on each column alone, so ``W_l`` and ``W_r`` are sliced; the maximum as well."""
+        reduced = self.reduction.finish(self.reduction.over(block, x_src))
+        neighbours = functional.linear(reduced, self.lin_l.weight[:, columns])
+        return neighbours + functional.linear(x_dst, self.lin_r.weight[:, columns])
+
+    def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
+        """Add the bias."""
+        return total if self.lin_l.bias is None else total + self.lin_l.bias

@@ -1,0 +1,344 @@
+"""Who a worker is and whom it talks to: the only reader of the launcher's variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
+from partita.comm.group import Group
+from partita.comm.mesh import AXES, Mesh
+from partita.comm.meter import Meter
+from partita.core.errors import ConfigError
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a worker waits for another one in an exchange. Generous: the end of a worker is noticed by its launcher."""
+
+Value = TypeVar("Value")
+
+
+class Context:
+    """A process as one worker of a run. Close it, or use it in a ``with`` block.
+
+    Make one with :meth:`alone`, :meth:`from_environment` or :meth:`join`.
+
+    Attributes:
+        mesh: who this worker is.
+        meter: bytes that this worker has sent, through any group.
+        device: the device that this worker computes on.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        *,
+        device: torch.device | None = None,
+        purposes: Sequence[str] = ("train",),
+        timeout: timedelta = TIMEOUT,
+        checked: bool = False,
+        owner: bool = False,
+    ) -> None:
+        self.mesh = mesh
+        self.meter = Meter()
+        self.device = device or torch.device("cpu")
+        self._owner = owner
+        self._made: list[dist.ProcessGroup] = []
+        self._groups: dict[tuple[str, str], Group] = {}
+        nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
+        # JSON values travel between processors, also where rows travel between devices.
+        self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked)
+        for purpose in dict.fromkeys(purposes):
+            wire = self.device if nccl else torch.device("cpu")
+            made: dict[tuple[int, ...], Group] = {}
+            for axis in AXES:
+                own = self._own_members(axis)
+                if own not in made:  # on one host "workers" are "all"
+                    made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked)
+                self._groups[axis, purpose] = made[own]
+
+    @classmethod
+    def alone(cls, device: torch.device | str = "cpu", *, purposes: Sequence[str] = ("train",)) -> Context:
+        """A run of one worker: nothing of ``torch.distributed`` is used."""
+        return cls(Mesh.of(0, 1, 1), device=_device(device, 0), purposes=purposes)
+
+    @classmethod
+    def from_environment(
+        cls,
+        device: torch.device | str = "cpu",
+        *,
+        purposes: Sequence[str] = ("train",),
+        timeout: timedelta = TIMEOUT,
+        checked: bool = False,
+    ) -> Context | None:
+        """Join the run that a launcher such as torchrun has started this process for.
+
+        An existing default process group is used as it is. Otherwise ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
+        ``MASTER_PORT`` are taken as they are. ``LOCAL_WORLD_SIZE`` says how many workers a host has; without it
+        (PyTorchJob, plain srun) workers that report the same host name share a host.
+
+        Args:
+            device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host.
+            purposes: what groups are needed for, each of a thread of its own.
+            timeout: how long to wait for a peer.
+            checked: compare shapes and counts before every exchange.
+
+        Returns:
+            The context, or ``None`` where this process was not started by a launcher.
+
+        Raises:
+            ConfigError: variables are missing or contradict each other, or hosts have different numbers of workers.
+        """
+        owner = False
+        if dist.is_available() and dist.is_initialized():
+            rank, size = dist.get_rank(), dist.get_world_size()
+        elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+            rank, size = _number("RANK"), _number("WORLD_SIZE")
+            if not 0 <= rank < size:
+                raise ConfigError(f"RANK={rank} with WORLD_SIZE={size}", where="environment", fix="Count from 0")
+            owner = size > 1
+            if owner:
+                _rendezvous(rank, size, timeout)
+        else:
+            return None
+        try:
+            workers = _workers_per_host(rank, size) if size > 1 else 1
+            mesh = Mesh.of(rank, size, workers)
+            place = _device(device, mesh.worker)
+            return cls(mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, owner=owner)
+        except BaseException:
+            if owner:
+                dist.destroy_process_group()
+            raise
+
+    @classmethod
+    def join(
+        cls,
+        rendezvous: Path,
+        rank: int,
+        size: int,
+        *,
+        hosts: int = 1,
+        device: torch.device | str = "cpu",
+        purposes: Sequence[str] = ("train",),
+        timeout: timedelta = TIMEOUT,
+        checked: bool = False,
+    ) -> Context:
+        """Join a run on this machine, whose workers find each other through a file.
+
+        Args:
+            rendezvous: path of a file in a private directory, the same for all workers; made by the first one.
+            rank: own position.
+            size: number of workers.
+            hosts: as how many hosts the machine counts; more than one for trying out.
+            device: see :meth:`from_environment`.
+            purposes: see :meth:`from_environment`.
+            timeout: see :meth:`from_environment`.
+            checked: see :meth:`from_environment`.
+        """
+        mesh = Mesh.of(rank, size, size // hosts)
+        place = _device(device, rank)
+        if size > 1:
+            with peer_errors():
+                store = dist.FileStore(str(rendezvous), size)
+                dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+        return cls(mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, owner=size > 1)
+
+    def group(self, axis: str = "all", purpose: str = "train") -> Group:
+        """The group of this worker along an axis, always the same object.
+
+        Args:
+            axis: ``"all"``, ``"workers"`` (of this host), ``"hosts"`` (the same position on every host).
+            purpose: one of those asked for at the start.
+        """
+        try:
+            return self._groups[axis, purpose]
+        except KeyError:
+            known = ", ".join(f"{a}/{p}" for a, p in self._groups)
+            raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
+
+    def close(self) -> None:
+        """Leave the run; may be called again."""
+        made, self._made = self._made, []
+        if self._owner and dist.is_initialized():
+            dist.destroy_process_group()
+        elif dist.is_available() and dist.is_initialized():
+            for process_group in made:
+                dist.destroy_process_group(process_group)
+        self._owner = False
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def together(self, doing: str) -> Iterator[None]:
+        """Do something that can fail on any worker: what one raises, all raise, at the end of the block.
+
+        The error of the lowest rank is raised, with its type, and with a note that names the worker. The block must
+        not exchange anything with other workers: one that fails would leave the others waiting.
+
+        Args:
+            doing: what is done, for instance ``"open the store"``; named in a note.
+        """
+        failure: Exception | None = None
+        try:
+            yield
+        except PeerLost:
+            raise
+        except Exception as error:
+            failure = error
+            failure.add_note(f"While trying to {doing}")
+        records = self._control.gather(None if failure is None else pack_error(failure, self.mesh.rank))
+        first = next((record for record in records if record is not None), None)
+        if first is None:
+            return
+        if failure is not None and first["rank"] == self.mesh.rank:
+            raise failure
+        raise unpack_error(first) from None
+
+    def agree(self, make: Callable[[], Value], source: int = 0) -> Value:
+        """Let one worker do something, and give its result, or its error, to all.
+
+        Args:
+            make: called on the source only; returns a JSON value.
+            source: rank of the worker that does it.
+
+        Returns:
+            The value, as JSON gives it back.
+        """
+        failure: Exception | None = None
+        answer: dict[str, Any] = {}
+        if self.mesh.rank == source:
+            try:
+                answer = {"value": make()}
+            except PeerLost:
+                raise
+            except Exception as error:
+                failure = error
+                answer = {"error": pack_error(error, source)}
+        answer = self._control.broadcast(answer, source)
+        if failure is not None:
+            raise failure
+        if "error" in answer:
+            raise unpack_error(answer["error"]) from None
+        return answer["value"]
+
+    def check_same(self, what: str, values: Mapping[str, Any]) -> None:
+        """See that all workers hold the same values.
+
+        Args:
+            what: what they are, for instance ``"configuration"``.
+            values: JSON values by name, for instance settings or digests.
+
+        Raises:
+            ConfigError: on all workers; names the first key that differs, its values, and which workers hold them.
+        """
+        held = self._control.gather(dict(values))
+        for key in sorted({key for each in held for key in each}):
+            ranks: dict[str, list[str]] = {}
+            for rank, each in enumerate(held):
+                ranks.setdefault(repr(each[key]) if key in each else "missing", []).append(str(rank))
+            if len(ranks) > 1:
+                said = "; ".join(
+                    f"{value} on worker{'s' * (len(at) > 1)} {', '.join(at)}" for value, at in ranks.items()
+                )
+                raise ConfigError(
+                    f"the {what} differs between workers: {key} is {said}", fix="Start all workers with the same"
+                )
+
+    def _make_group(self, axis: str, backend: str, wire: torch.device, timeout: timedelta, checked: bool) -> Group:
+        """Make all groups along an axis, as ``torch.distributed`` demands of every worker; return the own one."""
+        own = self._own_members(axis)
+        mine = None
+        for members in self.mesh.members(axis):
+            if len(members) > 1:
+                with peer_errors():
+                    process_group = dist.new_group(list(members), backend=backend, timeout=timeout)
+                if members == own:
+                    mine = process_group
+                    self._made.append(process_group)
+        hosts = [rank // self.mesh.workers for rank in own]
+        links = ["same_host" if host == self.mesh.host else "other_host" for host in hosts]
+        rank = own.index(self.mesh.rank)
+        return Group(mine, rank, own, links, self.meter, wire=wire, checked=checked)
+
+    def _own_members(self, axis: str) -> tuple[int, ...]:
+        return next(members for members in self.mesh.members(axis) if self.mesh.rank in members)
+
+
+def _rendezvous(rank: int, size: int, timeout: timedelta) -> None:
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if name not in os.environ:
+            raise ConfigError(
+                f"{name} is not set, but RANK and WORLD_SIZE are",
+                where="environment",
+                fix="Start the workers with torchrun, or unset RANK and WORLD_SIZE",
+            )
+    _number("MASTER_PORT")
+    with peer_errors():
+        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
+
+
+def _workers_per_host(rank: int, size: int) -> int:
+    """How many workers each host has; all workers must agree, and ranks be host-major."""
+    group = Group(dist.group.WORLD, rank, range(size), ["same_host"] * size, Meter(), wire=_wire_of_default())
+    known = "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ
+    local = (_number("LOCAL_RANK"), _number("LOCAL_WORLD_SIZE")) if known else None
+    answers = group.gather({"local": local, "host": socket.gethostname()})
+    if all(answer["local"] is not None for answer in answers):
+        workers = answers[0]["local"][1]
+        right = workers >= 1 and size % workers == 0
+        right = right and all(answer["local"] == [at % workers, workers] for at, answer in enumerate(answers))
+        held = ", ".join(f"{local[0]}/{local[1]}" for local in (answer["local"] for answer in answers))
+        held = f"LOCAL_RANK/LOCAL_WORLD_SIZE by rank: {held}"
+    else:
+        names = [answer["host"] for answer in answers]
+        workers = names.count(names[0])
+        right = size % workers == 0 and all(
+            len(set(names[at : at + workers])) == 1 and names.count(names[at]) == workers
+            for at in range(0, size, workers)
+        )
+        held = f"host names by rank: {', '.join(names)}"
+    if not right:
+        raise ConfigError(
+            f"every host needs the same number of workers, with consecutive ranks; {held}",
+            where="environment",
+            fix="Start the same number of workers on every host, for instance with torchrun --nproc-per-node",
+        )
+    return workers
+
+
+def _wire_of_default() -> torch.device:
+    """The device that the default process group sends from."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _number(name: str) -> int:
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise ConfigError(f"{name}={os.environ[name]} is not a whole number", where="environment") from None
+
+
+def _device(device: torch.device | str, worker: int) -> torch.device:
+    """The device of the worker at position ``worker`` of its host; it becomes PyTorch's current one."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError("there is no CUDA device", where="device", fix="Use device cpu")
+        if device.index is None:
+            device = torch.device("cuda", worker % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return device

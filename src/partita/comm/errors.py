@@ -1,0 +1,138 @@
+"""Errors that cross process borders: written down as JSON by one worker, raised as the same type by another."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from partita.core.errors import PartitaError
+
+Record = dict[str, Any]
+"""An error as JSON: what :func:`pack_error` makes."""
+
+
+class WorkerError(Exception):
+    """A worker failed with an error that no user can mend: a bug.
+
+    Attributes:
+        rank: the worker that failed.
+        kind: name of the type that it raised.
+        remote_traceback: where it was raised, as Python prints it; also a note of this error.
+    """
+
+    def __init__(self, rank: int, kind: str, message: str, remote_traceback: str) -> None:
+        self.rank = rank
+        self.kind = kind
+        self.remote_traceback = remote_traceback
+        super().__init__(f"worker {rank} failed: {kind}: {message}" if message else f"worker {rank} failed: {kind}")
+        self.add_note(f"Traceback of worker {rank}:\n{remote_traceback.rstrip()}")
+
+
+class WorkerLost(PartitaError):
+    """A worker ended before its work was done, without an error of its own: it was killed, or it exited."""
+
+
+class PeerLost(PartitaError):
+    """Communication failed, most often because another worker has ended.
+
+    It is a consequence: where any other error is known, that one is shown instead.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"communication with another worker failed: {reason}",
+            fix="Look for the error of the worker that ended first",
+        )
+
+
+@contextmanager
+def peer_errors() -> Iterator[None]:
+    """Around a call of the backend, whose arguments are known to be right: what it raises means that a peer is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # Without the source line of the library, and the advice that follows.
+        raise PeerLost(re.sub(r"^\[\S+\]\s*", "", first).split(". ")[0].rstrip(".")) from error
+
+
+def pack_error(error: BaseException, rank: int) -> Record:
+    """Write an error down as JSON values.
+
+    Args:
+        error: the error. One that came from :func:`unpack_error` is packed as what it was at first.
+        rank: the worker that raised it.
+    """
+    record = getattr(error, "_record", None)
+    if record is not None:
+        return {**record, "notes": list(getattr(error, "__notes__", []))}
+    fields = None
+    if isinstance(error, PartitaError):
+        fields = {"what": error.what, "where": error.where, "fix": error.fix}
+    return {
+        "rank": rank,
+        "time": time.time(),
+        "types": [f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__],
+        "kind": type(error).__name__,
+        "message": str(error),
+        "fields": fields,
+        "notes": list(getattr(error, "__notes__", [])),
+        "traceback": "".join(traceback.format_exception(error)),
+        "consequence": _is_consequence(error),
+    }
+
+
+def unpack_error(record: Record) -> Exception:
+    """Make the error again.
+
+    Returns:
+        For a :class:`PartitaError` one of the same type with the same fields, or of its nearest base class known
+        here; for ``MemoryError`` the same; for anything else a :class:`WorkerError`. A note names the worker.
+    """
+    error: PartitaError | MemoryError | WorkerError
+    if record["fields"] is not None:
+        kind = next(filter(None, map(_typed_error, record["types"])), PartitaError)
+        error = typed = kind.__new__(kind)
+        PartitaError.__init__(typed, **record["fields"])
+    elif record["kind"] == "MemoryError":
+        error = MemoryError(record["message"])
+    else:
+        error = WorkerError(record["rank"], record["kind"], record["message"], record["traceback"])
+    notes = list(record["notes"])
+    if not isinstance(error, WorkerError):
+        notes.append(f"In worker {record['rank']}")
+    for note in notes:
+        if note not in getattr(error, "__notes__", []):
+            error.add_note(note)
+    error.__dict__["_record"] = record
+    return error
+
+
+def _typed_error(name: str) -> type[PartitaError] | None:
+    """The class of that name, where it is a :class:`PartitaError`; modules of others are not imported for it."""
+    module, _, qualname = name.partition(":")
+    if not module.startswith("partita."):
+        return None
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return None
+    return found if isinstance(found, type) and issubclass(found, PartitaError) else None
+
+
+def _is_consequence(error: BaseException | None) -> bool:
+    """Whether the error is, or was caused by, the loss of a peer."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, PeerLost):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False

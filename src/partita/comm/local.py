@@ -1,0 +1,396 @@
+"""Starts workers on this machine, watches them, and ends them: none is ever left behind.
+
+Workers are fresh processes of the same Python, which run a function that is given by name with JSON arguments; so
+the parent may be any script, and nothing is pickled. They find each other through a file in a private directory, and
+all their sockets listen on the loopback interface only. Every worker leads a session of its own, so that Ctrl-C
+reaches it once, through the parent. Python that runs in the parent needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from partita.comm.errors import WorkerError, WorkerLost, unpack_error
+from partita.comm.signals import Stop, signals_to
+from partita.core.errors import ConfigError, PartitaError, ResourceError
+
+POLL_SECONDS = 0.02
+CAUSE_SECONDS = 2.0
+"""How long to wait, once a worker has lost a peer, until the end of that peer shows."""
+GRACE_SECONDS = 2.0
+"""Between SIGTERM and SIGKILL."""
+KEPT_BYTES = 256 * 2**20
+"""How much freed memory a worker keeps for its next step."""
+OUTPUT_LINES = 20
+"""How much of a failed worker's output is shown."""
+
+Entry = Callable[..., Any] | str
+
+in_worker = False
+"""Whether this process is such a worker itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the workers need to know; a JSON file in their private directory.
+
+    Attributes:
+        module: name of the module that holds the entry.
+        file: where that module lies, for modules that cannot be imported by name; or ``None``.
+        qualname: name of the entry inside the module.
+        arguments: its positional arguments after the context.
+        keywords: its keyword arguments.
+        size: number of workers.
+        hosts: as how many hosts the machine counts.
+        threads: CPU threads of each worker.
+        device: see :meth:`partita.comm.context.Context.from_environment`.
+        purposes: see there.
+        checked: see there.
+        parent: process id of the parent.
+        path: the parent's ``sys.path``.
+        python_path: the parent's ``PYTHONPATH``.
+    """
+
+    module: str
+    file: str | None
+    qualname: str
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    size: int
+    hosts: int
+    threads: int
+    device: str
+    purposes: list[str]
+    checked: bool
+    parent: int
+    path: list[str]
+    python_path: str | None
+
+
+@dataclass(slots=True)
+class _Worker:
+    rank: int
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def result(self) -> Path:
+        return self.folder / f"result-{self.rank}.json"
+
+    @property
+    def done(self) -> bool:
+        return self.process.poll() == 0 and self.result.exists()
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """The error that it wrote down before it ended."""
+        try:
+            return json.loads((self.folder / f"error-{self.rank}.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def output(self) -> str:
+        """The end of what it has written, unless that was shown already."""
+        try:
+            text = (self.folder / f"output-{self.rank}.txt").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.strip().splitlines()[-OUTPUT_LINES:])
+
+
+class _Interrupted(Exception):
+    """The workers ended because of a signal to this process."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run_local(
+    entry: Entry,
+    size: int,
+    arguments: Sequence[Any] = (),
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    hosts: int = 1,
+    threads: int = 0,
+    device: str = "cpu",
+    purposes: Sequence[str] = ("train",),
+    checked: bool = False,
+    timeout: float | None = None,
+) -> list[Any]:
+    """Run a function in ``size`` workers on this machine until all have returned.
+
+    SIGINT and SIGTERM are passed on to the workers once, which may finish what they do and return; a second one ends
+    them at once. Where the workers ended because of a signal, it is delivered to this process again, so Ctrl-C
+    raises ``KeyboardInterrupt`` as ever. If this process dies, the workers end within a second.
+
+    Args:
+        entry: ``"module:name"``, or a function at the top level of a module: it is called with the
+            :class:`partita.comm.context.Context` of its worker and the arguments.
+        size: number of workers.
+        arguments: positional arguments: JSON values or paths.
+        keywords: keyword arguments, likewise.
+        hosts: as how many hosts the machine counts; more than one for trying out.
+        threads: CPU threads of each worker; 0: those of this process, divided.
+        device: what the workers compute on.
+        purposes: what groups are needed for.
+        checked: compare shapes and counts before every exchange.
+        timeout: seconds after which all are ended; ``None``: never.
+
+    Returns:
+        What the entry returned in each worker, by rank, as JSON gives it back. Standard output and error of rank 0
+        are those of this process; those of the others are kept, and shown where one fails.
+
+    Raises:
+        PartitaError: a worker raised one: the first, of the same type; or :class:`WorkerLost`, where one was killed
+            or exited.
+        WorkerError: a worker raised anything else.
+        TimeoutError: the time was up; notes say where each worker was.
+    """
+    if in_worker:
+        raise ConfigError("a worker cannot start workers", fix="Put the call under: if __name__ == '__main__'")
+    if size < 1 or hosts < 1 or size % hosts:
+        raise ConfigError(f"{size} workers on {hosts} hosts", fix="Give at least one, and the same number to each host")
+    module, file, qualname = _locate(entry)
+    plan = Plan(
+        module=module,
+        file=file,
+        qualname=qualname,
+        arguments=list(arguments),
+        keywords=dict(keywords or {}),
+        size=size,
+        hosts=hosts,
+        threads=threads or max(1, _own_threads() // size),
+        device=device,
+        purposes=list(purposes),
+        checked=checked,
+        parent=os.getpid(),
+        path=[os.path.abspath(folder) for folder in sys.path],
+        python_path=os.environ.get("PYTHONPATH"),
+    )
+    with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
+        try:
+            return _run(plan, Path(folder), timeout)
+        except _Interrupted as interrupted:
+            number = interrupted.number
+    signal.raise_signal(number)
+    raise KeyboardInterrupt  # whoever handles the signal has returned
+
+
+def _run(plan: Plan, folder: Path, timeout: float | None) -> list[Any]:
+    (folder / "plan.json").write_text(json.dumps(asdict(plan), default=os.fspath), encoding="utf-8")
+    workers: list[_Worker] = []
+    processes: list[subprocess.Popen[bytes]] = []
+    with signals_to(processes) as stop:
+        try:
+            for rank in range(plan.size):
+                workers.append(_start(plan, rank, folder))
+                processes.append(workers[-1].process)
+            _watch(workers, stop, timeout)
+        finally:
+            _end(processes)
+    return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
+
+
+def _start(plan: Plan, rank: int, folder: Path) -> _Worker:
+    workers = plan.size // plan.hosts
+    loopback = _loopback()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(plan.path),
+        # As torchrun does, for libraries that want to know.
+        "RANK": str(rank),
+        "WORLD_SIZE": str(plan.size),
+        "LOCAL_RANK": str(rank % workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "GROUP_RANK": str(rank // workers),
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        "OMP_NUM_THREADS": str(plan.threads),
+    }
+    # Workers share the processors, and threads that spin while they wait take them from the others.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # glibc gives blocks above 32 MiB back to the system when they are freed, and every step faults them in again,
+    # which takes longer than to fill them: the exchange of 64 MiB is three times faster with memory that is kept.
+    environment.setdefault("MALLOC_MMAP_THRESHOLD_", str(KEPT_BYTES))
+    environment.setdefault("MALLOC_TRIM_THRESHOLD_", str(KEPT_BYTES))
+    output = None if rank == 0 else (folder / f"output-{rank}.txt").open("wb")
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "partita.comm.worker", str(folder), str(rank)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ResourceError(f"worker {rank} cannot be started: {error}", fix="Use fewer workers") from error
+    finally:
+        if output is not None:
+            output.close()
+    return _Worker(rank, process, folder)
+
+
+def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> None:
+    """Return when all are done; raise as soon as one is not going to be."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        running = [worker for worker in workers if worker.process.poll() is None]
+        if any(worker.process.returncode is not None and not worker.done for worker in workers):
+            raise _cause(workers, stop) from None
+        if not running:
+            return
+        if stop.again:
+            raise _Interrupted(stop.signal or signal.SIGINT)
+        if stop.signal is not None and not stop.forwarded:
+            stop.forwarded = True
+            for worker in running:
+                worker.process.send_signal(stop.signal)
+        if deadline is not None and time.monotonic() > deadline:
+            error = TimeoutError(f"worker {', '.join(str(each.rank) for each in running)} not done in {timeout} s")
+            for note in _stacks(running):
+                error.add_note(note)
+            raise error
+        time.sleep(POLL_SECONDS)
+
+
+def _cause(workers: Sequence[_Worker], stop: Stop) -> Exception:
+    """Why the run failed: the first error that is not the consequence of another."""
+    deadline = time.monotonic() + CAUSE_SECONDS
+    consequence: dict[str, Any] | None = None
+    while True:
+        ended = [worker for worker in workers if worker.process.poll() is not None and not worker.done]
+        reports = sorted(
+            (report for worker in ended if (report := worker.report) is not None), key=lambda report: report["time"]
+        )
+        if stop.signal is not None and any(_followed(worker, stop) for worker in ended):
+            return _Interrupted(stop.signal)
+        consequence = consequence or next((report for report in reports if report["consequence"]), None)
+        for report in reports:
+            if not report["consequence"]:
+                return _reported(report, workers)
+        for worker in ended:
+            if worker.report is None:
+                return _lost(worker)
+        # Here every worker that has ended has lost a peer.
+        if time.monotonic() > deadline or len(ended) == len(workers):
+            assert consequence is not None
+            return _reported(consequence, workers)
+        time.sleep(POLL_SECONDS)
+
+
+def _followed(worker: _Worker, stop: Stop) -> bool:
+    """Whether a worker ended because of the signal that was passed on to it."""
+    report = worker.report
+    interrupted = report is not None and report["kind"] == "KeyboardInterrupt"
+    return interrupted or worker.process.returncode == -(stop.signal or 0)
+
+
+def _reported(report: dict[str, Any], workers: Sequence[_Worker]) -> Exception:
+    rank = report["rank"]
+    if report["kind"] == "KeyboardInterrupt":
+        return WorkerLost(f"worker {rank} was interrupted (SIGINT)")
+    error = unpack_error(report)
+    if isinstance(error, WorkerError):
+        _add_output(error, workers[rank])
+    return error
+
+
+def _lost(worker: _Worker) -> PartitaError:
+    code = worker.process.returncode
+    if code >= 0:
+        error = WorkerLost(f"worker {worker.rank} exited with code {code} before its work was done")
+    else:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = "unknown"
+        error = WorkerLost(
+            f"worker {worker.rank} was killed by signal {-code} ({name})",
+            fix="If nobody did it, memory ran out: see the kernel's log, and use fewer workers" if code == -9 else None,
+        )
+    _add_output(error, worker)
+    return error
+
+
+def _add_output(error: Exception, worker: _Worker) -> None:
+    output = worker.output()
+    if output:
+        error.add_note(f"Last output of worker {worker.rank}:\n{output}")
+
+
+def _stacks(running: Sequence[_Worker]) -> list[str]:
+    """Where each worker is, as far as it has begun to run."""
+    files = {worker.rank: worker.folder / f"stacks-{worker.rank}.txt" for worker in running}
+    for worker in running:
+        if files[worker.rank].exists():
+            worker.process.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)
+    found = []
+    for rank, file in files.items():
+        with suppress(FileNotFoundError):
+            found.append(f"Worker {rank} was at:\n{file.read_text(encoding='utf-8')}")
+    return found
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End all that still run, and wait for them."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in running:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for process in running:
+        process.wait()
+
+
+def _locate(entry: Entry) -> tuple[str, str | None, str]:
+    """Module, file and name of an entry."""
+    if isinstance(entry, str):
+        module, _, qualname = entry.partition(":")
+        if not module or not qualname:
+            raise ValueError(f"entry '{entry}': write module:name")
+        return module, None, qualname
+    if "<" in entry.__qualname__:
+        raise ValueError(f"{entry.__qualname__} can only be found from inside: use a function at the top of a module")
+    file = getattr(sys.modules.get(entry.__module__), "__file__", None)
+    return entry.__module__, file and os.path.abspath(file), entry.__qualname__
+
+
+def _own_threads() -> int:
+    """Threads that this process would use alone."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _loopback() -> str:
+    """Name of the loopback interface (lo on Linux, lo0 on macOS)."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == "127.0.0.1" for address in addresses):
+            return name
+    raise ResourceError(
+        "no interface has the address 127.0.0.1", fix="Bring up the loopback interface: ip link set lo up"
+    )

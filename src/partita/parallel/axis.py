@@ -1,0 +1,83 @@
+"""The workers among whom a layer is placed, and which of them owns a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita.comm.group import Group
+from partita.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Some workers who share the work of a layer.
+
+    Attributes:
+        sampling: for what is sent while sampling.
+        computing: the same workers, for what is sent while computing. A group of its own, because sampling runs
+            ahead in another thread.
+        part_offsets: int64 (P+1): part p has the store ids ``part_offsets[p]:part_offsets[p+1]``; parts may be empty.
+        owner_of_part: int64 (P), position in the groups of the worker that owns each part.
+    """
+
+    sampling: Group
+    computing: Group
+    part_offsets: Int64[Tensor, "P_1"]
+    owner_of_part: Int64[Tensor, "P"]
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return self.sampling.size
+
+    @property
+    def rank(self) -> int:
+        """Own position."""
+        return self.sampling.rank
+
+    def owner(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """Position of the worker that owns each store id: a range check, then a look-up by part."""
+        if self.size == 1:
+            return torch.zeros(ids.shape[0], dtype=torch.int64)
+        part = torch.searchsorted(self.part_offsets[1:], ids.long(), right=True)
+        return self.owner_of_part[part]
+
+
+def owners_of_parts(num_parts: int, axis: str, hosts: int, workers: int) -> Int64[Tensor, "P"]:
+    """Which position of an axis owns each part of a store.
+
+    Parts are host-major: over all workers, part p belongs to worker p. Inside a host, part p belongs to worker
+    ``p mod workers``, so a store may have a part for every worker of a host or for every worker there is; likewise
+    over hosts. A single worker owns everything.
+
+    Args:
+        num_parts: P.
+        axis: one of :data:`partita.comm.mesh.AXES`.
+        hosts: number of hosts.
+        workers: workers of each host.
+
+    Raises:
+        ConfigError: the store has another number of parts than there are workers.
+    """
+    parts = torch.arange(num_parts)
+    everyone = hosts * workers
+    sizes = {"all": everyone, "hosts": hosts, "workers": workers}
+    size = sizes[axis]
+    if size == 1:
+        return torch.zeros_like(parts)
+    if num_parts == size:
+        return parts
+    if num_parts == everyone:
+        return parts % workers if axis == "workers" else parts // workers
+    among = "" if axis == "all" else f" of the axis '{axis}'"
+    wanted = f"{hosts}x{workers}" if hosts > 1 else str(workers)
+    raise ConfigError(
+        f"nodes are placed by owner among {size} workers{among}, but the store has "
+        f"{num_parts} part{'' if num_parts == 1 else 's'}",
+        where="part_offsets",
+        fix=f"Run partita partition STORE OUT --parts {wanted}, then train OUT; or use the strategy 'gdp'",
+    )

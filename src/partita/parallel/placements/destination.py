@@ -1,0 +1,109 @@
+"""``Destination``: the owner of a node computes its row, once, however many workers ask for it.
+
+The vertex splits of GSplit (Polisetty et al.), at every layer, and APT's DNP, at layer 1. Ids travel down, rows up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from partita.core.keys import StepKey
+from partita.core.protocols import Inputs
+from partita.core.records import Block, LayerRows, Traffic
+from partita.features.rows import FeatureColumn
+from partita.nn.model import Model
+from partita.parallel.axis import Axis
+from partita.parallel.routing import Gather, Route, first_appearance
+from partita.parallel.sampling import BlockWorker
+from partita.sample.topology import LocalTopology
+
+ID_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationWork:
+    """What the owner computes, and the way back to those who asked.
+
+    Attributes:
+        block: of the distinct nodes that were asked of this worker.
+        key: names the step.
+        route: of this worker's own requests.
+        repeats: gives every asker its row where several asked for the same; ``None`` where nobody did.
+        rows: this worker's own requests.
+    """
+
+    block: Block
+    key: StepKey
+    route: Route
+    repeats: Gather | None
+    rows: LayerRows
+
+    @property
+    def num_edges(self) -> int:
+        """Edges drawn, here, for all who asked."""
+        return self.block.num_edges
+
+    @property
+    def num_computed(self) -> int:
+        """Rows computed, each of them once."""
+        return self.block.num_dst
+
+
+class Destination:
+    """The placement by destination.
+
+    Args:
+        model, topology, inputs, fanouts, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        axis: the workers, and who of them owns which node.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        topology: LocalTopology,
+        inputs: Inputs | FeatureColumn,
+        fanouts: Sequence[int],
+        dtype: torch.dtype,
+        axis: Axis,
+    ) -> None:
+        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.axis = axis
+
+    def check(self, layer: int) -> None:
+        """Any layer can be computed: every edge of a destination is at its owner."""
+
+    def expand(self, layer: int, requests: Int[Tensor, "D"], key: StepKey) -> tuple[DestinationWork, Int[Tensor, "S"]]:
+        """Send the requests to their owners and draw what is asked here; see the protocol.
+
+        Any worker would draw the same sample for a node, so the owner draws it for all. What is asked is
+        de-duplicated by first appearance: a single worker computes exactly what ``Data`` does.
+        """
+        axis = self.axis
+        route, asked = Route.ask(axis.sampling, axis.owner(requests), requests)
+        repeats = None
+        if axis.size > 1:
+            distinct, place = first_appearance(asked)
+            if len(distinct) < len(asked):
+                repeats = Gather.of(place, len(distinct))
+                asked = distinct
+        block, below = self.worker.whole(layer, asked, key)
+        rows = LayerRows(destinations=len(requests), remote_destinations=route.remote(axis.rank))
+        return DestinationWork(block, key, route, repeats, rows), below
+
+    def forward(self, layer: int, work: DestinationWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+        """Compute the block and answer; see the protocol."""
+        rows = self.worker.compute(layer, work.block, h, work.key)
+        if work.repeats is not None:
+            rows = work.repeats(rows)
+        return work.route.answer(self.axis.computing, rows)
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """An id, an output row and its gradient for every remote request."""
+        row_bytes = self.worker.stages[layer - 1].layer.out_width * self.worker.dtype.itemsize
+        sent = rows.remote_destinations
+        return Traffic(ids=ID_BYTES * sent, forward=row_bytes * sent, backward=row_bytes * sent)

@@ -1,0 +1,222 @@
+"""``Feature``: every worker computes layer 1 of everybody's block from its own feature columns; the asker adds up.
+
+P3's push-pull parallelism (Gandhi and Iyer, OSDI 2021), APT's NFP. Blocks travel to all, partial rows up. What is
+added up are rows of destinations where the layer is a sum over input columns, and projected sources where it is not
+(attention). Weights are whole everywhere and sliced in forward; the bias is added once, by the asking worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from partita.comm.group import Group
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, StepKey
+from partita.core.protocols import Inputs
+from partita.core.records import Block, LayerRows, Traffic
+from partita.features.rows import FeatureColumn
+from partita.nn import ops
+from partita.nn.layers import Layer
+from partita.nn.model import Model
+from partita.parallel.axis import Axis
+from partita.parallel.routing import Gather, first_appearance, to_all
+from partita.parallel.sampling import BlockWorker
+from partita.sample.topology import LocalTopology
+
+ID_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureWork:
+    """Everybody's blocks as one, and this worker's own.
+
+    Attributes:
+        key: names the step.
+        block: this worker's own block.
+        merged: all workers' blocks behind one another, over distinct sources in order of first appearance.
+        dst: where among the distinct sources the destinations are.
+        src: where the sources of each worker's block are, workers behind one another.
+        num_dst, num_src: destinations and sources of each worker's block.
+    """
+
+    key: StepKey
+    block: Block
+    merged: Block
+    dst: Int64[Tensor, "D"]
+    src: Gather
+    num_dst: tuple[int, ...]
+    num_src: tuple[int, ...]
+
+    @property
+    def num_edges(self) -> int:
+        """Edges drawn, for this worker's own requests."""
+        return self.block.num_edges
+
+    @property
+    def num_computed(self) -> int:
+        """Rows finished: this worker's own requests."""
+        return self.block.num_dst
+
+    @property
+    def rows(self) -> LayerRows:
+        """This worker's own block."""
+        return LayerRows(
+            destinations=self.block.num_dst, sources=self.block.num_src, edges=self.block.num_edges
+        )  # fmt: skip
+
+
+class Feature:
+    """The placement by feature column, for layer 1.
+
+    Args:
+        model, topology, inputs, fanouts, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        axis: the workers.
+        columns: the feature columns of this worker.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        topology: LocalTopology,
+        inputs: Inputs | FeatureColumn,
+        fanouts: Sequence[int],
+        dtype: torch.dtype,
+        axis: Axis,
+        columns: slice,
+    ) -> None:
+        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.axis = axis
+        self.columns = columns
+
+    def check(self, layer: int) -> None:
+        """Refuse other layers than the first, and layers that cannot be computed from slices of input columns.
+
+        Raises:
+            ConfigError: the layer cannot be placed by feature.
+        """
+        where = f"placements, layer {layer} ({self._layer(layer).name})"
+        if layer != 1:
+            raise ConfigError(
+                "the placement 'feature' slices input features, so it is for layer 1 (the first in the list) only",
+                where=where,
+                fix="Use 'data', 'destination' or 'source' for this layer",
+            )
+        if self._layer(layer).sums_over_columns is None:
+            raise ConfigError(
+                "the placement 'feature' computes a row from slices of the input columns, which this layer cannot be",
+                where=where,
+                fix="Use 'data' or 'destination' for this layer, or one of Partita's own layers",
+            )
+
+    def expand(self, layer: int, requests: Int[Tensor, "D"], key: StepKey) -> tuple[FeatureWork, Int[Tensor, "S"]]:
+        """Draw a block and send it to all; see the protocol."""
+        block, _ = self.worker.whole(layer, requests, key, relabel=True)
+        if self._layer(layer).sums_over_columns == "sources":
+            block = self.worker.prepared(layer + 1, block)  # projected sources have a gradient
+        blocks = _everybodys(self.axis.sampling, block)
+        starts = _starts([found.num_src for found in blocks])
+        below, place = first_appearance(torch.cat([_sources(found) for found in blocks]))
+        edges = [found.indices.long() + start for found, start in zip(blocks, starts)]
+        dst = [torch.arange(start, start + found.num_dst) for found, start in zip(blocks, starts)]
+        merged_dst = torch.cat([found.dst for found in blocks])
+        counts = torch.cat([found.indptr.diff() for found in blocks])
+        merged = Block(
+            dst=merged_dst,
+            src=below,
+            indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            indices=place[torch.cat(edges)].int(),
+            dst_original=merged_dst,  # a slice of a row draws nothing
+            weight=_joined([found.weight for found in blocks]),
+            own_weight=_joined([found.own_weight for found in blocks]),
+        )
+        work = FeatureWork(
+            key=key,
+            block=block,
+            merged=merged,
+            dst=place[torch.cat(dst)],
+            src=Gather.of(place, below.shape[0]),
+            num_dst=tuple(found.num_dst for found in blocks),
+            num_src=tuple(found.num_src for found in blocks),
+        )
+        return work, below
+
+    def forward(self, layer: int, work: FeatureWork, h: Tensor) -> Float[Tensor, "D F"]:
+        """Compute everybody's summands, add up one's own; see the protocol."""
+        group, module = self.axis.computing, self._layer(layer)
+        if module.sums_over_columns == "rows":
+            summands = module.from_columns(self.columns, h, h.index_select(0, work.dst), work.merged)
+            send, own = work.num_dst, work.block.num_dst
+        else:
+            summands = work.src(module.from_columns(self.columns, h, h[:0], work.merged))
+            send, own = work.num_src, work.block.num_src
+        received = group.exchange_rows(ops.widened(summands), send, [own] * group.size)
+        total = received.reshape(group.size, own, module.column_width).sum(0)
+        attention = work.key.at(Purpose.ATTENTION_DROPOUT, layer)
+        rows = module.finish_columns(total, work.block, attention)
+        return self.worker.stages[layer - 1].post(rows, work.block.dst_original, work.key, layer)
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """The block to every other worker; from each of them a summand, and its gradient back."""
+        module, item = self._layer(layer), self.worker.dtype.itemsize
+        others = self.axis.size - 1
+        ids = ID_BYTES * (rows.destinations + rows.sources + rows.edges)
+        if module.coefficients != "none":
+            ids += item * (rows.edges + rows.destinations)
+        summands = rows.destinations if module.sums_over_columns == "rows" else rows.sources
+        sent = item * module.column_width * summands * others
+        return Traffic(ids=ids * others, forward=sent, backward=sent)
+
+    def _layer(self, layer: int) -> Layer:
+        return self.worker.stages[layer - 1].layer
+
+
+def _everybodys(group: Group, block: Block) -> list[Block]:
+    """The blocks of all workers, without what only their askers need."""
+    src = _sources(block)
+    ones = [1] * group.size
+    own = torch.tensor([[block.num_dst, block.num_src, block.num_edges]])
+    sizes = to_all(group, own, ones, "metadata").tolist()
+    numbers = torch.cat([block.indptr.diff(), src.long(), block.indices.long()])
+    lengths = [sum(three) for three in sizes]
+    parts = to_all(group, numbers, lengths, "ids").split(lengths)
+    weights: Sequence[Tensor | None] = [None] * group.size
+    if block.weight is not None and block.own_weight is not None:
+        floats = [edges + destinations for destinations, _, edges in sizes]
+        weights = to_all(group, torch.cat([block.weight, block.own_weight]), floats, "ids").split(floats)
+    return [_block(part, three, found, src.dtype) for part, three, found in zip(parts, sizes, weights)]
+
+
+def _block(numbers: Tensor, sizes: list[int], weights: Tensor | None, dtype: torch.dtype) -> Block:
+    num_dst, _, num_edges = sizes
+    counts, src, indices = numbers.split(sizes)
+    src = src.to(dtype)
+    weight, own_weight = (None, None) if weights is None else weights.split([num_edges, num_dst])
+    return Block(
+        dst=src[:num_dst],
+        src=src,
+        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        indices=indices,
+        dst_original=src[:num_dst],
+        weight=weight,
+        own_weight=own_weight,
+    )
+
+
+def _sources(block: Block) -> Tensor:
+    if block.src is None:
+        raise ValueError("only a block with de-duplicated sources can be sent to all")
+    return block.src
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    return torch.tensor([0, *sizes]).cumsum(0)[:-1].tolist()
+
+
+def _joined(weights: Sequence[Tensor | None]) -> Tensor | None:
+    found = [weight for weight in weights if weight is not None]
+    return torch.cat(found) if found else None

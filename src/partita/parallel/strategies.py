@@ -1,0 +1,243 @@
+"""Names of parallelisation strategies, and the lists of placements they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from partita.comm.group import Group
+from partita.comm.mesh import AXES, Mesh
+from partita.core.errors import ConfigError, nearest
+from partita.core.protocols import Inputs, Placement
+from partita.features.rows import FeatureColumn
+from partita.nn.model import Model
+from partita.parallel.axis import Axis, owners_of_parts
+from partita.parallel.engine import Engine
+from partita.parallel.inputs import ByOwner, Columns, Direct, columns_of
+from partita.parallel.placements.data import Data
+from partita.parallel.placements.destination import Destination
+from partita.parallel.placements.feature import Feature
+from partita.parallel.placements.source import Source
+from partita.sample.topology import LocalTopology
+
+PLACEMENTS = ("data", "destination", "source", "feature")
+INPUTS = ("direct", "by-owner", "columns")
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """What is needed of a :class:`partita.comm.context.Context`."""
+
+    mesh: Mesh
+
+    def group(self, axis: str = "all", purpose: str = "train") -> Group:
+        """The group of this worker along an axis, for one purpose."""
+        ...
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What is placed how.
+
+    Attributes:
+        inputs: level 0, a name from :data:`INPUTS`.
+        placements: names from :data:`PLACEMENTS`, one per layer, layer 1 (input side) first.
+        axis: the workers among whom they place, from :data:`~partita.comm.mesh.AXES`; over the others every
+            worker works on seeds of its own, as with ``data``.
+    """
+
+    inputs: str
+    placements: tuple[str, ...]
+    axis: str = "all"
+
+    def __str__(self) -> str:
+        text = ",".join((self.inputs, *self.placements))
+        return text if self.axis == "all" else f"{text}@{self.axis}"
+
+    @property
+    def needs_owners(self) -> bool:
+        """Whether it matters which worker owns a node."""
+        return self.inputs == "by-owner" or bool({"destination", "source"} & set(self.placements))
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether workers exchange anything before the gradients of the parameters."""
+        return self.inputs != "direct" or set(self.placements) != {"data"}
+
+
+STRATEGIES: dict[str, tuple[str, str, str]] = {
+    "gdp": ("direct", "data", "data"),
+    "nfp": ("columns", "feature", "data"),
+    "snp": ("direct", "source", "data"),
+    "dnp": ("direct", "destination", "data"),
+    "gsplit": ("by-owner", "destination", "destination"),
+}
+"""For each name: level 0, layer 1, and the other layers."""
+
+
+def parse_strategy(text: str, layers: int) -> Strategy:
+    """Read a strategy.
+
+    Args:
+        text: a name from :data:`STRATEGIES` (``gsplit``); or a list with one placement per layer, whose FIRST entry is
+            layer 1, the input side (``source,destination,data``), after level 0 where that is not ``direct``
+            (``by-owner,source,destination,data``); or one of these per axis of the mesh, of which all but one say
+            ``data`` or ``gdp`` (``data@hosts+gsplit@workers``).
+        layers: of the model, K.
+
+    Raises:
+        ConfigError: a name is not known, the list does not fit the model, or two axes both place layers.
+    """
+    terms = [term.strip().partition("@") for term in text.split("+")]
+    if len(terms) == 1 and not terms[0][1]:
+        return _parse_list(terms[0][0], layers, "all")
+    found = []
+    for name, _, axis in terms:
+        if axis not in ("hosts", "workers"):
+            raise ConfigError(
+                f"'{name}' is for no axis of the mesh" if not axis else f"unknown axis '{axis}'",
+                where=f"strategy '{text}'",
+                fix="Write STRATEGY@hosts+STRATEGY@workers",
+            )
+        found.append(_parse_list("gdp" if name == "data" else name, layers, axis))
+    if len({strategy.axis for strategy in found}) < len(found):
+        raise ConfigError("an axis is given twice", where=f"strategy '{text}'", fix="Give each axis one strategy")
+    placing = [strategy for strategy in found if strategy.is_collective]
+    if len(placing) > 1:
+        raise ConfigError(
+            f"both axes place layers among their workers ({' and '.join(map(str, placing))})",
+            where=f"strategy '{text}'",
+            fix="Use data for one of them",
+        )
+    return placing[0] if placing else Strategy("direct", ("data",) * layers)
+
+
+def _parse_list(text: str, layers: int, axis: str) -> Strategy:
+    names = [name.strip() for name in text.split(",")]
+    where = f"strategy '{text}'"
+    if len(names) == 1 and names[0] in STRATEGIES:
+        inputs, first, others = STRATEGIES[names[0]]
+        return Strategy(inputs, (first, *[others] * (layers - 1)), axis)
+    known = (*PLACEMENTS, *INPUTS) if len(names) > 1 or layers == 1 else tuple(STRATEGIES)
+    for name in names:
+        if name not in (*PLACEMENTS, *INPUTS):
+            raise ConfigError(f"unknown strategy or placement '{name}'", where=where, fix=nearest(name, known))
+    inputs = names.pop(0) if names[0] in INPUTS else ""
+    misplaced = [name for name in names if name in INPUTS]
+    if misplaced:
+        raise ConfigError(f"'{misplaced[0]}' is for input rows", where=where, fix="Name it first, before layer 1")
+    if len(names) != layers:
+        raise ConfigError(
+            f"{len(names)} placement{'' if len(names) == 1 else 's'} for {layers} layers",
+            where=where,
+            fix="Name one placement per layer, layer 1 (the input side) first",
+        )
+    implied = "columns" if names[0] == "feature" else "direct"
+    if (inputs or implied) != implied and "columns" in (inputs, implied):
+        raise ConfigError(
+            f"level 0 '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
+        )
+    return Strategy(inputs or implied, tuple(names), axis)
+
+
+def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *, owners: bool = True) -> Axis:
+    """The workers of an axis of the mesh, with a group for sampling and one for computing.
+
+    Args:
+        context: of this process.
+        axis: one of :data:`~partita.comm.mesh.AXES`.
+        part_offsets: of the store.
+        owners: whether it matters who owns a node; otherwise the store's parts may be of any number.
+
+    Raises:
+        ConfigError: the store has another number of parts than the axis has workers.
+    """
+    if axis not in AXES:
+        raise ConfigError(f"unknown axis '{axis}'", where="axis", fix=nearest(axis, AXES))
+    mesh, num_parts = context.mesh, part_offsets.shape[0] - 1
+    owner_of_part = torch.zeros(num_parts, dtype=torch.int64)
+    if owners:
+        owner_of_part = owners_of_parts(num_parts, axis, mesh.hosts, mesh.workers)
+    return Axis(context.group(axis, "sample"), context.group(axis, "train"), part_offsets, owner_of_part)
+
+
+def build_engine(
+    strategy: Strategy,
+    model: Model,
+    topology: LocalTopology,
+    column: FeatureColumn,
+    fanouts: Sequence[int],
+    dtype: torch.dtype,
+    context: Workers,
+    part_offsets: Int64[Tensor, "P_1"],
+) -> Engine:
+    """The engine of a strategy on this worker. Called by every worker, as groups may be made.
+
+    Args:
+        strategy: what is placed how.
+        model: of K layers, the same parameters on every worker.
+        topology: where neighbours are drawn.
+        column: the input rows; with ``by-owner`` only rows of the worker's own parts are read.
+        fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
+        dtype: of the model and of edge coefficients.
+        context: of this process.
+        part_offsets: int64 (P+1) of the store.
+
+    Raises:
+        ConfigError: the model, the strategy, the store and the workers do not fit each other.
+    """
+    check_model(model, context.mesh.size)
+    if not strategy.is_collective:
+        data = Data(model, topology, column, fanouts, dtype)
+        return Engine([data] * len(fanouts), column, topology.num_nodes)
+    axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
+    columns = columns_of(column.width, axis.rank, axis.size)
+    level_0: dict[str, Callable[[], Inputs]] = {
+        "direct": lambda: Direct(column, topology.num_nodes),
+        "by-owner": lambda: ByOwner(column, axis, topology),
+        "columns": lambda: Columns(column, columns, topology),
+    }
+    inputs = level_0[strategy.inputs]()
+    common = (model, topology, inputs, fanouts, dtype)
+    makers: dict[str, Callable[[], Placement]] = {
+        "data": lambda: Data(*common),
+        "destination": lambda: Destination(*common, axis),
+        "source": lambda: Source(*common, axis),
+        "feature": lambda: Feature(*common, axis, columns),
+    }
+    made = {name: makers[name]() for name in dict.fromkeys(strategy.placements)}
+    placements = [made[name] for name in strategy.placements]
+    for layer, placement in enumerate(placements, start=1):
+        placement.check(layer)
+    return Engine(placements, inputs, topology.num_nodes)
+
+
+def check_model(model: Model, workers: int) -> None:
+    """Refuse what several workers would not compute as one does.
+
+    Raises:
+        ConfigError: a layer mixes rows, or makes choices, that depend on which rows are computed together.
+    """
+    if workers == 1:
+        return
+    for number, stage in enumerate(model.stages, start=1):
+        if not stage.row_wise:
+            raise ConfigError(
+                "batch normalisation averages over the rows that one worker computes, so several workers would train "
+                "another model",
+                where=f"norm, layer {number}",
+                fix="Use the normalisation 'layer' or 'none', or one worker",
+            )
+        if stage.layer.draws_by_call:  # type: ignore[union-attr]
+            raise ConfigError(
+                "the convolution drops out with draws that depend on which rows are computed together, so several "
+                "workers would train another model",
+                where=f"layer {number} ({stage.layer.name})",  # type: ignore[union-attr]
+                fix="Set its dropout to 0 (dropout between the layers is exact), use one of Partita's own layers, or "
+                "one worker",
+            )

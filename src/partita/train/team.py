@@ -1,0 +1,128 @@
+"""What the workers of a run settle with each other in every step; with one worker, nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from partita.comm.context import Context
+from partita.comm.meter import KINDS, LINKS, Snapshot
+from partita.config import Config
+from partita.core.records import Counts
+from partita.graph.store import GraphStore
+from partita.parallel.shares import Deal, share_of
+from partita.parallel.strategies import Strategy
+from partita.sample.topology import as_tensor
+
+PURPOSES = ("train", "sample")
+"""Groups of workers that a run needs: sampling runs ahead in a thread of its own."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """One step, summed over the workers.
+
+    Attributes:
+        loss_sum: over the seeds of the global batch.
+        stop: some worker was asked to stop.
+        counts: edges and rows.
+        traffic: bytes sent since the step before, by kind.
+    """
+
+    loss_sum: float
+    stop: bool
+    counts: Counts
+    traffic: dict[str, int]
+
+
+class Team:
+    """The workers of a run, as the trainer sees them.
+
+    Args:
+        context: of this process.
+        deal: how the seeds of a batch are dealt out.
+        store: the graph store.
+
+    Attributes:
+        size: number of workers.
+        leads: whether this worker writes the run folder.
+    """
+
+    def __init__(self, context: Context, deal: Deal, store: GraphStore) -> None:
+        self.context = context
+        self.size = context.mesh.size
+        self.leads = context.mesh.rank == 0
+        self._deal = deal
+        self._part_offsets = as_tensor(store.part_offsets)
+        self._group = context.group("all", "train")
+        self._counted: Snapshot = context.meter.snapshot()
+
+    def share(self, seeds: Int[Tensor, "B"]) -> Int[Tensor, "b"]:
+        """This worker's part of a global batch."""
+        return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self._deal, self._part_offsets)
+
+    def total(self, loss_sum: float, stop: bool, counts: Counts) -> StepTotals:
+        """Sum what every worker says of its step. All workers must call this."""
+        if self.size == 1:
+            return StepTotals(loss_sum, stop, counts, {})
+        sent = self.context.meter.difference(self._counted)
+        self._counted = self.context.meter.snapshot()
+        numbers = [loss_sum, float(stop), counts.sampled_edges, counts.input_rows_read, counts.row_reads]
+        numbers += [*counts.computed_destinations, *(sum(sent[kind].values()) for kind in KINDS)]
+        totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
+        self._group.sum_([totals], kind="metadata")
+        loss, stops, edges, rows, reads, *rest = totals.tolist()
+        layers = len(counts.computed_destinations)
+        summed = Counts(int(edges), tuple(map(int, rest[:layers])), int(rows), int(reads))
+        return StepTotals(loss, stops > 0, summed, dict(zip(KINDS, map(int, rest[layers:]), strict=True)))
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Add the gradients of all workers up; a parameter that a worker did not use has gradient 0 there."""
+        if self.size == 1:
+            return
+        gradients = []
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                gradients.append(parameter.grad)
+        self._group.sum_(gradients)
+
+    def agree(self, make: Callable[[], Value]) -> Value:
+        """Let the leader do something and give its result (a JSON value), or its error, to all."""
+        return make() if self.size == 1 else self.context.agree(make)
+
+    def check_same(self, config: Config, store: GraphStore) -> None:
+        """See that all workers run the same settings on the same store.
+
+        Raises:
+            ConfigError: naming what differs, and where.
+        """
+        if self.size > 1:
+            values = {"store fingerprint": store.fingerprint, **config.model_dump(mode="json")}
+            self.context.check_same("run", values)
+
+    def traffic(self) -> dict[str, Any]:
+        """Bytes that every worker has sent since it was started, by kind and link."""
+        mine = {
+            kind: {link: links[link] for link in LINKS if links[link]}
+            for kind, links in self.context.meter.snapshot().items()
+        }
+        found = [mine] if self.size == 1 else self._group.gather(mine)
+        return {"workers": found}
+
+
+def deal_of(config: Config, strategy: Strategy, store: GraphStore, context: Context) -> Deal:
+    """How seeds are dealt out: as the settings say, or by owner where every worker owns one part."""
+    if config.deal != "auto":
+        return config.deal
+    mesh = context.mesh
+    owned = store.num_parts == mesh.size or (strategy.axis == "workers" and store.num_parts == mesh.workers)
+    return "owner" if mesh.size > 1 and owned else "even"

@@ -1,0 +1,397 @@
+"""Local workers: they start, they fail with their error shown once, they end, and they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from partita.comm.context import Context
+from partita.comm.errors import WorkerError, WorkerLost
+from partita.core.errors import ConfigError, ResourceError, StoreError
+from partita.testing.workers import run_workers
+from partita.train.interrupt import stop_requests
+from partita.train.launch import launch
+
+END_SECONDS = 10
+
+
+def folders() -> set[str]:
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("partita-workers-")}
+
+
+@pytest.fixture(autouse=True)
+def _no_folders() -> Iterator[None]:
+    before = folders()
+    yield
+    assert folders() == before
+
+
+# What workers are like
+
+
+def look_around(context: Context, *, greeting: str, path: str) -> dict[str, Any]:
+    pids = context.group().gather(os.getpid())
+    context.group(purpose="sample").gather(0)
+    listening = [
+        connection.laddr.ip
+        for pid in [*pids, os.getppid()]
+        for connection in psutil.Process(pid).net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    for _ in range(10):  # nobody leaves before rank 0 has looked
+        context.group().gather(0)
+    sys.stdout.write(f"rank {context.mesh.rank} is here\n")
+    return {
+        "greeting": greeting,
+        "path": path,
+        "rank": context.mesh.rank,
+        "threads": torch.get_num_threads(),
+        "parent": os.getppid(),
+        "listening": listening,
+        "variables": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "OMP_WAIT_POLICY", "PYTHONPATH")},
+        "folder_mode": oct(Path(sys.argv[1]).stat().st_mode & 0o777),
+    }
+
+
+def test_a_worker_and_its_surroundings(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    # Without a choice of ours gloo would listen on this one.
+    others = [name for name, state in psutil.net_if_stats().items() if state.isup and not name.startswith("lo")]
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", others[0] if others else "lo")
+    before = dict(os.environ)
+    seen = launch(look_around, 2, arguments={"greeting": "olé", "path": tmp_path}, purposes=("train", "sample", "load"))
+    assert dict(os.environ) == before
+    assert (seen["greeting"], seen["path"], seen["rank"]) == ("olé", str(tmp_path), 0)
+    assert seen["parent"] == os.getpid()
+    assert seen["threads"] == 2  # four, divided by two workers
+    assert seen["folder_mode"] == "0o700"
+    assert seen["variables"]["RANK"] == seen["variables"]["LOCAL_RANK"] == "0"
+    assert seen["variables"]["OMP_WAIT_POLICY"] == os.environ["OMP_WAIT_POLICY"]
+    assert seen["variables"]["PYTHONPATH"] == os.environ.get("PYTHONPATH")
+    assert len(seen["listening"]) >= 8  # a listener for each group of both workers
+    assert set(seen["listening"]) <= {"127.0.0.1", "::1"}
+    output = capfd.readouterr().out
+    assert "rank 0 is here" in output
+    assert "rank 1 is here" not in output
+
+
+# How they fail
+
+
+def fail(context: Context, rank: int, how: str) -> None:
+    group = context.group()
+    group.gather(0)
+    if context.mesh.rank == rank:
+        sys.stderr.write("about to fail\n")
+        if how == "typed":
+            raise StoreError("is damaged", where="graph/x.npy", fix="Ingest again")
+        if how == "bug":
+            raise KeyError("fanout")
+        if how == "late bug":  # the others lose this worker, and end, before it has said why
+            for connection in psutil.Process().net_connections(kind="inet"):
+                if connection.status == psutil.CONN_ESTABLISHED:
+                    with socket.socket(fileno=os.dup(connection.fd)) as own:
+                        own.shutdown(socket.SHUT_RDWR)
+            time.sleep(0.5)
+            raise KeyError("fanout")
+        if how == "exit":
+            os._exit(0)
+    group.gather(1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "how", "kind", "message"),
+    [
+        (1, "typed", StoreError, "graph/x.npy: is damaged. Ingest again"),
+        (0, "bug", WorkerError, "worker 0 failed: KeyError: 'fanout'"),
+        (1, "late bug", WorkerError, "worker 1 failed: KeyError: 'fanout'"),
+        (1, "exit", WorkerLost, "worker 1 exited with code 0 before its work was done"),
+    ],
+)
+def test_the_first_error_is_raised(
+    rank: int, how: str, kind: type[Exception], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(kind) as caught:
+        launch(fail, 2, arguments={"rank": rank, "how": how})
+    assert type(caught.value) is kind
+    assert str(caught.value) == message
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    notes = "\n".join(caught.value.__notes__)
+    assert ("about to fail" in notes) == (rank == 1 and how != "typed")
+    if how == "typed":
+        assert notes == "In worker 1"
+    if how.endswith("bug"):
+        assert notes.count('raise KeyError("fanout")') == 1
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert "PeerLost" not in said + notes
+
+
+def die(context: Context, rank: int, stage: str) -> None:
+    """Rank ``rank`` is killed while it sleeps and others wait for it, or while it waits for the others."""
+    group = context.group()
+    group.gather(0)
+    dies = context.mesh.rank == rank
+    if dies:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    if dies == (stage == "in an exchange"):
+        group.gather("hello")
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("stage", ["in an exchange", "asleep", "at the start"])
+def test_a_killed_worker_ends_all(rank: int, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.monotonic()
+    if stage == "at the start":
+        name = f"dies_{rank}"
+        (tmp_path / f"{name}.py").write_text(
+            f"import os\nif os.environ['RANK'] == '{rank}':\n    os.kill(os.getpid(), 9)\ndef work(context): pass\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(WorkerLost, match=rf"worker {rank} was killed by signal 9 \(SIGKILL\)"):
+            launch(f"{name}:work", 2)
+    else:
+        with pytest.raises(WorkerLost, match=rf"worker {rank} was killed by signal 9 \(SIGKILL\)"):
+            launch(die, 2, arguments={"rank": rank, "stage": stage})
+    assert time.monotonic() - started < END_SECONDS + 5  # the start of the workers included
+    assert not psutil.Process().children()
+
+
+def hang(context: Context) -> None:
+    if context.mesh.rank == 0:
+        wait_for_nothing()
+    context.group().gather(0)
+
+
+def wait_for_nothing() -> None:
+    time.sleep(60)
+
+
+def test_time_is_up() -> None:
+    with pytest.raises(TimeoutError) as caught:
+        run_workers(hang, 2, timeout=5)
+    notes = "\n".join(caught.value.__notes__)
+    assert "wait_for_nothing" in notes
+    assert "in gather" in notes
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: launch(hang, 0), ConfigError, "0 workers"),
+        (lambda: launch(hang, 3, hosts=2), ConfigError, "3 workers on 2 hosts"),
+        (lambda: launch(hang, 10**7), ResourceError, "10000000 workers need .* Use at most"),
+        (lambda: launch(lambda context: None, 2), ValueError, "top of a module"),
+        (lambda: launch("partita.train", 2), ValueError, "write module:name"),
+    ],
+)
+def test_what_cannot_be_started(call: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()
+
+
+# The parent: signals and death. Each of these runs a script of its own.
+
+
+def wait_until_stopped(context: Context, folder: str, answer: bool) -> dict[str, Any]:
+    """Work in steps until asked to stop, as the trainer does; or only note that one was asked."""
+    rank = context.mesh.rank
+    group = context.group()
+    with stop_requests() as stop:
+        (Path(folder) / f"{rank}.partial").write_text(str(os.getpid()))
+        (Path(folder) / f"{rank}.partial").rename(Path(folder) / str(rank))
+        while not any(group.gather(bool(stop))):
+            time.sleep(0.01)
+        number = stop.signal
+        if not answer:
+            (Path(folder) / f"asked-{rank}").touch()
+            time.sleep(60)
+    return {"signals": group.gather(number)}
+
+
+PARENT = """
+import json, sys
+from partita.train.launch import launch
+arguments = {"folder": sys.argv[1], "answer": sys.argv[2] == "answer"}
+print(json.dumps(launch("test_launch_entries:wait_until_stopped", 2, arguments=arguments)))
+"""  # without "if __name__": it is not run again
+
+
+class Parent:
+    """A script that launches two workers, in a process group of its own."""
+
+    def __init__(self, folder: Path, answer: str) -> None:
+        script = folder / "parent.py"
+        script.write_text(PARENT)
+        entries = folder / "test_launch_entries.py"
+        entries.write_text(
+            "import importlib.util, sys\n"
+            f"spec = importlib.util.spec_from_file_location('entries', {__file__!r})\n"
+            "module = importlib.util.module_from_spec(spec)\n"
+            "spec.loader.exec_module(module)\n"
+            "wait_until_stopped = module.wait_until_stopped\n"
+        )
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, script, folder, answer],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def know_workers(self) -> None:
+        self.wait_for("0", "1")
+        self.workers = [psutil.Process(int((self.folder / str(rank)).read_text())) for rank in range(2)]
+
+    def wait_for(self, *names: str) -> None:
+        deadline = time.monotonic() + 30
+        while not all((self.folder / name).exists() for name in names):
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str, str]:
+        output, errors = self.process.communicate(timeout=END_SECONDS)
+        self.see_workers_gone()
+        return self.process.returncode, output, errors
+
+    def see_workers_gone(self) -> None:
+        _, alive = psutil.wait_procs(self.workers, timeout=5)
+        assert not alive
+
+
+@pytest.fixture
+def start_parent(tmp_path: Path) -> Iterator[Callable[[str], Parent]]:
+    started = []
+
+    def start(answer: str) -> Parent:
+        started.append(Parent(tmp_path, answer))
+        started[-1].know_workers()
+        return started[-1]
+
+    yield start
+    for parent in started:
+        parent.process.kill()
+        parent.process.communicate()
+
+
+def test_ctrl_c_reaches_all_workers_once(start_parent: Callable[[str], Parent]) -> None:
+    parent = start_parent("answer")
+    # Ctrl-Z pauses them all.
+    os.killpg(parent.process.pid, signal.SIGTSTP)
+    deadline = time.monotonic() + 5
+    while {worker.status() for worker in parent.workers} != {psutil.STATUS_STOPPED}:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(parent.process.pid, signal.SIGCONT)
+    os.killpg(parent.process.pid, signal.SIGINT)
+    code, output, errors = parent.end()
+    assert code == 0, errors
+    assert signal.SIGINT in json.loads(output)["signals"]
+    assert errors == ""
+
+
+def test_a_second_ctrl_c_ends_all(start_parent: Callable[[str], Parent], tmp_path: Path) -> None:
+    parent = start_parent("ignore")
+    os.killpg(parent.process.pid, signal.SIGINT)
+    deadline = time.monotonic() + 5
+    while not any((tmp_path / f"asked-{rank}").exists() for rank in range(2)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(parent.process.pid, signal.SIGINT)
+    code, output, errors = parent.end()
+    assert code == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert output == ""
+
+
+def test_a_killed_parent_leaves_nothing(start_parent: Callable[[str], Parent]) -> None:
+    parent = start_parent("answer")
+    parent.process.kill()
+    parent.end()
+
+
+def terminate_parent(context: Context) -> None:
+    context.group().gather(0)
+    if context.mesh.rank == 0:
+        os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def test_termination_is_delivered_again() -> None:
+    """Workers that do not catch SIGTERM end by it; then the parent's own handler acts."""
+
+    class Terminated(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(Terminated):
+            launch(terminate_parent, 2)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# Launched by others
+
+TORCHRUN = """
+import json, os
+import torch.distributed as dist
+from partita.comm.context import Context
+with Context.from_environment(checked=True) as context:
+    seen = context.group().gather([context.mesh.rank, context.mesh.host, context.mesh.worker, os.environ["LOCAL_RANK"]])
+    if context.mesh.rank == 0:
+        print(json.dumps(seen))
+assert not dist.is_initialized()
+"""
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TORCHRUN)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[0, 0, 0, "0"], [1, 0, 1, "1"]]
+
+
+NO_GUARD = """
+from partita.train.launch import launch
+def work(context):
+    return 1
+launch(work, 1)
+"""
+
+
+def test_a_script_without_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NO_GUARD)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "a worker cannot start workers. Put the call under: if __name__ == '__main__'" in done.stderr

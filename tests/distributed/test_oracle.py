@@ -1,0 +1,333 @@
+"""The oracle: every strategy on any number of workers takes the very step that one process takes.
+
+Loss and every parameter gradient are compared with ``[Data] * K`` in one process on the same global batch: in float64
+to 1e-9, in float32 to 1e-5, relative to the largest element of each tensor.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asking import expected
+from steps import ShareOutcome, Step, difference, distributed, reference, run_worker
+from torch import Tensor, nn
+
+from partita.comm.context import Context
+from partita.core.errors import ConfigError
+from partita.core.records import Traffic
+from partita.graph.store import GraphStore
+from partita.nn.layers import SAGE, PygLayer
+from partita.nn.layers.reductions import Mean
+from partita.parallel.routing import Route
+from partita.parallel.shares import share_of
+from partita.parallel.strategies import Workers, parse_strategy
+from partita.testing.graphs import formula_store
+from partita.testing.workers import run_workers
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+KINDS = ("sage", "sage-max", "gcn", "gat", "gin", "pyg-graph", "pyg-sage")
+NAMED = ("gdp", "nfp", "snp", "dnp", "gsplit")
+MIXED = ("source,destination,data", "feature,source,destination", "by-owner,destination,data,source")
+HIERARCHICAL = ("data@hosts+gsplit@workers", "snp@hosts+data@workers", "nfp@workers+gdp@hosts")
+
+# Parts of uneven sizes; with three and four workers the second owns nothing.
+PARTS = {1: (0, 60), 2: (0, 25, 60), 3: (0, 20, 20, 60), 4: (0, 10, 10, 37, 60)}
+
+MESHES = [(strategy, workers, 1) for strategy in (*NAMED, *MIXED) for workers in PARTS]
+MESHES += [(strategy, workers, 2) for strategy in HIERARCHICAL for workers in (2, 4)]
+WAYS = list(product((0.0, 0.4), (torch.float64, torch.float32), ("owner", "even")))
+
+
+def can_run(kind: str, strategy: str) -> bool:
+    """A PyG convolution cannot be computed from parts of its edges or columns."""
+    placements = set(parse_strategy(strategy, 3).placements)
+    return not (kind.startswith("pyg") and placements & {"source", "feature"})
+
+
+CASES = [(kind, *mesh) for kind in KINDS for mesh in MESHES if can_run(kind, mesh[0])]
+CASES += [(kind, "destination,data,destination", workers, 1) for kind in KINDS for workers in PARTS]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+    """Re-ordered, with multi-edges, loops and nodes without neighbours."""
+    return formula_store(tmp_path_factory.mktemp("oracle") / "g", num_nodes=60, num_features=7, shuffle_seed=3)
+
+
+@lru_cache(maxsize=64)
+def in_one_process(step: Step) -> Any:
+    return reference(step)
+
+
+def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: Any) -> Any:
+    found, wanted = distributed(step, strategy, workers, hosts=hosts, **options), in_one_process(step)
+    assert sorted(found.output) == sorted(wanted.output)
+    worst = difference(found, wanted)
+    assert worst < TOLERANCE[step.dtype], worst
+    sent = {kind: found.sent[kind] for kind in found.traffic.to_json()}
+    assert sent == found.traffic.to_json()
+    return found
+
+
+def check_way(store: GraphStore, case: tuple[str, str, int, int], way: tuple[float, torch.dtype, str]) -> None:
+    (kind, strategy, workers, hosts), (dropout, dtype, deal) = case, way
+    step = Step(
+        store, kind, dtype=dtype, dropout=dropout, input_dropout=dropout / 2, parts=PARTS[workers]
+    )  # fmt: skip
+    check(step, strategy, workers, hosts, deal=deal)
+
+
+def name_of(value: Any) -> str:
+    return "-".join(str(part).removeprefix("torch.") for part in value)
+
+
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [pytest.param(case, WAYS[(7 * i) % len(WAYS)], id=name_of(case)) for i, case in enumerate(CASES) if i % 5 < 2],
+)
+def test_every_strategy_takes_the_same_step(store, case, way) -> None:
+    """Two cases in five, each in one of the ways."""
+    check_way(store, case, way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [pytest.param(way, id=name_of(way)) for way in WAYS])
+@pytest.mark.parametrize("case", [pytest.param(case, id=name_of(case)) for case in CASES])
+def test_every_strategy_takes_the_same_step_in_every_way(store, case, way) -> None:
+    check_way(store, case, way)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_gradient_of_the_reference_vanishes(store, kind) -> None:
+    """Else the comparison above would be one of rounding errors."""
+    for dropout in (0.0, 0.4):
+        step = Step(store, kind, dropout=dropout, input_dropout=dropout / 2)
+        assert min(float(gradient.abs().max()) for gradient in in_one_process(step).gradients.values()) > 1e-3
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
+@pytest.mark.parametrize("kind", ["sage", "gat"])
+@pytest.mark.parametrize("seeds", [(7,), (3, 58), (0, 6, 12)], ids=["one", "two", "lonely"])
+def test_fewer_seeds_than_workers(store, strategy, kind, seeds) -> None:
+    """The last batch of an epoch may be short; some workers, or the only ones that own anything, start from nothing."""
+    step = Step(store, kind, parts=PARTS[4], seeds=seeds)
+    found = distributed(step, strategy, 4, deal="even")
+    wanted = in_one_process(step)
+    for name, gradient in wanted.gradients.items():
+        scale = max(1e-3, float(gradient.abs().max()))  # of one seed, some gradients vanish
+        assert float((found.gradients[name] - gradient).abs().max()) < 1e-9 * scale, name
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
+@pytest.mark.parametrize(
+    "options",
+    [{"hidden": 5}, {"hidden": 24, "features": 3}, {"fanouts": (-1, -1, -1)}, {"replace": True}],
+    ids=["narrowing", "fewer-columns-than-workers", "all-neighbours", "replace"],
+)
+def test_other_shapes(store, strategy, options) -> None:
+    for kind in ("sage", "gcn", "gin", "sage-sum"):
+        check(Step(store, kind, parts=PARTS[4], **options), strategy, 4)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "nfp", "dnp", "gsplit"])
+def test_attention_dropout_where_whole_rows_are_computed(store, strategy) -> None:
+    check(Step(store, "gat-dropout", dropout=0.2, parts=PARTS[3]), strategy, 3)
+
+
+@pytest.mark.parametrize(("workers", "hosts", "parts"), [(4, 2, (0, 25, 60)), (4, 2, (0, 10, 10, 37, 60))])
+@pytest.mark.parametrize("deal", ["owner", "even"])
+def test_a_host_may_have_parts_of_its_own_or_share_those_of_all(store, workers, hosts, parts, deal) -> None:
+    check(Step(store, parts=parts), "data@hosts+gsplit@workers", workers, hosts, deal=deal)
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
+def test_half_precision_travels_widened(store, strategy) -> None:
+    for kind in ("sage", "gat", "pyg-sage"):
+        if can_run(kind, strategy):
+            step = Step(store, kind, dtype=torch.float32, parts=PARTS[3], autocast=True)
+            found = distributed(step, strategy, 3)
+            assert {k: found.sent[k] for k in found.traffic.to_json()} == found.traffic.to_json()
+            assert abs(found.loss - in_one_process(step).loss) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["sage", "gcn", "gat", "gin"])
+def test_one_worker_by_destination_is_data_to_the_bit(store, kind) -> None:
+    step = Step(store, kind, dtype=torch.float32, dropout=0.3, parts=PARTS[1])
+    found, wanted = distributed(step, "destination,destination,destination", 1), in_one_process(step)
+    assert torch.equal(found.loss, wanted.loss)
+    for name, gradient in wanted.gradients.items():
+        assert torch.equal(found.gradients[name], gradient), name
+
+
+@pytest.mark.parametrize("strategy", ["gsplit", "source,source,source", "nfp"])
+def test_a_step_is_reproducible_to_the_bit(store, strategy) -> None:
+    step = Step(store, "gat", dtype=torch.float32, dropout=0.3, parts=PARTS[3])
+    one, other = distributed(step, strategy, 3), distributed(step, strategy, 3)
+    for name, gradient in one.gradients.items():
+        assert torch.equal(other.gradients[name], gradient), name
+
+
+# What a step costs.
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, *MIXED, "by-owner,source,source,source", "by-owner,data,data,data"])
+@pytest.mark.parametrize("kind", ["sage", "gcn", "gat", "gin", "sage-max"])
+def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy) -> None:
+    """The rows are counted by brute force; from them alone follow the bytes that were sent."""
+    step = Step(store, kind, parts=PARTS[4], stored=torch.float16 if kind == "gcn" else None)
+    found = check(step, strategy, 4, deal="even")
+    parsed = parse_strategy(strategy, 3)
+    shares = [batch.seeds.tolist() for batch in found.batches]
+    wanted = expected(step, parsed.placements, parsed.inputs, shares)
+    assert found.rows == wanted.rows
+    assert [list(layer) for layer in zip(*(c.computed_destinations for c in found.counts))] == wanted.computed
+    assert sum(c.sampled_edges for c in found.counts) == sum(wanted.edges)
+    assert [c.input_rows_read for c in found.counts] == wanted.read
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_gsplit_draws_computes_and_reads_everything_once(store, workers) -> None:
+    step = Step(store, parts=PARTS[workers], seeds=tuple(range(40)))
+    found, alone = distributed(step, "gsplit", workers, deal="even"), in_one_process(step)
+    (once,) = alone.counts
+    assert sum(c.sampled_edges for c in found.counts) == once.sampled_edges
+    assert tuple(map(sum, zip(*(c.computed_destinations for c in found.counts)))) == once.computed_destinations
+    assert sum(c.input_rows_read for c in found.counts) == once.input_rows_read
+    assert sum(c.row_reads for c in found.counts) == once.input_rows_read
+    for layer in range(3):
+        blocks = [batch.works[layer].block for batch in found.batches]  # type: ignore[attr-defined]
+        computed = torch.cat([block.dst for block in blocks]).tolist()
+        assert len(computed) == len(set(computed))
+        assert sorted(computed) == sorted(alone.batches[0].works[layer].block.dst.tolist())
+    spread = distributed(step, "gdp", workers, deal="even")
+    assert sum(c.sampled_edges for c in spread.counts) > once.sampled_edges
+    assert spread.traffic == Traffic()
+
+
+# The oracle itself: three mistakes that it must notice.
+
+
+def fails(step: Step, strategy: str, **options: Any) -> None:
+    assert difference(distributed(step, strategy, 3, **options), in_one_process(step)) > 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_it_notices_an_unweighted_mean_of_partial_means(store, monkeypatch, dtype) -> None:
+    step = Step(store, parts=PARTS[3], dtype=dtype)
+    check(step, "snp", 3)
+
+    def mean_of_means(self: Mean, states: list[Tensor]) -> Tensor:
+        stacked = torch.stack(list(states))
+        present = (stacked != 0).any(-1, keepdim=True)
+        return stacked.sum(0) / present.sum(0).clamp(min=1)
+
+    monkeypatch.setattr(Mean, "divisible", lambda self, block, dtype: block)
+    monkeypatch.setattr(Mean, "merge", mean_of_means)
+    fails(step, "snp")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("strategy", ["dnp", "gsplit"])
+def test_it_notices_a_dropped_halo_row(store, monkeypatch, dtype, strategy) -> None:
+    step = Step(store, parts=PARTS[3], dtype=dtype)
+    check(step, strategy, 3, deal="even")
+    whole = Route.answer
+
+    def with_one_row_lost(self: Route, group: Any, rows: Tensor) -> Tensor:
+        answered = whole(self, group, rows)
+        lost = torch.ones(len(answered), 1, dtype=answered.dtype)
+        if group.rank == 0 and self.send[2]:
+            lost[int(self.back.by_row.edge[-1])] = 0  # the last row of the last worker
+        return answered * lost
+
+    monkeypatch.setattr(Route, "answer", with_one_row_lost)
+    fails(step, strategy, deal="even")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("strategy", NAMED)
+def test_it_notices_a_seed_that_counts_twice(store, dtype, strategy) -> None:
+    step = Step(store, parts=PARTS[3], dtype=dtype)
+
+    def share(context: Workers, seeds: Tensor) -> Tensor:
+        mine = share_of(seeds, context.mesh, "even", step.part_offsets())
+        return torch.cat([mine, seeds[:1]]) if context.mesh.rank == 2 else mine
+
+    check(step, strategy, 3, deal="even")
+    fails(step, strategy, share=share)
+
+
+# What must not stop the others.
+
+
+class Shy(nn.Module):
+    """A convolution that does not look at anything where it has nothing to do."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(width, out)
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+    def forward(self, x: tuple[Tensor, Tensor], edge_index: Tensor) -> Tensor:
+        if edge_index.shape[1] == 0:
+            return torch.zeros(len(x[1]), self.lin.out_features, dtype=x[1].dtype)
+        rows = self.lin(x[0])[edge_index[0]]
+        return torch.zeros(len(x[1]), rows.shape[1], dtype=rows.dtype).index_add(0, edge_index[1], rows)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "gsplit", "destination,data,destination", "dnp"])
+def test_a_layer_that_skips_empty_input_hangs_nobody(store, monkeypatch, strategy) -> None:
+    monkeypatch.setattr("steps.make_layer", lambda kind, i, o, last: PygLayer(Shy(i, o), i, o))
+    monkeypatch.setattr("partita.testing.threads.TIMEOUT", 10.0)
+    step = Step(store, "shy", parts=PARTS[4], seeds=(7, 8))
+    found, wanted = distributed(step, strategy, 4, deal="even"), reference(step)
+    for name, gradient in wanted.gradients.items():
+        torch.testing.assert_close(found.gradients[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_the_error_of_a_worker_is_the_error_of_all(store) -> None:
+    class Broken(SAGE):
+        def partial(self, *arguments: Any) -> Tensor:
+            raise ConfigError("no")
+
+    step = Step(store, parts=PARTS[3])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("steps.make_layer", lambda kind, i, o, last: Broken(i, o))
+        with pytest.raises(ConfigError, match="no"):
+            distributed(step, "gsplit", 3)
+
+
+# Processes instead of threads.
+
+
+def in_a_process(context: Context, path: str, strategies: list[str], kinds: list[str]) -> dict[str, float]:
+    """The worst difference of every strategy and layer, with gradients summed by the group."""
+    found = {}
+    torch.set_num_threads(1)
+    for strategy, kind in product(strategies, kinds):
+        step = Step(GraphStore.open(path), kind, parts=PARTS[context.mesh.size])
+        done: ShareOutcome = run_worker(context, step, strategy, "owner")
+        context.group("all", "train").sum_([done.loss, *done.gradients.values()])
+        found[f"{strategy} {kind}"] = difference(done, reference(step))
+    return found
+
+
+@pytest.mark.parametrize(("workers", "hosts"), [(3, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_processes_take_the_same_step(tmp_path: Path, workers: int, hosts: int) -> None:
+    formula_store(tmp_path / "g", num_nodes=60, shuffle_seed=3)
+    strategies = [*NAMED, *MIXED] if hosts == 1 else ["data@hosts+gsplit@workers", "gsplit"]
+    results = run_workers(
+        in_a_process, workers, str(tmp_path / "g"), strategies, ["sage", "gat"],
+        hosts=hosts, purposes=("train", "sample"), timeout=120,
+    )  # fmt: skip
+    for result in results:
+        assert len(result) == 2 * len(strategies)
+        assert max(result.values()) < 1e-9, result

@@ -1,0 +1,200 @@
+"""One training step of a strategy, and the same step in one process: what the oracle compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GraphConv, SAGEConv
+
+from partita.core.keys import StepKey, fold
+from partita.core.records import Counts, LayerRows, Traffic
+from partita.features.rows import FeatureColumn
+from partita.graph.hashing import normal
+from partita.graph.store import GraphStore
+from partita.nn.layers import LAYERS, Layer, PygLayer
+from partita.nn.model import Model
+from partita.parallel.engine import Batch, Engine
+from partita.parallel.placements.data import Data
+from partita.parallel.shares import Deal, share_of
+from partita.parallel.strategies import Workers, build_engine, parse_strategy
+from partita.sample.topology import LocalTopology, as_tensor
+from partita.testing.threads import ThreadGroups
+
+KEY = StepKey(seed=5, epoch=2, step=3)
+
+Share = Callable[[Workers, Tensor], Tensor]
+
+
+def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
+    """A layer of a model; several heads where it has heads, also in the last layer."""
+    if kind in ("pyg-graph", "pyg-sage"):
+        return PygLayer({"pyg-graph": GraphConv, "pyg-sage": SAGEConv}[kind](width, out), width, out)
+    name, _, option = kind.partition("-")
+    options = {"aggregator": option} if option in ("max", "sum") else {}
+    if name == "gat":
+        options = {"heads": 2 if last else 3, "attn_dropout": 0.3 if option == "dropout" else 0.0}
+    return LAYERS[name].for_model(width, out, last=last, **options)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is trained, on what. The features are Gaussian by formula: attention over big integers is saturated.
+
+    Attributes:
+        store: the graph.
+        kind: of the layers, see :func:`make_layer`.
+        fanouts: layer 1 first.
+        hidden: columns between layers.
+        features: columns of the input.
+        parts: where parts begin and end; ``None`` for the store's own.
+        seeds: original indices of the seeds of the global batch.
+        model_seed: picked so that no gradient vanishes: what is rounding only cannot be compared.
+    """
+
+    store: GraphStore
+    kind: str = "sage"
+    fanouts: tuple[int, ...] = (3, 2, 2)
+    hidden: int = 9
+    features: int = 7
+    classes: int = 2
+    dtype: torch.dtype = torch.float64
+    stored: torch.dtype | None = None
+    dropout: float = 0.0
+    input_dropout: float = 0.0
+    parts: tuple[int, ...] | None = None
+    seeds: tuple[int, ...] = tuple(range(0, 60, 4))
+    replace: bool = False
+    model_seed: int = 27
+    autocast: bool = False
+
+    def model(self) -> Model:
+        widths = [self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes]
+        last = len(self.fanouts) - 1
+        layers = [make_layer(self.kind, i, o, n == last) for n, (i, o) in enumerate(pairwise(widths))]
+        model = Model.from_layers(layers, activation="elu", dropout=self.dropout)
+        model.reset(self.model_seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() < 2:  # biases and eps: not 0
+                    parameter += torch.linspace(0.1, 0.4, parameter.numel())
+        return model.to(self.dtype).train()
+
+    def original(self) -> Tensor:
+        return LocalTopology(self.store).original(torch.arange(self.store.num_nodes))
+
+    def column(self) -> FeatureColumn:
+        n = self.store.num_nodes
+        x = torch.from_numpy(normal(fold(0, 7), np.arange(n * self.features)).reshape(n, -1))
+        x = x[self.original()].to(self.stored or self.dtype)
+        return FeatureColumn(x, dtype=self.dtype, dropout=self.input_dropout)
+
+    def topology(self) -> LocalTopology:
+        return LocalTopology(self.store, replace=self.replace)
+
+    def part_offsets(self) -> Tensor:
+        return as_tensor(self.store.part_offsets) if self.parts is None else torch.tensor(self.parts)
+
+    def batch_seeds(self) -> Tensor:
+        place = torch.argsort(self.original())
+        return place[list(self.seeds)].to(self.topology().id_dtype)
+
+
+@dataclass
+class ShareOutcome:
+    """What one worker's share of a step gave."""
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
+    output: dict[int, Tensor]
+    batch: Batch
+    rows: list[LayerRows]
+    traffic: Traffic
+
+
+@dataclass
+class Outcome:
+    """What a step gave, over all workers."""
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
+    output: dict[int, Tensor]
+    batches: list[Batch]
+    sent: dict[str, int] = field(default_factory=dict)
+    rows: list[LayerRows] = field(default_factory=list)
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def counts(self) -> list[Counts]:
+        return [batch.counts for batch in self.batches]
+
+
+def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> ShareOutcome:
+    """Forward and backward of one worker."""
+    batch = engine.sample(seeds, KEY)
+    with torch.autocast("cpu", torch.bfloat16, enabled=step.autocast):
+        output = engine.forward(batch).to(step.dtype)
+    labels = step.original()[seeds.long()] % step.classes
+    loss = functional.cross_entropy(output, labels, reduction="sum") / len(step.seeds)
+    loss.backward()
+    gradients = {
+        name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
+    }
+    rows = engine.rows(batch)
+    outputs = dict(zip(seeds.tolist(), output.detach()))
+    return ShareOutcome(loss.detach(), gradients, outputs, batch, rows, engine.traffic(rows))
+
+
+def reference(step: Step) -> Outcome:
+    """``[Data] * K`` in one process on the global batch."""
+    model, column = step.model(), step.column()
+    data = Data(model, step.topology(), column, step.fanouts, step.dtype)
+    engine = Engine([data] * len(step.fanouts), column, step.store.num_nodes)
+    done = run_share(step, engine, model, step.batch_seeds())
+    return Outcome(done.loss, done.gradients, done.output, [done.batch])
+
+
+def run_worker(
+    context: Workers, step: Step, strategy: str, deal: Deal = "owner", *, model: Model | None = None,
+    share: Share | None = None,
+) -> ShareOutcome:  # fmt: skip
+    """One worker's part of the step."""
+    model = model or step.model()
+    offsets, seeds = step.part_offsets(), step.batch_seeds()
+    parsed = parse_strategy(strategy, len(step.fanouts))
+    engine = build_engine(
+        parsed, model, step.topology(), step.column(), step.fanouts, step.dtype, context, offsets
+    )  # fmt: skip
+    mine = share(context, seeds) if share else share_of(seeds, context.mesh, deal, offsets)
+    return run_share(step, engine, model, mine)
+
+
+def distributed(
+    step: Step, strategy: str, workers: int, *, hosts: int = 1, deal: Deal = "owner", share: Share | None = None
+) -> Outcome:
+    """The same step on several workers: losses and gradients are summed."""
+    groups = ThreadGroups(workers, hosts)
+    models = [step.model() for _ in range(workers)]  # PyG's initialisation draws from one generator
+    done = groups.run(
+        lambda context: run_worker(context, step, strategy, deal, model=models[context.mesh.rank], share=share)
+    )
+    return Outcome(
+        loss=torch.stack([each.loss for each in done]).sum(),
+        gradients={n: torch.stack([each.gradients[n] for each in done]).sum(0) for n in done[0].gradients},
+        output={seed: row for each in done for seed, row in each.output.items()},
+        batches=[each.batch for each in done],
+        sent=groups.sent(),
+        rows=[sum(layer, LayerRows()) for layer in zip(*(each.rows for each in done))],
+        traffic=sum((each.traffic for each in done), Traffic()),
+    )
+
+
+def difference(found: Outcome | ShareOutcome, wanted: Outcome) -> float:
+    """Largest difference of the loss and of any gradient, each relative to its largest element."""
+    pairs = [(found.loss, wanted.loss), *((found.gradients[n], wanted.gradients[n]) for n in wanted.gradients)]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
