@@ -19,8 +19,8 @@ run partita inspect "$out/graph"
 say "3. Divide it among two parts, each owning one range of nodes"
 run partita partition "$out/graph" "$out/parts" --parts 2 --algorithm spring
 
-say "4. Train GraphSAGE on sampled mini-batches"
-run partita train "$out/parts" --out "$out/run" --layers 2 --hidden 64 --fanout 10,10 --batch-size 64 --epochs 15
+say "4. Train GraphSAGE on sampled mini-batches, on two workers that split every batch"
+run partita train "$out/parts" --out "$out/run" --workers 2 --strategy gsplit --layers 2 --hidden 64 --fanout 10,10 --batch-size 64 --epochs 15
 
 say "5. Evaluate on the test nodes, with all their neighbours"
 run partita evaluate "$out/run"

@@ -27,6 +27,8 @@ class Metis:
     Needs the whole graph in memory. Direction is forgotten, repeated edges add up, self loops are left out.
 
     Up to 8 parts are made by recursive bisection, more by k-way partitioning, as pymetis does by default.
+
+    Options (``task.options``): ``cuts``, how many partitions METIS makes to choose the best from (1).
     """
 
     requires = Requires(passes=1, in_memory=True, node_bytes=(16.0, 0.0), budget=True)
@@ -112,7 +114,8 @@ def cut(
     slack = 1 + task.epsilon
     if recursive:  # the imbalances of all levels of bisection multiply
         slack **= 1 / math.ceil(math.log2(num_parts))
-    options = pymetis.Options(seed=task.seed % 2**31, ufactor=max(1, round(1000 * (slack - 1))))
+    cuts = max(1, int(task.options.get("cuts", 1)))
+    options = pymetis.Options(seed=task.seed % 2**31, ufactor=max(1, round(1000 * (slack - 1))), ncuts=cuts)
     with progress.task("METIS"):
         _, parts = pymetis.part_graph(
             num_parts,

@@ -31,7 +31,8 @@ class SpringPlus:
     Memory: O(nodes), and ``task.memory_limit`` for the graph that METIS cuts.
 
     Options (``task.options``): ``sample``, the fewest edges kept per node before clusters are used (4); ``links``, the
-    most links of the graph that METIS cuts (from the memory limit); ``refine``, the most refinement passes (10).
+    most links of the graph that METIS cuts (from the memory limit); ``settle``, passes in which clusters settle (3);
+    ``refine``, the most refinement passes (10); ``cuts``, see :class:`~partita.partitioning.metis.Metis`.
     """
 
     requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25), budget=True)
