@@ -7,6 +7,7 @@ import os
 # As the command does: threads that spin while they wait make small steps very slow on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,10 @@ install_import_hook([f"partita.{name}" for name in CHECKED], "shape_checks.check
 # Compiling kernels makes a first example slow; how long a test may take is pytest's business.
 settings.register_profile("partita", deadline=None)
 settings.load_profile("partita")
+
+# A shell starts background jobs with Ctrl-C ignored, and the processes that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The kernels' thread pool lives as long as the process.
