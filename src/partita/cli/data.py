@@ -65,7 +65,8 @@ Examples:
 _EDGES, _NODES, _REST = "Edges", "Nodes", "Store"
 
 
-def _column(text: str | None) -> str | int | None:
+def parse_column(text: str | None) -> str | int | None:
+    """A column by its name, or by its position where the text is a number."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -154,9 +155,9 @@ def ingest(
             format=format,
             delimiter=delimiter,
             header=header,
-            source_column=_column(source_column),
-            target_column=_column(target_column),
-            weight_column=_column(weight_column),
+            source_column=parse_column(source_column),
+            target_column=parse_column(target_column),
+            weight_column=parse_column(weight_column),
             undirected=undirected,
             deduplicate=dedup,
             self_loops=self_loops,
@@ -165,10 +166,10 @@ def ingest(
             features=features,
             labels=labels,
             splits=splits,
-            id_column=_column(id_column),
+            id_column=parse_column(id_column),
             feature_columns=_columns(feature_columns),
             label_column=_columns(label_column),
-            split_column=_column(split_column),
+            split_column=parse_column(split_column),
             task=task,
             feature_dtype=feature_dtype,
             allow_nan=allow_nan,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.data import Json, Memory, Overwrite, parse_memory
+from partita.cli.data import Json, Memory, Overwrite, parse_column, parse_memory
 from partita.cli.shell import finish, print_table, show, shown
 
 _PRESAMPLE_HELP = """Sample mini-batches as training would, and keep in the store how often each node and edge was met.
@@ -59,10 +59,6 @@ def _option(text: str) -> tuple[str, float]:
         return name, float(value)
     except ValueError:
         raise ConfigError(f"'{text}' is no option", where="--option", fix="Write for instance cap=0.1") from None
-
-
-def _column(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 def presample(
@@ -150,8 +146,8 @@ def partition(
         "epsilon": epsilon,
         "refine": refine,
         "options": dict(_option(text) for text in option or []),
-        "source_column": _column(source_column),
-        "target_column": _column(target_column),
+        "source_column": parse_column(source_column),
+        "target_column": parse_column(target_column),
         "undirected": undirected,
         **parse_memory(memory_limit),
     }

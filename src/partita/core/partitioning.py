@@ -85,7 +85,6 @@ class Survey:
         num_edges: E, with self loops.
         num_loops: self loops.
         symmetric: every edge comes in both directions, equally often (found by comparing 64-bit hash sums).
-        checksum: of the edges and their order of batches; equal for equal streams.
     """
 
     degree: Integer[np.ndarray, "N"]
@@ -93,7 +92,6 @@ class Survey:
     num_edges: int
     num_loops: int
     symmetric: bool
-    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask
 from partita.graph.metadata import is_store
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
-from partita.partitioning.assignment import check_assignment_path, write_assignment
+from partita.partitioning.assignment import SUFFIXES, check_assignment_path, write_assignment
 from partita.partitioning.quality import Quality, quality
 from partita.partitioning.refine import refine as refine_parts
 from partita.partitioning.reorder import reorder
@@ -29,9 +29,6 @@ from partita.partitioning.streams import StoreStream, Watched
 from partita.partitioning.survey import survey
 from partita.partitioning.table import PARTITIONERS, checked_parts, find_partitioner
 from partita.partitioning.weights import node_and_edge_weights
-
-ASSIGNMENT_SUFFIXES = (".npy", ".csv", ".parquet")
-"""An ``out`` that ends so receives the assignment only."""
 
 _KEPT = "parts"
 _DEFAULT_LIMIT = 1 << 30
@@ -140,7 +137,7 @@ def partition(
         undirected=undirected,
     )  # fmt: skip
     path = None if out is None else Path(out)
-    if path is None or path.suffix in ASSIGNMENT_SUFFIXES:
+    if path is None or path.suffix in SUFFIXES:
         if feature_dtype is not None:
             raise ConfigError("an assignment has no features", where="feature_dtype", fix="Leave it out")
         if path is not None:
@@ -151,7 +148,7 @@ def partition(
                 write_assignment(path, found, job.store)
         return job.summary(path)
     if job.store is None:
-        fix = f"Name a file that ends in {', '.join(ASSIGNMENT_SUFFIXES)}, or make a store with: partita ingest"
+        fix = f"Name a file that ends in {', '.join(SUFFIXES)}, or make a store with: partita ingest"
         raise ConfigError("only a graph store can be re-ordered, and the source is a list of edges", fix=fix)
     with StoreWriter(path, overwrite=overwrite, resume_key=job.key(feature_dtype)) as writer:
         found = job.assign(writer)

@@ -7,7 +7,6 @@ import numpy as np
 from partita.core.errors import InputError
 from partita.core.partitioning import EdgeStream, Survey
 from partita.kernels.compile import AHEAD, compiled, prefetch
-from partita.partitioning.streams import Watched
 
 _LARGEST_INT32_VOLUME = 2**30  # edges; each adds two to the sum of degrees
 
@@ -40,7 +39,6 @@ def survey(stream: EdgeStream) -> Survey:
         num_edges=int(state[0]),
         num_loops=int(state[1]),
         symmetric=symmetric,
-        checksum=stream.checksum if isinstance(stream, Watched) else 0,
     )
 
 

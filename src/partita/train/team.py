@@ -13,6 +13,7 @@ from torch import Tensor
 from partita.comm.context import Context
 from partita.comm.meter import KINDS, LINKS, Snapshot
 from partita.config import Config
+from partita.core.errors import ConfigError
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.parallel.shares import Deal, share_of
@@ -126,3 +127,20 @@ def deal_of(config: Config, strategy: Strategy, store: GraphStore, context: Cont
     mesh = context.mesh
     owned = store.num_parts == mesh.size or (strategy.axis == "workers" and store.num_parts == mesh.workers)
     return "owner" if mesh.size > 1 and owned else "even"
+
+
+def join_team(context: Context | None, config: Config) -> tuple[Context, Config]:
+    """The context of this process, and the settings with the number of workers that there are.
+
+    Raises:
+        ConfigError: the settings ask for another number of workers than were started.
+    """
+    context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+    size = context.mesh.size
+    if config.workers not in (1, size):
+        raise ConfigError(
+            f"{config.workers} workers are asked for, but this process is one of {size}",
+            where="workers",
+            fix="Use partita train --workers, Trainer.launch, or torchrun",
+        )
+    return context, config.model_copy(update={"workers": size})

@@ -43,7 +43,7 @@ from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
-from partita.train.team import PURPOSES, StepTotals
+from partita.train.team import PURPOSES, StepTotals, join_team
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
@@ -108,7 +108,7 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.callbacks = tuple(callbacks)
-        context, config = _team_of(context, config or Config.make(settings, where="Trainer"))
+        context, config = join_team(context, config or Config.make(settings, where="Trainer"))
         self.job = Job.prepare(config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.folder = RunFolder(out)
@@ -167,7 +167,7 @@ class Trainer:
         if self._record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         self.callbacks = tuple(callbacks)
-        context, config = _team_of(context, Config.load(self.folder.config, given))
+        context, config = join_team(context, Config.load(self.folder.config, given))
         self.job = Job.prepare(config, open_store_of(self.folder, store), context, model)
         self._state = TrainState(counts=Counts.zero(config.layers))
         latest = latest_checkpoint(self.folder.checkpoints)
@@ -435,23 +435,6 @@ class Trainer:
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
-
-
-def _team_of(context: Context | None, config: Config) -> tuple[Context, Config]:
-    """The context of this process, and the settings with the number of workers that there are.
-
-    Raises:
-        ConfigError: the settings ask for another number of workers than were started.
-    """
-    context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
-    size = context.mesh.size
-    if config.workers not in (1, size):
-        raise ConfigError(
-            f"{config.workers} workers are asked for, but this process is one of {size}",
-            where="workers",
-            fix="Use partita train --workers, Trainer.launch, or torchrun",
-        )
-    return context, config.model_copy(update={"workers": size})
 
 
 @contextmanager
