@@ -18,12 +18,12 @@ from steps import ShareOutcome, Step, difference, distributed, reference, run_wo
 from torch import Tensor, nn
 
 from partita.comm.context import Context
+from partita.comm.routing import Route
 from partita.core.errors import ConfigError
 from partita.core.records import Traffic
 from partita.graph.store import GraphStore
 from partita.nn.layers import SAGE, PygLayer
 from partita.nn.layers.reductions import Mean
-from partita.parallel.routing import Route
 from partita.parallel.shares import share_of
 from partita.parallel.strategies import Workers, parse_strategy
 from partita.testing.graphs import formula_store

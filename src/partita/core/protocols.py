@@ -4,11 +4,100 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.records import LayerRows, Traffic
+from partita.core.records import Block, LayerRows, Sampled, Traffic
+
+
+@runtime_checkable
+class Topology(Protocol):
+    """Where neighbours are drawn from. All implementations draw the same sample for the same key.
+
+    Attributes:
+        num_nodes: N.
+        id_dtype: of store ids.
+        collective: sampling exchanges something, so that all workers must sample the same layers of the same steps in
+            the same order, each from one thread, also where they want nothing.
+    """
+
+    num_nodes: int
+    id_dtype: torch.dtype
+    collective: bool
+
+    def sample(
+        self, dst: Int[Tensor, "D"], key: int, fanout: int, *, relabel: Any = None, positions: bool = False
+    ) -> Sampled:
+        """Draw in-neighbours.
+
+        Args:
+            dst: distinct store ids.
+            key: of the step and layer; a node's draws are a function of it and of the node's original index.
+            fanout: neighbours per node; -1 for all.
+            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
+            positions: say where in the store's ``indices`` every edge is.
+        """
+        ...
+
+    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Original indices of store ids, int64; of any node, without an exchange."""
+        ...
+
+    def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """In-degrees of store ids, int64; of any node, without an exchange."""
+        ...
+
+    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+        """``weight`` and ``own_weight`` of a block, without an exchange."""
+        ...
+
+    def traffic(self, rows: LayerRows) -> Traffic:
+        """Bytes that leave one worker for another to sample one layer with so many rows."""
+        ...
+
+
+@runtime_checkable
+class TierWork(Protocol):
+    """What a feature tier remembers of one batch between asking for rows and reading them."""
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """Rows that each of :data:`~partita.core.records.TIERS` gives this worker, those read for others included."""
+        ...
+
+    @property
+    def remote(self) -> int:
+        """Rows that this worker got from other workers: each an id asked for and a row received."""
+        ...
+
+
+@runtime_checkable
+class FeatureTier(Protocol):
+    """Input rows by store id: from one place, and from the tiers it wraps where it has none.
+
+    Attributes:
+        width: F, columns of a row.
+        dtype: of the rows that :meth:`read` returns.
+        collective: asking or reading exchanges something.
+    """
+
+    width: int
+    dtype: torch.dtype
+    collective: bool
+
+    def ask(self, ids: Int[Tensor, "n"]) -> TierWork:
+        """Say which rows will be read; at sampling time.
+
+        Args:
+            ids: distinct store ids.
+        """
+        ...
+
+    def read(self, work: Any) -> Float[Tensor, "n F"]:
+        """The rows that were asked for, in the order of the ids; at loading time."""
+        ...
 
 
 @runtime_checkable
@@ -94,6 +183,11 @@ class InputWork(Protocol):
         ...
 
     @property
+    def hits(self) -> tuple[int, ...]:
+        """Rows that each of :data:`~partita.core.records.TIERS` gives this worker, those read for others included."""
+        ...
+
+    @property
     def rows(self) -> LayerRows:
         """This worker's requests of input rows."""
         ...
@@ -105,9 +199,11 @@ class Inputs(Protocol):
 
     Attributes:
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.
+        collective: asking or reading exchanges something.
     """
 
     dropout: float
+    collective: bool
 
     def sums_by_id(self, training: bool) -> bool:
         """Whether layer 1 may sum rows by store id, so that its sources need not be de-duplicated."""

@@ -22,6 +22,43 @@ Coefficients = Literal["none", "gcn"]
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteDraws:
+    """How much of a sample other workers drew, because the topology is partitioned among them.
+
+    Attributes:
+        destinations: nodes whose neighbours another worker drew.
+        edges: edges that it drew for them.
+    """
+
+    destinations: int = 0
+    edges: int = 0
+
+    @property
+    def rows(self) -> LayerRows:
+        """As part of a layer's rows."""
+        return LayerRows(drawn_destinations=self.destinations, drawn_edges=self.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The sampled in-edges of a list of destinations.
+
+    Attributes:
+        indptr: int64 (D+1).
+        indices: (E) local int32 indices into ``src`` where relabelled, else store ids in the dtype of the store.
+        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabelled.
+        positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
+        remote: what another worker drew.
+    """
+
+    indptr: Int[Tensor, "D_1"]
+    indices: Int[Tensor, "E"]
+    src: Int[Tensor, "S"] | None
+    positions: Int[Tensor, "E"] | None
+    remote: RemoteDraws = RemoteDraws()
+
+
+@dataclass(frozen=True, slots=True)
 class Transposed:
     """A block's edges grouped by source, for backward passes without scatter.
 
@@ -52,6 +89,7 @@ class Block:
         own_weight: (D) float coefficient of the destination's own row; ``None`` where the layer has none.
         src_original: (S) original indices of the sources; ``None`` unless something keys on them (input dropout).
         transposed: the same edges grouped by source; ``None`` until a backward pass needs it.
+        remote: what of the sample another worker drew.
     """
 
     dst: Int[Tensor, "D"]
@@ -63,6 +101,7 @@ class Block:
     own_weight: Float[Tensor, "D"] | None = None
     src_original: Int[Tensor, "S"] | None = None
     transposed: Transposed | None = field(default=None, compare=False)
+    remote: RemoteDraws = field(default=RemoteDraws(), compare=False)
 
     @property
     def num_dst(self) -> int:
@@ -119,6 +158,10 @@ class LazyRows(Protocol):
         ...
 
 
+TIERS = ("cache", "host", "peers", "hosts")
+"""Where a worker gets input rows from: its own cache; its host's memory; another worker of its host; another host."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.
@@ -128,12 +171,15 @@ class Counts:
         computed_destinations: rows computed, per layer, layer 1 (input side) first.
         input_rows_read: distinct input rows, summed over steps and workers.
         row_reads: accesses to input rows, repeated ones included.
+        rows_from: rows that each of :data:`TIERS` gave. What a worker reads for others comes from its own first two;
+            with them it arrives from the last two.
     """
 
     sampled_edges: int
     computed_destinations: tuple[int, ...]
     input_rows_read: int
     row_reads: int
+    rows_from: tuple[int, ...] = (0,) * len(TIERS)
 
     @classmethod
     def zero(cls, layers: int) -> Counts:
@@ -146,15 +192,17 @@ class Counts:
             tuple(a + b for a, b in zip(self.computed_destinations, other.computed_destinations, strict=True)),
             self.input_rows_read + other.input_rows_read,
             self.row_reads + other.row_reads,
+            tuple(a + b for a, b in zip(self.rows_from, other.rows_from, strict=True)),
         )
 
-    def to_json(self) -> dict[str, int | list[int]]:
+    def to_json(self) -> dict[str, Any]:
         """As ``run.json`` shows it."""
         return {
             "sampled_edges": self.sampled_edges,
             "computed_destinations": list(self.computed_destinations),
             "input_rows_read": self.input_rows_read,
             "row_reads": self.row_reads,
+            "rows_from": dict(zip(TIERS, self.rows_from, strict=True)),
         }
 
     @classmethod
@@ -165,6 +213,7 @@ class Counts:
             tuple(values["computed_destinations"]),
             values["input_rows_read"],
             values["row_reads"],
+            tuple(values.get("rows_from", {}).get(tier, 0) for tier in TIERS),
         )
 
 
@@ -183,6 +232,9 @@ class LayerRows:
         remote_pairs: pairs (request, worker other than the asking one) where that worker owns the node or one of
             its drawn sources.
         remote_edges: edges whose source belongs to another worker than the one that asks for the destination.
+        drawn_destinations: nodes whose neighbours were drawn by another worker than the one that wanted them, because
+            the topology is partitioned.
+        drawn_edges: edges drawn so.
     """
 
     destinations: int = 0
@@ -191,6 +243,8 @@ class LayerRows:
     remote_destinations: int = 0
     remote_pairs: int = 0
     remote_edges: int = 0
+    drawn_destinations: int = 0
+    drawn_edges: int = 0
 
     def __add__(self, other: LayerRows) -> LayerRows:
         return LayerRows(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from partita.kernels.rows import segment_max as segment_max
     from partita.kernels.rows import segment_max_backward as segment_max_backward
     from partita.kernels.rows import transpose as transpose
-    from partita.kernels.sampling import Sampled as Sampled
+    from partita.kernels.rows import widened as widened
     from partita.kernels.sampling import count_distinct as count_distinct
     from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
     from partita.kernels.sampling import keyed_permutation as keyed_permutation
@@ -52,8 +52,9 @@ _MODULES = {
         "segment_max",
         "segment_max_backward",
         "transpose",
+        "widened",
     ),
-    "sampling": ("Sampled", "count_distinct", "gcn_coefficients", "keyed_permutation", "sample_neighbors"),
+    "sampling": ("count_distinct", "gcn_coefficients", "keyed_permutation", "sample_neighbors"),
     "threads": ("limited", "set_threads"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

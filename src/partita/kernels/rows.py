@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from partita.core.records import Reduce, Transposed
@@ -248,3 +248,8 @@ def edge_dropout(
     out = torch.empty(int(indptr[-1]), heads, dtype=dtype)
     implementation().edge_dropout(indptr, checks.as_int64(dst_original), key, threshold, factor, out)
     return out
+
+
+def widened(x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    """The tensor, contiguous, in float32 where it was of half precision. Differentiable."""
+    return (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).contiguous()

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
+from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.choice import implementation
 from partita.kernels.relabel import Relabeller
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The sampled in-edges of a list of destinations.
-
-    Attributes:
-        indptr: int64 (D+1).
-        indices: (E) local int32 indices into ``src`` where relabelled, else store ids in the dtype of the store.
-        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabelled.
-        positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
-    """
-
-    indptr: Int[Tensor, "D_1"]
-    indices: Int[Tensor, "E"]
-    src: Int[Tensor, "S"] | None
-    positions: Int[Tensor, "E"] | None
 
 
 def sample_neighbors(

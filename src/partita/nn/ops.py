@@ -57,14 +57,14 @@ def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
         reduce = "sum"
     if not isinstance(h, Tensor):
         return h.aggregate(reduce)
-    h = widened(h)
+    h = kernels.widened(h)
     weight = None if block.weight is None else block.weight.to(h.dtype)
     return _Aggregate.apply(h, weight, block, reduce)
 
 
 def aggregate_heads(block: Block, h: Float[Tensor, "S HC"], weight: Float[Tensor, "E H"]) -> Float[Tensor, "D HC"]:
     """Sum the neighbours' rows with one weight per edge and head; differentiable in the rows and the weights."""
-    h = widened(h)
+    h = kernels.widened(h)
     return _AggregateHeads.apply(h, weight.to(h.dtype), block)
 
 
@@ -73,22 +73,22 @@ def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) ->
 
     The gradient goes to the first edge that reaches the maximum.
     """
-    return _SegmentMax.apply(widened(h), block, empty)
+    return _SegmentMax.apply(kernels.widened(h), block, empty)
 
 
 def source_to_edges(block: Block, values: Float[Tensor, "S H"]) -> Float[Tensor, "E H"]:
     """Give every edge its source's row."""
-    return _SourceToEdges.apply(widened(values), block)
+    return _SourceToEdges.apply(kernels.widened(values), block)
 
 
 def destination_to_edges(block: Block, values: Float[Tensor, "D H"]) -> Float[Tensor, "E H"]:
     """Give every edge its destination's row."""
-    return _DestinationToEdges.apply(widened(values), block)
+    return _DestinationToEdges.apply(kernels.widened(values), block)
 
 
 def edges_to_destination(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
     """Sum the rows of every destination's edges."""
-    return _EdgesToDestination.apply(widened(values), block)
+    return _EdgesToDestination.apply(kernels.widened(values), block)
 
 
 def edges_max(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
@@ -102,12 +102,7 @@ def keyed_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key:
 
     Whether an entry is dropped is a function of (key, original index of its row, column) alone.
     """
-    return _Dropout.apply(widened(x), rows_original, key, p)
-
-
-def widened(x: Tensor) -> Tensor:
-    """The tensor, contiguous, in float32 where it was of half precision."""
-    return (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).contiguous()
+    return _Dropout.apply(kernels.widened(x), rows_original, key, p)
 
 
 def _positions(block: Block) -> Int[Tensor, "E"]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, InputWork, Placement, Work
+from partita.core.protocols import Inputs, InputWork, Placement, Topology, Work
 from partita.core.records import Counts, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.parallel.inputs import Direct
@@ -44,10 +44,18 @@ class Engine:
         placements: one per layer, layer 1 (input side) first.
         inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`.
         num_nodes: of the store.
+        topology: where the placements draw neighbours, if that may cost anything.
     """
 
-    def __init__(self, placements: Sequence[Placement], inputs: Inputs | FeatureColumn, num_nodes: int) -> None:
+    def __init__(
+        self,
+        placements: Sequence[Placement],
+        inputs: Inputs | FeatureColumn,
+        num_nodes: int,
+        topology: Topology | None = None,
+    ) -> None:
         self.placements = tuple(placements)
+        self.topology = topology
         self.inputs: Inputs = Direct(inputs, num_nodes) if isinstance(inputs, FeatureColumn) else inputs
 
     def sample(self, seeds: Int[Tensor, "B"], key: StepKey) -> Batch:
@@ -67,6 +75,7 @@ class Engine:
             computed_destinations=tuple(work.num_computed for work in works),
             input_rows_read=inputs.num_read,
             row_reads=inputs.num_accesses,
+            rows_from=inputs.hits,
         )
         return Batch(key, seeds, tuple(works), inputs, counts)
 
@@ -88,6 +97,8 @@ class Engine:
         """
         layers = enumerate(zip(self.placements, rows[1:], strict=True), start=1)
         parts = [placement.traffic(layer, found) for layer, (placement, found) in layers]
+        if self.topology is not None:
+            parts += [self.topology.traffic(found) for found in rows[1:]]
         return reduce(add, parts, self.inputs.traffic(rows[0]))
 
     def rows(self, batch: Batch) -> list[LayerRows]:

@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita import kernels
+from partita.comm.axis import Axis
+from partita.comm.routing import Route, first_appearance
 from partita.core.keys import Purpose, StepKey
+from partita.core.protocols import Topology
 from partita.core.records import LayerRows, Traffic
 from partita.features.columns import ColumnSlice
 from partita.features.rows import FeatureColumn
 from partita.kernels import count_distinct
-from partita.parallel.axis import Axis
-from partita.parallel.routing import Route, first_appearance
-from partita.sample.topology import LocalTopology
 
 ID_BYTES = 8
 
@@ -37,6 +37,11 @@ class Reads:
     num_accesses: int
 
     @property
+    def hits(self) -> tuple[int, ...]:
+        """All rows are in the memory of the host."""
+        return (0, self.num_read, 0, 0)
+
+    @property
     def rows(self) -> LayerRows:
         """Nothing is asked of others."""
         return LayerRows()
@@ -49,6 +54,8 @@ class Direct:
         column: the rows.
         num_nodes: of the store.
     """
+
+    collective = False
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
         self.column = column
@@ -102,6 +109,11 @@ class OwnerReads:
         """The same: no row is read twice."""
         return self.ids.shape[0]
 
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """What is read here is in the memory of the host; the rest comes from others."""
+        return (0, self.num_read, self.rows.remote_destinations, 0)
+
 
 class ByOwner:
     """The owner of a node reads its row, once per step, and ships it to all who ask (GSplit).
@@ -115,8 +127,9 @@ class ByOwner:
     """
 
     dropout = 0.0  # applied here, not by the layer
+    collective = True
 
-    def __init__(self, column: FeatureColumn, axis: Axis, topology: LocalTopology) -> None:
+    def __init__(self, column: FeatureColumn, axis: Axis, topology: Topology) -> None:
         self.column = column
         self.axis = axis
         self.topology = topology
@@ -167,8 +180,9 @@ class Columns:
     """
 
     dropout = 0.0  # applied here, not by the layer
+    collective = False
 
-    def __init__(self, column: FeatureColumn, columns: slice, topology: LocalTopology) -> None:
+    def __init__(self, column: FeatureColumn, columns: slice, topology: Topology) -> None:
         self.slice = ColumnSlice(column, columns.start, columns.stop)
         self.topology = topology
 

@@ -10,16 +10,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from partita.comm.routing import tie
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs
+from partita.core.protocols import Inputs, Topology
 from partita.core.records import Block
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, transpose
 from partita.nn.model import Model
 from partita.nn.stage import Stage
-from partita.parallel.routing import tie
 from partita.sample.blocks import sample_block
-from partita.sample.topology import LocalTopology
 
 
 class BlockWorker:
@@ -37,7 +36,7 @@ class BlockWorker:
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
+        topology: Topology,
         inputs: Inputs | FeatureColumn,
         fanouts: Sequence[int],
         dtype: torch.dtype = torch.float32,

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
+from partita.comm.axis import owners_of_parts
 from partita.comm.mesh import Mesh
-from partita.parallel.axis import owners_of_parts
 
 Deal = Literal["owner", "even"]
 """How seeds are dealt out.

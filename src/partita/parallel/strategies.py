@@ -10,20 +10,19 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.comm.mesh import AXES, Mesh
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import Inputs, Placement
+from partita.core.protocols import Inputs, Placement, Topology
 from partita.features.rows import FeatureColumn
 from partita.nn.model import Model
-from partita.parallel.axis import Axis, owners_of_parts
 from partita.parallel.engine import Engine
 from partita.parallel.inputs import ByOwner, Columns, Direct, columns_of
 from partita.parallel.placements.data import Data
 from partita.parallel.placements.destination import Destination
 from partita.parallel.placements.feature import Feature
 from partita.parallel.placements.source import Source
-from partita.sample.topology import LocalTopology
 
 PLACEMENTS = ("data", "destination", "source", "feature")
 INPUTS = ("direct", "by-owner", "columns")
@@ -169,7 +168,7 @@ def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *
 def build_engine(
     strategy: Strategy,
     model: Model,
-    topology: LocalTopology,
+    topology: Topology,
     column: FeatureColumn,
     fanouts: Sequence[int],
     dtype: torch.dtype,
@@ -194,7 +193,7 @@ def build_engine(
     check_model(model, context.mesh.size)
     if not strategy.is_collective:
         data = Data(model, topology, column, fanouts, dtype)
-        return Engine([data] * len(fanouts), column, topology.num_nodes)
+        return Engine([data] * len(fanouts), column, topology.num_nodes, topology)
     axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
     columns = columns_of(column.width, axis.rank, axis.size)
     level_0: dict[str, Callable[[], Inputs]] = {
@@ -214,7 +213,7 @@ def build_engine(
     placements = [made[name] for name in strategy.placements]
     for layer, placement in enumerate(placements, start=1):
         placement.check(layer)
-    return Engine(placements, inputs, topology.num_nodes)
+    return Engine(placements, inputs, topology.num_nodes, topology)
 
 
 def check_model(model: Model, workers: int) -> None:

@@ -7,13 +7,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from partita.core.keys import Purpose, StepKey
+from partita.core.protocols import Topology
 from partita.core.records import Block, Coefficients
 from partita.kernels import Relabeller
-from partita.sample.topology import LocalTopology
 
 
 def sample_block(
-    topology: LocalTopology,
+    topology: Topology,
     requests: Int[Tensor, "D"],
     step_key: StepKey,
     layer: int,
@@ -56,6 +56,7 @@ def sample_block(
         indptr=sampled.indptr,
         indices=sampled.indices,
         dst_original=topology.original(dst),
+        remote=sampled.remote,
     )
     if coefficients == "none":
         return block

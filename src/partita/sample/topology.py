@@ -11,9 +11,9 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
-from partita.core.records import Block
+from partita.core.records import Block, LayerRows, Sampled, Traffic
 from partita.graph.store import GraphStore
-from partita.kernels import Relabeller, Sampled
+from partita.kernels import Relabeller
 
 
 class _Writable:
@@ -38,7 +38,7 @@ def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
 
 
 class LocalTopology:
-    """All in-neighbours of all nodes, at hand in this process.
+    """All in-neighbours of all nodes, at hand in this process; see :class:`partita.core.protocols.Topology`.
 
     It holds no memory of its own and no state: any number of threads may sample at once.
 
@@ -51,10 +51,13 @@ class LocalTopology:
         num_nodes: N.
         id_dtype: of store ids, that of the store's ``indices``.
         self_loops: int32 (N) self loops of every node; ``None`` where the graph has none.
+        collective: no: sampling exchanges nothing.
 
     Raises:
         ConfigError: ``weighted`` without edge weights in the store.
     """
+
+    collective = False
 
     def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
         self.num_nodes = store.num_nodes
@@ -107,6 +110,10 @@ class LocalTopology:
         """Original indices of store ids, int64."""
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
+
+    def traffic(self, rows: LayerRows) -> Traffic:
+        """Nothing travels."""
+        return Traffic()
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; parallel edges and self loops count."""

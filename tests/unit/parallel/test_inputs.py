@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from partita.comm.axis import Axis
 from partita.core.keys import StepKey
 from partita.features.rows import FeatureColumn
-from partita.parallel.axis import Axis
 from partita.parallel.inputs import ByOwner, Columns, columns_of
 from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology

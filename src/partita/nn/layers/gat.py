@@ -191,7 +191,7 @@ class GAT(Layer):
 
     def finish_columns(self, total: Float[Tensor, "S HC"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Attention over the projected sources."""
-        heads = ops.widened(total).unflatten(1, (self.heads, self.out_per_head))
+        heads = kernels.widened(total).unflatten(1, (self.heads, self.out_per_head))
         score, q = ((heads * attention).sum(-1) for attention in (self.att_src, self.att_dst))
         return self._whole(heads.flatten(1), score, q[: block.num_dst], block, key)
 
@@ -226,7 +226,7 @@ class GAT(Layer):
 
     def _loop(self, h: Tensor, score: Tensor, q: Tensor, mask: Tensor | None) -> Float[Tensor, "D state"]:
         """The state over one loop per destination: (e_vv, 1, h_v); the gradient of e_vv flows through the 1."""
-        logits = functional.leaky_relu(ops.widened(score + q), self.negative_slope)
+        logits = functional.leaky_relu(kernels.widened(score + q), self.negative_slope)
         largest = logits.detach()
         weights = torch.exp(logits - largest)
         masked = weights if mask is None else weights * mask

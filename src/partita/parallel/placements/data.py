@@ -10,12 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs
+from partita.core.protocols import Inputs, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.model import Model
 from partita.parallel.sampling import BlockWorker
-from partita.sample.topology import LocalTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class DataWork:
     @property
     def rows(self) -> LayerRows:
         """Requests and edges; none of them travels."""
-        return LayerRows(destinations=self.block.num_dst, edges=self.block.num_edges)
+        return LayerRows(destinations=self.block.num_dst, edges=self.block.num_edges) + self.block.remote.rows
 
 
 class Data:
@@ -47,7 +46,7 @@ class Data:
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
+        topology: Topology,
         inputs: Inputs | FeatureColumn,
         fanouts: Sequence[int],
         dtype: torch.dtype = torch.float32,

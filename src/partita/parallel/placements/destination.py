@@ -12,15 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from partita.comm.axis import Axis
+from partita.comm.routing import Gather, Route, first_appearance
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs
+from partita.core.protocols import Inputs, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.model import Model
-from partita.parallel.axis import Axis
-from partita.parallel.routing import Gather, Route, first_appearance
 from partita.parallel.sampling import BlockWorker
-from partita.sample.topology import LocalTopology
 
 ID_BYTES = 8
 
@@ -65,7 +64,7 @@ class Destination:
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
+        topology: Topology,
         inputs: Inputs | FeatureColumn,
         fanouts: Sequence[int],
         dtype: torch.dtype,
@@ -93,6 +92,7 @@ class Destination:
                 asked = distinct
         block, below = self.worker.whole(layer, asked, key)
         rows = LayerRows(destinations=len(requests), remote_destinations=route.remote(axis.rank))
+        rows += block.remote.rows
         return DestinationWork(block, key, route, repeats, rows), below
 
     def forward(self, layer: int, work: DestinationWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:

@@ -14,19 +14,18 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from partita import kernels
+from partita.comm.axis import Axis
 from partita.comm.group import Group
+from partita.comm.routing import Gather, first_appearance, to_all
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import Inputs
+from partita.core.protocols import Inputs, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.nn import ops
 from partita.nn.layers import Layer
 from partita.nn.model import Model
-from partita.parallel.axis import Axis
-from partita.parallel.routing import Gather, first_appearance, to_all
 from partita.parallel.sampling import BlockWorker
-from partita.sample.topology import LocalTopology
 
 ID_BYTES = 8
 
@@ -65,9 +64,9 @@ class FeatureWork:
     @property
     def rows(self) -> LayerRows:
         """This worker's own block."""
-        return LayerRows(
-            destinations=self.block.num_dst, sources=self.block.num_src, edges=self.block.num_edges
-        )  # fmt: skip
+        block = self.block
+        own = LayerRows(destinations=block.num_dst, sources=block.num_src, edges=block.num_edges)
+        return own + block.remote.rows
 
 
 class Feature:
@@ -82,7 +81,7 @@ class Feature:
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
+        topology: Topology,
         inputs: Inputs | FeatureColumn,
         fanouts: Sequence[int],
         dtype: torch.dtype,
@@ -154,7 +153,7 @@ class Feature:
         else:
             summands = work.src(module.from_columns(self.columns, h, h[:0], work.merged))
             send, own = work.num_src, work.block.num_src
-        received = group.exchange_rows(ops.widened(summands), send, [own] * group.size)
+        received = group.exchange_rows(kernels.widened(summands), send, [own] * group.size)
         total = received.reshape(group.size, own, module.column_width).sum(0)
         attention = work.key.at(Purpose.ATTENTION_DROPOUT, layer)
         rows = module.finish_columns(total, work.block, attention)

@@ -15,18 +15,17 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from partita import kernels
+from partita.comm.axis import Axis
+from partita.comm.routing import Gather, bucket, first_appearance, tie
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs
+from partita.core.protocols import Inputs, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.nn import ops
 from partita.nn.layers import Layer
 from partita.nn.model import Model
-from partita.parallel.axis import Axis
-from partita.parallel.routing import Gather, bucket, first_appearance, tie
 from partita.parallel.sampling import BlockWorker
-from partita.sample.topology import LocalTopology
 
 ID_BYTES = 8
 
@@ -140,7 +139,7 @@ class Source:
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
+        topology: Topology,
         inputs: Inputs | FeatureColumn,
         fanouts: Sequence[int],
         dtype: torch.dtype,
@@ -227,20 +226,20 @@ class Source:
         payload, x_own = self._messages(module, work, h)
         q = None
         if module.query_width:
-            q = ops.widened(module.query(x_own))  # type: ignore[arg-type]
+            q = kernels.widened(module.query(x_own))  # type: ignore[arg-type]
             q = work.own_back(group.exchange_rows(q, work.own_receive, dealt.own_send))
             q = group.exchange_rows(work.query_spread(q), dealt.virtual_send, work.virtual_receive)
-        states = ops.widened(module.partial(payload, q, work.block))
+        states = kernels.widened(module.partial(payload, q, work.block))
         own = module.own(x_own, work.own_block)
         if own is not None and module.own_joins_state:
-            merged = module.merge([work.own_states(states), ops.widened(own)])
+            merged = module.merge([work.own_states(states), kernels.widened(own)])
             states, own = work.joined(torch.cat([states, merged])), None
         if self._needs_gradient(layer):
             states = group.exchange_rows(states, work.virtual_receive, dealt.virtual_send)
         else:
             states = group.exchange(states, work.virtual_receive, dealt.virtual_send, "forward")
         if own is not None:
-            own = group.exchange_rows(tie(ops.widened(own), states), work.own_receive, dealt.own_send)
+            own = group.exchange_rows(tie(kernels.widened(own), states), work.own_receive, dealt.own_send)
             own = work.own_back(own)
         padded = work.states(torch.cat([states, module.neutral(1, states)]))
         merged = module.merge(padded.view(self.axis.size, work.rows.destinations, padded.shape[1]).unbind())
@@ -303,13 +302,14 @@ def _rows(block: Block, dealt: Dealt, rank: int) -> LayerRows:
     def remote(sizes: Sizes) -> int:
         return sum(sizes) - sizes[rank]
 
-    return LayerRows(
+    rows = LayerRows(
         destinations=block.num_dst,
         edges=block.num_edges,
         remote_destinations=remote(dealt.own_send),
         remote_pairs=remote(dealt.virtual_send),
         remote_edges=remote(dealt.edge_send),
     )
+    return rows + block.remote.rows
 
 
 def _probe(module: Layer, dtype: torch.dtype) -> Block:

@@ -16,7 +16,6 @@ from torch.autograd.function import once_differentiable
 from partita import kernels
 from partita.comm.group import Group
 from partita.core.records import Transposed
-from partita.nn import ops
 
 
 def bucket(owner: Int64[Tensor, "n"], size: int) -> tuple[Int64[Tensor, "n"], list[int]]:
@@ -62,7 +61,7 @@ class Gather:
 
     def __call__(self, rows: Float[Tensor, "m F"]) -> Float[Tensor, "n F"]:
         """Pick; half precision is widened to float32."""
-        return _Gather.apply(ops.widened(rows), self)
+        return _Gather.apply(kernels.widened(rows), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Route:
         """Send each asking worker its rows; returns those of the own requests, in their order. Differentiable."""
         if group.size == 1:
             return rows
-        rows = group.exchange_rows(ops.widened(rows), self.receive, self.send)
+        rows = group.exchange_rows(kernels.widened(rows), self.receive, self.send)
         return rows if self.back is None else self.back(rows)
 
     def answer_inputs(self, group: Group, rows: Float[Tensor, "m F"]) -> Float[Tensor, "n F"]:

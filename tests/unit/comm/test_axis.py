@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.core.errors import ConfigError
-from partita.parallel.axis import Axis, owners_of_parts
 from partita.testing.threads import ThreadGroups
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.parallel.routing import Gather, Route, bucket, first_appearance, tie, to_all
+from partita.comm.routing import Gather, Route, bucket, first_appearance, tie, to_all
 from partita.testing.threads import ThreadContext, ThreadGroups
 
 IDS = st.lists(st.integers(0, 9), max_size=30)
