@@ -32,6 +32,7 @@ _PUBLIC = {
     "presample": "partita.partitioning.presample",
     "quality": "partita.partitioning.quality",
     "register_partitioner": "partita.partitioning.table",
+    "shard": "partita.partitioning.shards",
     "verify": "partita.graph.verify",
 }
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from partita.partitioning.job import partition as partition
     from partita.partitioning.presample import presample as presample
     from partita.partitioning.quality import quality as quality
+    from partita.partitioning.shards import shard as shard
     from partita.partitioning.table import register_partitioner as register_partitioner
     from partita.sources.ingest import ingest as ingest
     from partita.train.trainer import Trainer as Trainer

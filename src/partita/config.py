@@ -17,6 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from partita.core.errors import ConfigError, nearest
 
+PRESETS: dict[str, dict[str, Any]] = {
+    "gsplit": {"strategy": "gsplit", "deal": "owner", "cache_policy": "strategy"},
+}
+"""Settings of a published system by its name; what is given besides wins over them."""
+
 ALL_NEIGHBOURS = -1
 DEFAULT_FANOUTS = (15, 10, 5)
 
@@ -76,6 +81,7 @@ class Config(BaseModel):
     weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
 
     # Workers
+    preset: str = Field("", description="Settings of a published system (gsplit); options given besides win.")
     workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
     strategy: str = Field(
         "gdp",
@@ -84,6 +90,18 @@ class Config(BaseModel):
     )
     deal: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."
+    )
+    topology: Literal["replicated", "partitioned"] = Field(
+        "replicated", description="Every worker draws from all of the graph, or only for the nodes that it owns."
+    )
+    cache: Bytes = Field(
+        0, ge=0, description="Memory of every worker for feature rows that are asked for most, for instance 512MiB."
+    )
+    cache_policy: Literal["in-degree", "pagerank", "presample", "strategy"] = Field(
+        "in-degree", description="Which rows are cached; strategy: those that the strategy asks this worker for most."
+    )
+    cache_layout: Literal["own", "partitioned"] = Field(
+        "own", description="Every worker caches for itself, or the workers of a host share what they cache."
     )
 
     # Optimisation
@@ -115,6 +133,23 @@ class Config(BaseModel):
         "default a quarter of what is available.",
     )
     checkpoint_minutes: float = Field(10.0, gt=0, description="Longest time between two checkpoints, in minutes.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, values: Any) -> Any:
+        """Put a preset's settings under those given; ``placements`` is another name of ``strategy`` for a list."""
+        if not isinstance(values, Mapping):
+            return values
+        values = dict(values)
+        placements = values.pop("placements", None)
+        if placements is not None:
+            if "strategy" in values:
+                raise ValueError("strategy and placements say the same thing; give one of them")
+            values["strategy"] = placements if isinstance(placements, str) else ",".join(map(str, placements))
+        preset = values.get("preset") or ""
+        if preset and preset not in PRESETS:
+            raise ValueError(f"there is no preset '{preset}' (there is: {', '.join(PRESETS)})")
+        return {**PRESETS.get(preset, {}), **values}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -159,6 +194,9 @@ class Config(BaseModel):
         """
         values = read_yaml(path)
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
+        given = {**PRESETS.get(given.get("preset", ""), {}), **given}
+        if {"strategy", "placements"} & given.keys():
+            values = {key: value for key, value in values.items() if key not in ("strategy", "placements")}
         return cls.make({**values, **given}, where=str(path))
 
     def fanout_of(self, layer: int) -> int:

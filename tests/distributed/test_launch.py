@@ -24,7 +24,7 @@ from partita.comm.errors import WorkerError, WorkerLost
 from partita.core.errors import ConfigError, ResourceError, StoreError
 from partita.testing.workers import run_workers
 from partita.train.interrupt import stop_requests
-from partita.train.launch import launch
+from partita.comm.launch import launch
 
 END_SECONDS = 10
 
@@ -228,7 +228,7 @@ def wait_until_stopped(context: Context, folder: str, answer: bool) -> dict[str,
 
 PARENT = """
 import json, sys
-from partita.train.launch import launch
+from partita.comm.launch import launch
 arguments = {"folder": sys.argv[1], "answer": sys.argv[2] == "answer"}
 print(json.dumps(launch("test_launch_entries:wait_until_stopped", 2, arguments=arguments)))
 """  # without "if __name__": it is not run again
@@ -382,7 +382,7 @@ def test_torchrun(tmp_path: Path) -> None:
 
 
 NO_GUARD = """
-from partita.train.launch import launch
+from partita.comm.launch import launch
 def work(context):
     return 1
 launch(work, 1)

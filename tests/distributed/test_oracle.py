@@ -6,6 +6,7 @@ to 1e-9, in float32 to 1e-5, relative to the largest element of each tensor.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,8 @@ from partita.comm.context import Context
 from partita.comm.routing import Route
 from partita.core.errors import ConfigError
 from partita.core.records import Traffic
+from partita.features.policies import POLICIES
+from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.store import GraphStore
 from partita.nn.layers import SAGE, PygLayer
 from partita.nn.layers.reductions import Mean
@@ -66,7 +69,8 @@ def in_one_process(step: Step) -> Any:
 
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: Any) -> Any:
-    found, wanted = distributed(step, strategy, workers, hosts=hosts, **options), in_one_process(step)
+    found = distributed(step, strategy, workers, hosts=hosts, **options)
+    wanted = in_one_process(replace(step, cache=NO_CACHE, split_features=False))
     assert sorted(found.output) == sorted(wanted.output)
     worst = difference(found, wanted)
     assert worst < TOLERANCE[step.dtype], worst
@@ -171,6 +175,70 @@ def test_a_step_is_reproducible_to_the_bit(store, strategy) -> None:
     one, other = distributed(step, strategy, 3), distributed(step, strategy, 3)
     for name, gradient in one.gradients.items():
         assert torch.equal(other.gradients[name], gradient), name
+
+
+# Input rows through tiers: the same rows wherever they come from.
+
+ROOM = 12 + 8 * 7 * 9  # the list of positions of 60 nodes, and nine rows in float64
+ONE_HOST = [(strategy, 3, 1) for strategy in (*NAMED, *MIXED)]
+TWO_HOSTS = [
+    (strategy, 4, 2)
+    for strategy in (
+        *("gdp", "snp", "dnp", "gsplit", "by-owner,destination,data,source"),
+        *("data@hosts+gsplit@workers", "nfp@workers+data@hosts", "snp@hosts+data@workers"),
+    )
+]
+OWNERS_READ = ("snp", "gsplit", "by-owner,destination,data,source", "snp@hosts+data@workers")  # on their own host
+TIERED = list(product([*ONE_HOST, *TWO_HOSTS], ("none", "own", "partitioned")))
+
+
+def check_tiers(store: GraphStore, case: tuple[tuple[str, int, int], str], number: int, policy: str) -> Any:
+    """On two hosts, each holds the rows of its own nodes and a few others."""
+    (strategy, workers, hosts), layout = case
+    step = Step(
+        store,
+        ("sage", "gat", "gcn", "sage-max", "gin")[number % 5],
+        dtype=torch.float32 if number % 3 == 0 else torch.float64,
+        stored=torch.float16 if number % 3 == 1 else None,
+        input_dropout=0.2 * (number % 2),
+        parts=PARTS[workers],
+        cache=NO_CACHE if layout == "none" else CacheSettings(ROOM, policy, layout),  # type: ignore[arg-type]
+        split_features=hosts > 1,
+    )
+    return check(step, strategy, workers, hosts, deal=("owner", "even")[number % 2])
+
+
+def name_of_tiers(case: tuple[tuple[str, int, int], str]) -> str:
+    return name_of((*case[0], case[1]))
+
+
+@pytest.mark.parametrize(
+    ("case", "number"), [pytest.param(case, number, id=name_of_tiers(case)) for number, case in enumerate(TIERED)]
+)
+def test_rows_through_tiers_are_the_same_rows(store, case, number) -> None:
+    found = check_tiers(store, case, number, POLICIES[number % len(POLICIES)])
+    (strategy, _, hosts), layout = case
+    cached, _, _, other_hosts = (sum(c.rows_from[place] for c in found.counts) for place in range(4))
+    assert (other_hosts > 0) == (hosts > 1 and not strategy.startswith("snp"))
+    # Where the host of an owner has all that it reads, copies would save nothing.
+    assert (cached > 0) == (layout != "none" and (hosts == 1 or strategy not in OWNERS_READ))
+    assert all(sum(c.rows_from[:2]) == c.input_rows_read for c in found.counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("case", "number"), [pytest.param(case, number, id=name_of_tiers(case)) for number, case in enumerate(TIERED)]
+)
+def test_rows_through_tiers_are_the_same_rows_by_every_policy(store, case, number, policy) -> None:
+    check_tiers(store, case, number, policy)
+
+
+def test_slices_of_columns_cannot_come_from_other_hosts(store) -> None:
+    step = Step(store, parts=PARTS[4], split_features=True)
+    for strategy in ("nfp", "nfp@hosts+data@workers"):
+        with pytest.raises(ConfigError, match=r"other hosts.*nfp@workers\+data@hosts"):
+            distributed(step, strategy, 4, hosts=2)
 
 
 # What a step costs.

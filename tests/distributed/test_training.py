@@ -57,11 +57,17 @@ def test_any_strategy_trains_the_model_of_one_worker(graph, tmp_path, strategy, 
     assert_same_model(tmp_path / "run", graph / "alone")
     alone = json.loads((graph / "alone" / "run.json").read_text())
     assert summary.record["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
-    sent = summary.record["traffic_bytes"]["training"]
+    sent = summary.record["traffic_bytes"]
     assert sent["gradients"] > 0
     assert (sent["forward"] > 0) == (strategy != "gdp")
-    assert len(summary.record["traffic_bytes"]["workers"]) == workers
-    counts = summary.record["counts"]
+    each, counts = summary.record["workers"], summary.record["counts"]
+    assert len(each) == workers
+    for kind in ("ids", "features", "forward", "backward", "gradients", "metadata"):
+        booked = [worker["traffic_bytes"]["training"].get(kind, {}) for worker in each]
+        assert sum(sum(links.values()) for links in booked) == sent[kind]
+        assert sum(links.get("other_host", 0) for links in booked) == 0
+    for name in ("sampled_edges", "input_rows_read", "row_reads"):
+        assert sum(worker["counts"][name] for worker in each) == counts[name]
     if strategy == "gsplit":  # nothing is sampled or computed twice, whoever asks for it
         assert counts["computed_destinations"] == alone["counts"]["computed_destinations"]
         assert counts["sampled_edges"] == alone["counts"]["sampled_edges"]

@@ -341,18 +341,38 @@ def test_a_partition_that_cannot_be_made_is_one_message(graph, tmp_path, argumen
     assert not (tmp_path / "out").exists()
 
 
-def test_gsplit_on_two_workers(graph, tmp_path) -> None:
-    as_json("partition", graph, tmp_path / "parts", "--parts", "2", "--algorithm", "spring")
+def test_gsplit_as_published_on_two_workers(graph, tmp_path) -> None:
+    """Presample, partition by what was sampled, train with the preset, with a cache: to the model of one worker."""
     options = ["--layers", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "64", "--epochs", "2"]
+    options += ["--precision", "float64"]
+    store = tmp_path / "graph"
+    shutil.copytree(graph, store)
+    as_json("presample", store, "--fanout", "5,5", "--batch-size", "64", "--epochs", "3")
+    as_json("partition", store, tmp_path / "parts", "--parts", "2", "--algorithm", "metis", "--weights", "presample")
     record = as_json(
-        "train", tmp_path / "parts", "--out", tmp_path / "run", "--workers", "2", "--strategy", "gsplit", *options
-    )
+        "train", tmp_path / "parts", "--out", tmp_path / "run", "--workers", "2", "--preset", "gsplit",
+        "--cache", "4KiB", *options,
+    )  # fmt: skip
+    assert record["counts"]["rows_from"]["cache"] > 0
     assert record["status"] == "finished"
     assert record["placements"] == "by-owner,destination,destination"
-    assert record["traffic_bytes"]["training"]["features"] > 0
+    assert record["traffic_bytes"]["features"] > 0
     assert (tmp_path / "run" / "run.json").exists()
     alone = as_json("train", graph, "--out", tmp_path / "alone", *options)
-    assert record["metrics"]["test"]["accuracy"] == pytest.approx(alone["metrics"]["test"]["accuracy"], abs=0.02)
+    assert record["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
+    for run, workers in (("run", "2"), ("alone", "1")):
+        as_json("predict", tmp_path / run, "--out", tmp_path / f"{run}.csv", "--workers", workers)
+    here, there = (
+        sorted(zip(*pyarrow.csv.read_csv(tmp_path / f"{run}.csv").select(["node", "prediction"]).to_pydict().values()))
+        for run in ("run", "alone")
+    )
+    assert here == there
+    listed = as_json(
+        "train", tmp_path / "parts", "--out", tmp_path / "list", "--workers", "2", "--placements", "source,destination",
+        "--topology", "partitioned", *options,
+    )  # fmt: skip
+    assert listed["placements"] == "direct,source,destination"
+    assert listed["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
     done = partita("train", graph, "--out", tmp_path / "x", "--workers", "2", "--strategy", "gsplit", code=2)
     assert "partita partition STORE OUT --parts 2" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

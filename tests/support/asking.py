@@ -86,9 +86,10 @@ def expected(step: Step, placements: tuple[str, ...], inputs: str, shares: list[
         remote = sum(owner[v] != w for w in workers for v in asked[w])
         rows.append(LayerRows(destinations=sum(map(len, asked)), remote_destinations=remote))
         asked = [{v for share in asked for v in share if owner[v] == w} for w in workers]
-    else:
-        rows.append(LayerRows())
-    if inputs == "columns":
+    elif inputs == "columns":
         everything = {v for share in asked for v in share}
         asked = [everything for _ in workers]
+        rows.append(LayerRows(destinations=sum(map(len, asked))))
+    else:
+        rows.append(LayerRows())
     return Expected(rows[::-1], computed[::-1], edges[::-1], [len(share) for share in asked])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,17 +12,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GraphConv, SAGEConv
 
+from partita.comm.mesh import Mesh
 from partita.core.keys import StepKey, fold
 from partita.core.records import Counts, LayerRows, Traffic
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
+from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.hashing import normal
 from partita.graph.store import GraphStore
 from partita.nn.layers import LAYERS, Layer, PygLayer
 from partita.nn.model import Model
+from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Batch, Engine
 from partita.parallel.placements.data import Data
 from partita.parallel.shares import Deal, share_of
 from partita.parallel.strategies import Workers, build_engine, parse_strategy
+from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.threads import ThreadGroups
 
@@ -54,6 +59,8 @@ class Step:
         features: columns of the input.
         parts: where parts begin and end; ``None`` for the store's own.
         seeds: original indices of the seeds of the global batch.
+        cache: which input rows every worker keeps copies of.
+        split_features: a host has the rows of its own nodes, and a few others.
         model_seed: picked so that no gradient vanishes: what is rounding only cannot be compared.
     """
 
@@ -72,6 +79,8 @@ class Step:
     replace: bool = False
     model_seed: int = 27
     autocast: bool = False
+    cache: CacheSettings = NO_CACHE
+    split_features: bool = False
 
     def model(self) -> Model:
         widths = [self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes]
@@ -93,6 +102,17 @@ class Step:
         x = torch.from_numpy(normal(fold(0, 7), np.arange(n * self.features)).reshape(n, -1))
         x = x[self.original()].to(self.stored or self.dtype)
         return FeatureColumn(x, dtype=self.dtype, dropout=self.input_dropout)
+
+    def rows(self, mesh: Mesh) -> FeatureColumn | HostRows:
+        """The input rows that a host has."""
+        column, parts = self.column(), self.part_offsets().tolist()
+        if not self.split_features:
+            return column
+        per_host = (len(parts) - 1) // mesh.hosts
+        first, last = (parts[(mesh.host + more) * per_host] for more in (0, 1))
+        hot = torch.tensor([v for v in range(0, self.store.num_nodes, 9) if not first <= v < last])
+        home, extra = replace(column, x=column.x[first:last]), replace(column, x=column.x[hot])
+        return HostRows(home, self.store.num_nodes, first, hot, extra)
 
     def topology(self) -> LocalTopology:
         return LocalTopology(self.store, replace=self.replace)
@@ -167,10 +187,17 @@ def run_worker(
     model = model or step.model()
     offsets, seeds = step.part_offsets(), step.batch_seeds()
     parsed = parse_strategy(strategy, len(step.fanouts))
+    rows = step.rows(context.mesh)
     engine = build_engine(
-        parsed, model, step.topology(), step.column(), step.fanouts, step.dtype, context, offsets
+        parsed, model, step.topology(), rows, step.fanouts, step.dtype, context, offsets, step.cache
     )  # fmt: skip
-    mine = share(context, seeds) if share else share_of(seeds, context.mesh, deal, offsets)
+    deal_out = (lambda found: share(context, found)) if share else (
+        lambda found: share_of(found, context.mesh, deal, offsets)
+    )  # fmt: skip
+    order = SeedOrder(seeds, KEY.seed, 6)
+    fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
+    context.meter.reset()
+    mine = deal_out(seeds)
     return run_share(step, engine, model, mine)
 
 

@@ -23,6 +23,22 @@ def test_overrides_win_over_the_file_and_none_does_not_count(tmp_path) -> None:
     assert (config.epochs, config.lr) == (7, 0.5)
 
 
+def test_a_preset_lies_under_what_is_given_and_over_the_file(tmp_path) -> None:
+    assert Config.make({"preset": "gsplit"}).strategy == "gsplit"
+    assert Config.make({"preset": "gsplit", "strategy": "dnp"}).strategy == "dnp"
+    (tmp_path / "run.yaml").write_text("strategy: gdp\ndeal: even\nepochs: 3\n")
+    config = Config.load(tmp_path / "run.yaml", {"preset": "gsplit"})
+    assert (config.strategy, config.deal, config.epochs) == ("gsplit", "owner", 3)
+    assert Config.make(yaml.safe_load(config.to_yaml())) == config
+
+
+def test_placements_are_a_strategy(tmp_path) -> None:
+    assert Config.make({"placements": ["source", "data", "data"]}).strategy == "source,data,data"
+    (tmp_path / "run.yaml").write_text("placements: source,data,data\n")
+    assert Config.load(tmp_path / "run.yaml").strategy == "source,data,data"
+    assert Config.load(tmp_path / "run.yaml", {"strategy": "nfp"}).strategy == "nfp"
+
+
 @pytest.mark.parametrize(
     ("fanout", "layers", "resolved"),
     [
@@ -55,6 +71,10 @@ def test_fanout_of_counts_layers_from_the_input_side() -> None:
         ({"dropout": 1.0}, ["dropout", "less than 1"]),
         ({"norm": "lyer"}, ["norm", "'layer'"]),
         ({"memory_limit": "3 parsecs"}, ["memory_limit", "512MiB"]),
+        ({"preset": "gspilt"}, ["gspilt", "gsplit"]),
+        ({"strategy": "gdp", "placements": "data,data,data"}, ["strategy and placements", "one of them"]),
+        ({"topology": "split"}, ["topology", "'partitioned'"]),
+        ({"cache": "some"}, ["cache", "512MiB"]),
     ],
 )
 def test_a_bad_setting_is_one_clear_message(settings, words) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
 
 from partita.config import Config
 
 # The first setting of each group in the help; a group reaches to the next one.
-_GROUPS = {"model": "Model", "fanout": "Sampling", "workers": "Workers", "batch_size": "Optimisation", "seed": "Run"}
+_GROUPS = {"model": "Model", "fanout": "Sampling", "preset": "Workers", "batch_size": "Optimisation", "seed": "Run"}
 
 
 def config_options() -> list[inspect.Parameter]:
@@ -21,13 +23,13 @@ def config_options() -> list[inspect.Parameter]:
     parameters, group = [], ""
     for name, field in Config.model_fields.items():
         group = _GROUPS.get(name, group)
-        kind, choices = _option_type(field.annotation)
+        kind, choices = _option_type(field)
         flag = "--" + name.replace("_", "-")
         text = field.description or ""
         if choices:
             text += f" One of: {', '.join(choices)}."
         default = field.default
-        shown = str(default) if default not in (None, ()) and not isinstance(default, bool) else False
+        shown = str(default) if default not in (None, (), "") and not isinstance(default, bool) else False
         option = typer.Option(
             f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
             help=text,
@@ -52,12 +54,11 @@ def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -
     return function
 
 
-def _option_type(annotation: Any) -> tuple[type, tuple[str, ...]]:
+def _option_type(field: FieldInfo) -> tuple[type, tuple[str, ...]]:
     """The type that the command line takes for a field, and its choices. Lists and sizes are texts there."""
-    if typing.get_origin(annotation) is Annotated:
-        annotation = typing.get_args(annotation)[0]
-        return str, ()
-    if isinstance(annotation, types.UnionType):
+    annotation: Any = field.annotation
+    read_by_the_field = any(isinstance(rule, BeforeValidator) for rule in field.metadata)
+    if read_by_the_field or isinstance(annotation, types.UnionType):
         return str, ()
     if typing.get_origin(annotation) is Literal:
         return str, typing.get_args(annotation)

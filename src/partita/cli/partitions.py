@@ -1,4 +1,4 @@
-"""``presample``, ``partition``, ``quality``."""
+"""``presample``, ``partition``, ``shard``, ``quality``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ Examples:
     partita partition edges.csv parts.npy --parts 4 --algorithm spring --undirected
 
     partita partition graph graph4 --parts 4 --algorithm parts.csv --refine 10
+"""
+_SHARD_HELP = """Write what one host needs of a partitioned graph: a store with the rows of its own nodes only.
+
+The store's parts are dealt to the hosts in order, as partition --parts HOSTSxWORKERS makes them.
+
+Features are cut; edges too, unless the topology is replicated. The rest is whole in any shard.
+
+Examples:
+
+    partita shard graph8 shard0 --host 0 --hosts 2
+
+    partita shard graph8 shard0 --host 0 --hosts 2 --topology replicated --hot 8GiB
 """
 _QUALITY_HELP = """Measure the partition of a store, or of an assignment file for it.
 
@@ -176,6 +188,42 @@ def partition(
         _print_quality(summary.quality)
 
 
+def shard(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A whole graph store, in parts.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The shard to make.")],
+    *,
+    host: Annotated[int, typer.Option(help="Whose shard, from 0.")],
+    hosts: Annotated[int, typer.Option(help="Number of hosts; divides the number of parts.")],
+    topology: Annotated[
+        str, typer.Option(help="partitioned: edges into own nodes; replicated: all edges.")
+    ] = "partitioned",
+    hot: Annotated[
+        str, typer.Option(help="Room for feature rows of other hosts' nodes besides, for instance 2GiB.")
+    ] = "0",
+    hot_policy: Annotated[
+        str, typer.Option(help="Which of them: by in-degree, or by presample (how often presampling met them).")
+    ] = "in-degree",
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Shard."""
+    from partita.config import parse_bytes
+    from partita.core.errors import ConfigError
+    from partita.partitioning.shards import shard as make_shard
+
+    try:
+        hot_bytes: Any = parse_bytes(hot)
+    except ValueError as error:
+        raise ConfigError(str(error), where="--hot") from None
+    with shown(quiet=json):
+        summary = make_shard(
+            store, out, host=host, hosts=hosts, topology=topology, hot_bytes=hot_bytes, hot=hot_policy,
+            overwrite=overwrite,
+        )  # fmt: skip
+    values = summary.to_json()
+    finish(values if json else {**values, "bytes": _bytes(summary.bytes)}, "Sharded", as_json=json)
+
+
 def quality(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
     *,
@@ -236,4 +284,5 @@ def register(app: typer.Typer) -> None:
     """Add these verbs to the command."""
     app.command(help=_PRESAMPLE_HELP)(presample)
     app.command(help=_PARTITION_HELP)(partition)
+    app.command(help=_SHARD_HELP)(shard)
     app.command(help=_QUALITY_HELP)(quality)

@@ -14,6 +14,7 @@ from partita.cli.shell import INTERRUPTED, finish, print_table, shown
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Where the run's store lies now, if it was moved.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes on this machine that share the work.")]
 Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
 
 _TRAIN_HELP = """Train a model on a graph store.
@@ -26,6 +27,8 @@ Examples:
 
     partita train graph --out run --model gcn --fanout -1 --config run.yaml
 
+    partita train graph2 --out run --workers 2 --preset gsplit
+
     partita train --resume run --epochs 40
 """
 _EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbours of every node.
@@ -35,6 +38,8 @@ Examples:
     partita evaluate run
 
     partita evaluate run --split val --json
+
+    partita evaluate run --workers 2
 """
 _PREDICT_HELP = """Write the model's prediction for every node, by your own node ids.
 
@@ -45,6 +50,8 @@ Examples:
     partita predict run --out test.csv --split test
 
     partita predict run --out vectors.parquet --embeddings
+
+    partita predict run --out predictions.parquet --workers 2
 """
 
 
@@ -54,6 +61,9 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", help="The run folder to make.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run instead.")] = None,
+    placements: Annotated[
+        str | None, typer.Option("--placements", help="Strategy as a list: a placement per layer, input side first.")
+    ] = None,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -66,6 +76,10 @@ def train(
         raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
     if resume is not None and (out is not None or config is not None):
         raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out and --config")
+    if placements is not None:
+        if settings.get("strategy") is not None:
+            raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
+        settings["strategy"] = placements
     if config is not None:
         parsed = Config.load(config, settings)
     else:
@@ -89,7 +103,7 @@ def train(
         if not leads:
             return
     else:
-        from partita.train.launch import launch
+        from partita.comm.launch import launch
         from partita.train.team import PURPOSES
 
         arguments = {**given, "terminal": sys.stderr.isatty()}
@@ -97,7 +111,7 @@ def train(
             "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, purposes=PURPOSES
         )
     from partita.runs.folder import RunFolder
-    from partita.train.trainer import RunSummary
+    from partita.train.recorder import RunSummary
 
     folder = RunFolder.open(path)
     summary = RunSummary(folder.path, status, folder.read_record())
@@ -155,7 +169,7 @@ def train_worker(
             from partita.report.terminal import epoch_line
 
             epochs, metric = trainer.job.config.epochs, trainer.job.metric
-            trainer.callbacks = (
+            trainer.recorder.callbacks = (
                 lambda event: (
                     console.print(epoch_line(event, epochs, metric), highlight=False)
                     if event["event"] == "epoch"
@@ -171,15 +185,15 @@ def evaluate(
     *,
     split: Annotated[str, typer.Option(help="Which nodes.")] = "test",
     store: StorePath = None,
+    workers: Workers = 1,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Evaluate."""
-    from partita.infer.evaluate import evaluate as evaluate_run
-
-    with shown(quiet=json):
-        result = evaluate_run(run, split=split, store=store, memory_limit=memory_limit)
-    finish(result, f"{run} on {split}", as_json=json)
+    options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit}
+    result = _infer("evaluate", workers, options, quiet=json)
+    if result is not None:
+        finish(result, f"{run} on {split}", as_json=json)
 
 
 def predict(
@@ -189,15 +203,56 @@ def predict(
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Add the row before the last layer.")] = False,
     store: StorePath = None,
+    workers: Workers = 1,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Predict."""
-    from partita.infer.predict import predict as predict_run
+    options = {"run": run, "out": out, "split": split, "embeddings": embeddings, "store": store}
+    result = _infer("predict", workers, {**options, "memory_limit": memory_limit}, quiet=json)
+    if result is not None:
+        finish(result, "Predictions", as_json=json)
 
-    with shown(quiet=json):
-        summary = predict_run(run, out=out, split=split, embeddings=embeddings, store=store, memory_limit=memory_limit)
-    finish(summary.to_json(), "Predictions", as_json=json)
+
+def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> dict[str, Any] | None:
+    """Evaluate or predict, alone or with others; the result, or ``None`` where another worker of torchrun shows it."""
+    if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
+        result = infer_worker(None, verb=verb, options={**options, "workers": workers}, quiet=quiet)
+        return result if _leads(None) else None
+    from partita.comm.launch import launch
+
+    arguments = {"verb": verb, "options": options, "quiet": quiet, "terminal": sys.stderr.isatty()}
+    return launch("partita.cli.runs:infer_worker", workers, arguments=arguments)
+
+
+def infer_worker(
+    context: Any, *, verb: str, options: dict[str, Any], quiet: bool, terminal: bool | None = None
+) -> dict[str, Any]:
+    """Evaluate or predict in this process, as one of several workers or alone.
+
+    Args:
+        context: of this worker; ``None``: see :func:`partita.evaluate`.
+        verb: ``"evaluate"`` or ``"predict"``.
+        options: of the function of that name.
+        quiet: show nothing.
+        terminal: whether standard error is shown on a terminal; ``None``: found out.
+
+    Returns:
+        What the verb prints.
+    """
+    with shown(quiet=quiet or not _leads(context), terminal=terminal):
+        if verb == "evaluate":
+            from partita.infer.evaluate import evaluate as evaluate_run
+
+            return evaluate_run(**options, context=context)
+        from partita.infer.predict import predict as predict_run
+
+        return predict_run(**options, context=context).to_json()
+
+
+def _leads(context: Any) -> bool:
+    """Whether this process is the first worker, or the only one."""
+    return context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
 
 
 def register(app: typer.Typer) -> None:

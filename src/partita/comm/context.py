@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import Group
@@ -81,8 +84,9 @@ class Context:
         """Join the run that a launcher such as torchrun has started this process for.
 
         An existing default process group is used as it is. Otherwise ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
-        ``MASTER_PORT`` are taken as they are. ``LOCAL_WORLD_SIZE`` says how many workers a host has; without it
-        (PyTorchJob, plain srun) workers that report the same host name share a host.
+        ``MASTER_PORT`` are taken as they are, and workers talk over the interface that leads to ``MASTER_ADDR``;
+        ``GLOO_SOCKET_IFNAME`` names another one, and is set to the one in use. ``LOCAL_WORLD_SIZE`` says how many
+        workers a host has; without it (PyTorchJob, plain srun) workers that report the same host name share a host.
 
         Args:
             device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host.
@@ -286,7 +290,55 @@ def _rendezvous(rank: int, size: int, timeout: timedelta) -> None:
             )
     _number("MASTER_PORT")
     with peer_errors():
-        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
+        store, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
+        _choose_interface(store, rank, size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+
+
+def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
+    """Let gloo use the interface that leads to the other hosts, unless ``GLOO_SOCKET_IFNAME`` says which.
+
+    Left alone, gloo takes the address that the host's own name stands for. Plain Debian and Ubuntu map it to
+    127.0.1.1, and the workers of other hosts then wait for a minute and fail. The first host itself may reach
+    ``MASTER_ADDR`` through its loopback interface, so the first and the last worker say what they found: ranks are
+    host-major, so of several hosts one of the two is on another one.
+    """
+    name = "GLOO_SOCKET_IFNAME"
+    if os.environ.get(name):
+        found = ""
+    else:
+        found = _address_towards(os.environ["MASTER_ADDR"], _number("MASTER_PORT"))
+    ends = (0, size - 1)
+    if rank in ends:
+        store.set(f"partita/address/{rank}", found)
+    if not found:
+        return
+    if ipaddress.ip_address(found).is_loopback:
+        others = [store.get(f"partita/address/{end}").decode() for end in ends]
+        away = next((other for other in others if other and not ipaddress.ip_address(other).is_loopback), None)
+        found = _address_towards(away, _number("MASTER_PORT")) if away else found
+    interface = _interface_of(found)
+    if interface is not None:
+        os.environ[name] = interface  # also for groups that are made later
+
+
+def _address_towards(host: str, port: int) -> str:
+    """Our own address on the way to a host; empty where there is none. Nothing is sent."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return probe.getsockname()[0].partition("%")[0]
+    except OSError:
+        return ""
+
+
+def _interface_of(address: str) -> str | None:
+    """Name of the interface that has an address."""
+    for name, held in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == address for each in held):
+            return name
+    return None
 
 
 def _workers_per_host(rank: int, size: int) -> int:

@@ -126,7 +126,12 @@ class Placement(Protocol):
 
     ``expand`` and ``forward`` are called once per layer and batch, by every worker and in the same order, also where
     a worker has nothing to ask for.
+
+    Attributes:
+        collective: they exchange something.
     """
+
+    collective: bool
 
     def check(self, layer: int) -> None:
         """Refuse a layer that cannot be placed so.

@@ -7,6 +7,7 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -195,6 +196,22 @@ class Counts:
             tuple(a + b for a, b in zip(self.rows_from, other.rows_from, strict=True)),
         )
 
+    def flat(self) -> list[int]:
+        """All numbers in a row, for sums over workers."""
+        return [
+            self.sampled_edges,
+            self.input_rows_read,
+            self.row_reads,
+            *self.rows_from,
+            *self.computed_destinations,
+        ]
+
+    @classmethod
+    def from_flat(cls, numbers: Sequence[int]) -> Counts:
+        """The inverse of :meth:`flat`."""
+        edges, rows, reads, *rest = numbers
+        return cls(edges, tuple(rest[len(TIERS) :]), rows, reads, tuple(rest[: len(TIERS)]))
+
     def to_json(self) -> dict[str, Any]:
         """As ``run.json`` shows it."""
         return {
@@ -232,6 +249,8 @@ class LayerRows:
         remote_pairs: pairs (request, worker other than the asking one) where that worker owns the node or one of
             its drawn sources.
         remote_edges: edges whose source belongs to another worker than the one that asks for the destination.
+        remote_sources: distinct sources of every requester's block, its destinations included, that belong to another
+            worker, where their rows are fetched instead of states over them.
         drawn_destinations: nodes whose neighbours were drawn by another worker than the one that wanted them, because
             the topology is partitioned.
         drawn_edges: edges drawn so.
@@ -243,6 +262,7 @@ class LayerRows:
     remote_destinations: int = 0
     remote_pairs: int = 0
     remote_edges: int = 0
+    remote_sources: int = 0
     drawn_destinations: int = 0
     drawn_edges: int = 0
 
@@ -268,6 +288,11 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def total(self) -> int:
+        """Bytes of all kinds."""
+        return sum(getattr(self, f.name) for f in fields(self))
 
     def to_json(self) -> dict[str, int]:
         """Bytes by kind."""

@@ -47,7 +47,7 @@ class DerivedColumns:
         store: the store as it was, opened inside the ``with`` block.
 
     Raises:
-        StoreError: no store there, it cannot be written, or another process is adding columns to it.
+        StoreError: no whole store there, it cannot be written, or another process is adding columns to it.
         ResourceError: (from the ``with`` block) the disk is full.
     """
 
@@ -61,6 +61,7 @@ class DerivedColumns:
 
     def __enter__(self) -> DerivedColumns:
         self.store = GraphStore.open(self.path)
+        self.store.require_whole("adding columns")
         self._take_lock()
         try:
             shutil.rmtree(self._scratch, ignore_errors=True)  # of a process that was killed

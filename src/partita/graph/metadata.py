@@ -12,12 +12,15 @@ import numpy as np
 import xxhash
 
 from partita.core.errors import StoreError
+from partita.graph.shard import Shard
 
 FORMAT = "partita-graph-store"
 VERSION = 1
 FILE_NAME = "metadata.json"
 TASKS = ("classes", "multilabel", "regression")
 LARGEST_INT32_GRAPH = 2**31 - 1
+SPLIT_PREFIX = "split_"
+"""Columns whose names begin so are lists of the nodes of a split."""
 DERIVED_PREFIX = "presample_"
 """Columns whose names begin so are statistics of a store: checksummed, but no part of its identity."""
 DERIVED_COLUMNS = {"presample_node": ("<i8", "num_nodes"), "presample_edge": ("<u4", "num_edges")}
@@ -62,6 +65,7 @@ class StoreMetadata:
         notes: anything else that the maker recorded, JSON values by name.
         columns: column name -> record.
         version: of the format.
+        shard: which share of a graph the store holds; ``None`` for a whole one. The sizes above are of the whole graph.
     """
 
     num_nodes: int
@@ -75,13 +79,17 @@ class StoreMetadata:
     notes: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, ColumnRecord] = field(default_factory=dict)
     version: int = VERSION
+    shard: Shard | None = None
 
     @property
     def fingerprint(self) -> str:
         """xxh3_64 over the checksums of all columns, 16 hexadecimal digits: equal only for equal data.
 
-        Derived columns are left out: a run belongs to a graph, not to what was counted on it.
+        Derived columns are left out: a run belongs to a graph, not to what was counted on it. A shard has the
+        fingerprint of the whole store.
         """
+        if self.shard is not None:
+            return self.shard.fingerprint
         names = sorted(name for name in self.columns if not name.startswith(DERIVED_PREFIX))
         lines = [f"{name}={self.columns[name].checksum}\n" for name in names]
         return xxhash.xxh3_64_hexdigest("".join(lines).encode())
@@ -89,6 +97,8 @@ class StoreMetadata:
     def to_json(self) -> str:
         """The text of ``metadata.json``, its own checksum included."""
         content: dict[str, Any] = {"format": FORMAT, **asdict(self)}
+        if self.shard is None:
+            del content["shard"]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
     @classmethod
@@ -111,7 +121,7 @@ class StoreMetadata:
             )
         promised = content.pop("checksum", None)
         if promised != _checksum(content):
-            raise StoreError("the content does not match its own checksum", where=str(path), fix=_how_to_mend())
+            raise StoreError("the content does not match its own checksum", where=str(path), fix=how_to_mend())
         del content["format"]
         try:
             columns = {
@@ -120,10 +130,15 @@ class StoreMetadata:
             }
             if not all(name.isidentifier() for name in columns):
                 raise TypeError("a column's name is no identifier")
-            names = content.pop("class_names")
-            return cls(columns=columns, class_names=None if names is None else tuple(names), **content)
+            names, shard = content.pop("class_names"), content.pop("shard", None)
+            return cls(
+                columns=columns,
+                class_names=None if names is None else tuple(names),
+                shard=None if shard is None else Shard(**shard),
+                **content,
+            )
         except (TypeError, KeyError, AttributeError) as error:
-            raise StoreError(f"a field is missing or unknown ({error})", where=str(path), fix=_how_to_mend()) from error
+            raise StoreError(f"a field is missing or unknown ({error})", where=str(path), fix=how_to_mend()) from error
 
 
 def is_store(directory: Path) -> bool:
@@ -143,9 +158,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise StoreError(f"cannot be read ({error.strerror})", where=str(path)) from error
     except ValueError:  # not UTF-8, or not JSON
-        raise StoreError("the file is damaged: it is not JSON", where=str(path), fix=_how_to_mend()) from None
+        raise StoreError("the file is damaged: it is not JSON", where=str(path), fix=how_to_mend()) from None
     if not isinstance(content, dict):
-        raise StoreError("the file is damaged: it is not a JSON object", where=str(path), fix=_how_to_mend())
+        raise StoreError("the file is damaged: it is not a JSON object", where=str(path), fix=how_to_mend())
     return content
 
 
@@ -158,5 +173,11 @@ def _how_to_make() -> str:
     return "Make a store with: partita ingest SOURCE STORE"
 
 
-def _how_to_mend() -> str:
-    return "Restore the directory from a copy, or make it anew with: partita ingest SOURCE STORE"
+def how_to_mend(shard: Shard | None = None) -> str:
+    """Advice for a store, or a shard, that is damaged."""
+    again = (
+        "partita ingest SOURCE STORE"
+        if shard is None
+        else (f"partita shard STORE OUT --host {shard.host} --hosts {shard.hosts}")
+    )
+    return f"Restore the directory from a copy, or make it anew with: {again}"

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 
 from partita.core.errors import StoreError, nearest
-from partita.graph.metadata import DERIVED_COLUMNS, TASKS, ColumnRecord, StoreMetadata, index_dtype
+from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata
+from partita.graph.shard import Shard
+from partita.graph.structure import check_structure, map_column
 
-SPLIT_PREFIX = "split_"
-_REQUIRED = ("indptr", "indices", "part_offsets")
-_RESTORE = "Restore the directory from a copy, or make it anew with: partita ingest SOURCE STORE"
+__all__ = ["SPLIT_PREFIX", "GraphStore"]
+
 _CHEAP_NODES = 20_000_000
 
 
@@ -25,12 +26,23 @@ class GraphStore:
 
     Opening maps the columns and reads nothing but their headers, so it takes milliseconds whatever the size.
     All arrays are read-only views of the files.
+
+    A store may hold only one host's share of a graph (:attr:`shard`). Then sizes and node columns are those of the
+    whole graph, and a column that was cut is read with :meth:`held`; asking for it whole is an error.
+
+    Attributes:
+        path: of the directory.
+        metadata: content of ``metadata.json``.
+        shard: which share the store holds; ``None`` for a whole store.
     """
+
+    shard: Shard | None = None
 
     def __init__(self, path: Path, metadata: StoreMetadata, columns: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
         """Use :meth:`open`."""
         self.path = path
         self.metadata = metadata
+        self.shard = metadata.shard
         self._columns = dict(columns)
 
     @classmethod
@@ -45,13 +57,13 @@ class GraphStore:
         """
         directory = Path(path)
         metadata = StoreMetadata.read(directory)
-        columns = {name: _map_column(directory, name, record) for name, record in metadata.columns.items()}
-        store = cls(directory, metadata, columns)
-        store._check()
-        return store
+        columns = {name: map_column(directory, name, metadata) for name in metadata.columns}
+        check_structure(directory, metadata, columns)
+        return cls(directory, metadata, columns)
 
     def __repr__(self) -> str:
-        return f"GraphStore({str(self.path)!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges)"
+        share = "" if self.shard is None else f", {self.shard}"
+        return f"GraphStore({str(self.path)!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges{share})"
 
     # Sizes
 
@@ -82,16 +94,86 @@ class GraphStore:
         return name in self._columns
 
     def column(self, name: str) -> Shaped[np.ndarray, "..."]:
-        """A column by its name.
+        """A whole column by its name.
 
         Raises:
-            StoreError: there is no such column.
+            StoreError: there is no such column, or the store is a shard that holds only some of its rows.
         """
         if name not in self._columns:
             raise StoreError(
                 f"the store has no column '{name}'", where=str(self.path), fix=nearest(name, self._columns)
             )
+        return self._whole(name)
+
+    def held(self, name: str) -> tuple[Shaped[np.ndarray, "..."], int]:
+        """The rows of a column that are there: all of them, or those of a shard.
+
+        Returns:
+            The rows, and the number of the first of them in the whole column: a node for ``x``, an edge for
+            ``indices``. 0 where the column is whole.
+
+        Raises:
+            StoreError: there is no such column.
+        """
+        if self.shard is None or name not in self.shard.cut:
+            return self.column(name), 0
+        first = self.shard.first_node
+        return self._columns[name], first if self.shard.cut[name] == "nodes" else int(self.indptr[first])
+
+    @property
+    def hot(self) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+        """Feature rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
+
+        ``None`` where there are none.
+        """
+        if self.shard is None or "hot_index" not in self._columns:
+            return None
+        return self._columns["hot_index"], self._columns["hot_x"]
+
+    def require_whole(self, purpose: str) -> None:
+        """Refuse a shard where the whole graph is needed.
+
+        Args:
+            purpose: what needs it, as the subject of a sentence: ``"predict"``.
+
+        Raises:
+            StoreError: this is a shard; the message says what to run.
+        """
+        if self.shard is not None:
+            raise self._refusal(self.shard, f"{purpose} needs the whole graph")
+
+    def require_host(self, host: int, hosts: int) -> None:
+        """Refuse a shard that is not the one of a host, or belongs to another number of hosts.
+
+        Args:
+            host: which of the hosts asks, from 0.
+            hosts: number of hosts.
+
+        Raises:
+            StoreError: this is another shard; the message says what to run.
+        """
+        if self.shard is not None and (self.shard.host, self.shard.hosts) != (host, hosts):
+            raise self._refusal(self.shard, f"it was opened by host {host} of {hosts}")
+
+    def _refusal(self, shard: Shard, reason: str) -> StoreError:
+        nodes = f"the rows of the nodes {shard.first_node:,}:{shard.last_node:,} of {self.num_nodes:,}"
+        return StoreError(
+            f"this store is {shard}, with {nodes} only, but {reason}",
+            where=str(self.path),
+            fix=(
+                f"Use the whole store that it was cut from; or train on {shard.hosts} hosts, each with its own shard "
+                f"(partita shard STORE SHARD --host HOST --hosts {shard.hosts}), by running on each of them: "
+                f"torchrun --nnodes {shard.hosts} ... --no-python partita train SHARD --out RUN"
+            ),
+        )
+
+    def _whole(self, name: str) -> Shaped[np.ndarray, "..."]:
+        if self.shard is not None and name in self.shard.cut:
+            raise self._refusal(self.shard, f"column '{name}' is needed whole")
         return self._columns[name]
+
+    def _whole_or_none(self, name: str) -> Shaped[np.ndarray, "..."] | None:
+        return self._whole(name) if name in self._columns else None
 
     @property
     def indptr(self) -> Int64[np.ndarray, "N_1"]:
@@ -101,17 +183,17 @@ class GraphStore:
     @property
     def indices(self) -> Int[np.ndarray, "E"]:
         """int32 or int64 (E): the source of every edge, grouped by destination, in input order within a row."""
-        return self._columns["indices"]
+        return self._whole("indices")
 
     @property
     def edge_weight(self) -> Float32[np.ndarray, "E"] | None:
         """float32 (E), finite and >= 0, or ``None``."""
-        return self._columns.get("edge_weight")
+        return self._whole_or_none("edge_weight")
 
     @property
     def edge_weight_quantised(self) -> UInt32[np.ndarray, "E"] | None:
         """uint32 (E): weights scaled so that the largest of a row is 2^32-1, or ``None``."""
-        return self._columns.get("edge_weight_quantised")
+        return self._whole_or_none("edge_weight_quantised")
 
     @property
     def self_loops(self) -> Int32[np.ndarray, "N"] | None:
@@ -121,7 +203,7 @@ class GraphStore:
     @property
     def x(self) -> Float[np.ndarray, "N F"] | None:
         """float32 or float16 (N, F) features, or ``None``."""
-        return self._columns.get("x")
+        return self._whole_or_none("x")
 
     @property
     def y(self) -> Shaped[np.ndarray, "N ..."] | None:
@@ -146,7 +228,7 @@ class GraphStore:
     @property
     def presample_edge(self) -> UInt32[np.ndarray, "E"] | None:
         """uint32 (E): how often every edge was drawn while presampling; ``None``: not presampled."""
-        return self._columns.get("presample_edge")
+        return self._whole_or_none("presample_edge")
 
     # Labels and splits
 
@@ -200,8 +282,16 @@ class GraphStore:
         return self.indptr[ids + 1] - self.indptr[ids]
 
     def neighbours(self, node: int | np.integer) -> Int[np.ndarray, "d"]:
-        """Sources of the edges into one node, in input order."""
-        return self.indices[self.indptr[node] : self.indptr[node + 1]]
+        """Sources of the edges into one node, in input order.
+
+        Raises:
+            IndexError: the edges of the node are not in this shard.
+        """
+        indices, first = self.held("indices")
+        begin, end = int(self.indptr[node]) - first, int(self.indptr[node + 1]) - first
+        if begin < 0 or end > len(indices):
+            raise IndexError(f"the edges of node {node} are not in {self.shard}")
+        return indices[begin:end]
 
     def to_original(self, ids: Integer[np.ndarray, "n"]) -> Integer[np.ndarray, "n"]:
         """Original indices of the given store ids."""
@@ -233,7 +323,7 @@ class GraphStore:
 
     def summary(self) -> dict[str, Any]:
         """What the store holds, as plain values that JSON can hold. Reads at most ``indptr``."""
-        x, metadata = self.x, self.metadata
+        x, metadata = self._columns.get("x"), self.metadata
         summary: dict[str, Any] = {
             "path": str(self.path),
             "nodes": self.num_nodes,
@@ -244,101 +334,22 @@ class GraphStore:
             "classes": self.num_classes,
             "splits": {name: len(ids) for name, ids in self.splits.items()},
             "parts": self.num_parts,
-            "weighted": self.edge_weight is not None,
+            "weighted": self.has("edge_weight"),
             "self_loops": self.self_loops is not None,
             "source": metadata.source,
             "split_rule": metadata.split_rule,
             "fingerprint": self.fingerprint,
             "bytes": {name: record.bytes for name, record in metadata.columns.items()},
         }
+        if self.shard is not None:
+            summary["shard"] = {
+                "host": self.shard.host,
+                "hosts": self.shard.hosts,
+                "topology": self.shard.topology,
+                "nodes": len(self.shard.nodes),
+                "edges": len(self._columns["indices"]),
+                "hot": 0 if self.hot is None else len(self.hot[0]),
+            }
         if self.num_nodes <= _CHEAP_NODES:
             summary["isolated"] = int(np.count_nonzero(self.in_degree() == 0))
         return summary
-
-    # Checks on opening
-
-    def _check(self) -> None:
-        """Structure that can be checked in constant time."""
-        n, e = self.num_nodes, self.num_edges
-        for name in _REQUIRED:
-            if name not in self._columns:
-                raise self._damage(name, "the column is missing")
-        expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-            "indptr": (("<i8",), (n + 1,)),
-            "indices": ((index_dtype(n).str,), (e,)),
-            "edge_weight": (("<f4",), (e,)),
-            "edge_weight_quantised": (("<u4",), (e,)),
-            "self_loops": (("<i4",), (n,)),
-            "x": (("<f4", "<f2"), (n, self.num_features)),
-            "original_index": (("<i8",), (n,)),
-            "name": (("<i8",), (n,)),
-            "name_offsets": (("<i8",), (n + 1,)),
-            "y": {
-                "classes": (("<i8",), (n,)),
-                "multilabel": (("|u1",), (n, self.num_classes)),
-                "regression": (("<f4",), (n,)),
-            }.get(self.task or "", ((), ())),
-            **{
-                name: ((dtype,), (getattr(self.metadata, length),)) for name, (dtype, length) in DERIVED_COLUMNS.items()
-            },
-        }
-        for name, (dtypes, shape) in expected.items():
-            column = self._columns.get(name)
-            if column is None:
-                continue
-            if column.dtype.str not in dtypes or column.shape != shape:
-                raise self._damage(
-                    name, f"{column.dtype.name} {column.shape} does not fit {n:,} nodes, {e:,} edges, task {self.task}"
-                )
-        if self.task not in (None, *TASKS):
-            raise self._damage("y", f"unknown task '{self.task}'")
-        if (self.task is None) != (self.y is None):
-            raise self._damage("y", f"task is {self.task} but labels are {'missing' if self.y is None else 'there'}")
-        if ("name_offsets" in self._columns) != ("name_bytes" in self._columns):
-            raise self._damage("name_bytes", "name_offsets and name_bytes must come together")
-        self._check_ends("indptr", e)
-        self._check_ends("part_offsets", n)
-        if "name_offsets" in self._columns:
-            self._check_ends("name_offsets", len(self._columns["name_bytes"]))
-        for name, ids in self._columns.items():
-            if name.startswith(SPLIT_PREFIX) and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
-                raise self._damage(name, f"{ids.dtype.name} {ids.shape} is no list of node ids")
-
-    def _check_ends(self, name: str, last: int) -> None:
-        offsets = self._columns[name]
-        if (
-            offsets.dtype.str != "<i8"
-            or offsets.ndim != 1
-            or len(offsets) < 1
-            or offsets[0] != 0
-            or offsets[-1] != last
-        ):
-            raise self._damage(name, f"the offsets must be int64, begin with 0 and end with {last:,}")
-
-    def _damage(self, column: str, what: str) -> StoreError:
-        return StoreError(f"column '{column}' is damaged: {what}", where=str(self.path), fix=_RESTORE)
-
-
-def _map_column(directory: Path, name: str, record: ColumnRecord) -> Shaped[np.ndarray, "..."]:
-    path = directory / f"{name}.npy"
-    where = str(directory)
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        what = f"column '{name}' cannot be read: {path.name}: {error.strerror}"
-        raise StoreError(what, where=where, fix=_RESTORE) from error
-    if size != record.bytes:
-        what = f"column '{name}' is damaged: {path.name} has {size:,} bytes instead of {record.bytes:,}"
-        raise StoreError(what, where=where, fix=_RESTORE)
-    try:
-        column = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
-        what = f"column '{name}' is damaged: {path.name} cannot be mapped ({error})"
-        raise StoreError(what, where=where, fix=_RESTORE) from error
-    if column.dtype.str != record.dtype or column.shape != record.shape:
-        what = (
-            f"column '{name}' is damaged: {path.name} holds {column.dtype.str} {column.shape}, "
-            f"the metadata promises {record.dtype} {record.shape}"
-        )
-        raise StoreError(what, where=where, fix=_RESTORE)
-    return column.view(np.ndarray)  # np.memmap makes every slice slow; the plain view keeps the map alive

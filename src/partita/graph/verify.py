@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
+from partita.graph.metadata import how_to_mend
 from partita.graph.store import SPLIT_PREFIX, GraphStore
 from partita.graph.writer import file_checksum
 
@@ -20,10 +21,10 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     """Check every checksum and every rule of the format. Memory: O(nodes).
 
     Args:
-        path: a graph store.
+        path: a graph store, whole or a shard.
 
     Returns:
-        One line for each column that was checked.
+        One line for each column that was checked; before them, one that says what a shard holds.
 
     Raises:
         StoreError: something is wrong; the message names every damaged column.
@@ -47,11 +48,15 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         raise StoreError(
             "the store is damaged: " + "; ".join(f"column '{name}': {what}" for name, what in problems.items()),
             where=str(store.path),
-            fix="Restore the directory from a copy, or make it anew with: partita ingest SOURCE STORE",
+            fix=how_to_mend(store.shard),
         )
-    return [
+    lines = [
         f"{name}: {c.dtype} {c.shape}, {c.bytes:,} bytes, as promised" for name, c in store.metadata.columns.items()
     ]
+    if store.shard is not None:
+        nodes = f"nodes {store.shard.first_node:,}:{store.shard.last_node:,} of {store.num_nodes:,}"
+        lines.insert(0, f"{store.shard}: {nodes}, {', '.join(sorted(store.shard.cut))} cut")
+    return lines
 
 
 def _check_checksums(store: GraphStore) -> dict[str, str]:
@@ -90,7 +95,7 @@ def _check_offsets(name: str) -> Callable[[GraphStore, progress.Task], str | Non
 
 def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
     """Every source is a node, and the number of self loops of every node is as recorded."""
-    indices, indptr = store.indices, store.indptr
+    (indices, first), indptr = store.held("indices"), store.indptr
     loops = np.zeros(store.num_nodes, dtype=np.int32)
     for start, part in _chunks(indices, task):
         src = indices[part]
@@ -98,7 +103,7 @@ def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
         if wrong.any():
             position = start + int(np.argmax(wrong))
             return f"entry {position:,} is {int(indices[position])}, no id of one of {store.num_nodes:,} nodes"
-        rows = _rows_of(indptr, start, start + len(src))
+        rows = _rows_of(indptr, first + start, first + start + len(src))
         np.add.at(loops, rows[rows == src], 1)
     if store.self_loops is None:
         return (
@@ -107,6 +112,8 @@ def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
             else None
         )
     differs = loops != store.self_loops
+    if store.shard is not None and store.shard.topology == "partitioned":
+        differs[: store.shard.first_node] = differs[store.shard.last_node :] = False  # their edges are elsewhere
     return (
         f"node {int(np.argmax(differs))} has another number of self loops than self_loops says"
         if differs.any()
@@ -123,10 +130,10 @@ def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[n
 
 def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
     """Weights are usable, and their quantised form belongs to them."""
-    weight = store.edge_weight
-    if weight is None:
+    if not store.has("edge_weight"):
         return "quantised weights without weights"
-    quantised = store.edge_weight_quantised
+    weight = store.held("edge_weight")[0]
+    quantised = store.held("edge_weight_quantised")[0] if store.has("edge_weight_quantised") else None
     for start, part in _chunks(weight, task):
         wrong = ~((weight[part] >= 0) & (weight[part] < np.inf))
         if wrong.any():
@@ -139,15 +146,32 @@ def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
 
 
 def _check_features(store: GraphStore, task: progress.Task) -> str | None:
-    x = store.x
-    assert x is not None
+    x, first = store.held("x")
+    position = _not_finite(store, x, task)
+    return None if position is None else f"the row of node {first + position:,} holds a number that is not finite"
+
+
+def _check_hot(store: GraphStore, task: progress.Task) -> str | None:
+    """Hot rows are usable, and of other hosts' nodes."""
+    if store.hot is None or store.shard is None:
+        return None
+    ids, x = store.hot
+    own = (ids >= store.shard.first_node) & (ids < store.shard.last_node)
+    if (np.diff(ids) <= 0).any() or own.any() or (len(ids) and (ids[0] < 0 or ids[-1] >= store.num_nodes)):
+        return "not ascending ids of other hosts' nodes"
+    position = _not_finite(store, x, task)
+    return None if position is None else f"the row of node {int(ids[position]):,} holds a number that is not finite"
+
+
+def _not_finite(store: GraphStore, x: Float[np.ndarray, "n F"], task: progress.Task) -> int | None:
+    """The first row that holds a number that is not finite, unless the store allows that."""
     if store.metadata.notes.get("allow_nan"):
         return None
     rows = max(1, _CHUNK // max(1, x.shape[1]))
     for start in range(0, len(x), rows):
         wrong = ~np.isfinite(x[start : start + rows]).all(axis=1)
         if wrong.any():
-            return f"the row of node {start + int(np.argmax(wrong)):,} holds a number that is not finite"
+            return start + int(np.argmax(wrong))
         task.advance(rows)
     return None
 
@@ -201,18 +225,19 @@ def _check_name_text(store: GraphStore, task: progress.Task) -> str | None:
 
 def _check_presampled(store: GraphStore, task: progress.Task) -> str | None:
     """Every node weighs at least 1, and an edge was drawn only where its row was."""
-    node, edge, indptr = store.presample_node, store.presample_edge, store.indptr
+    node, indptr = store.presample_node, store.indptr
     if node is None:
         return "edges were counted but no nodes"
     for start in range(0, store.num_nodes, _CHUNK):
         wrong = node[start : start + _CHUNK] < 1
         if wrong.any():
             return f"node {start + int(np.argmax(wrong)):,} weighs less than 1"
-    if edge is None:
+    if not store.has("presample_edge"):
         return None
+    edge, first = store.held("presample_edge")
     for start, part in _chunks(edge, task):
         drawn = edge[part] > 0
-        rows = _rows_of(indptr, start, start + len(drawn))[drawn]
+        rows = _rows_of(indptr, first + start, first + start + len(drawn))[drawn]
         wrong = node[rows] < 2
         if wrong.any():
             return f"node {int(rows[np.argmax(wrong)]):,} was never a destination, but edges of it were drawn"
@@ -242,6 +267,7 @@ _CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Task], str |
     (("indices", "self_loops"), _check_indices),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
     (("x",), _check_features),
+    (("hot_index", "hot_x"), _check_hot),
     (("y",), _check_labels),
     (("original_index",), _check_permutation),
     (("name",), _check_name_numbers),

@@ -33,6 +33,7 @@ from partita.graph.columns import (
 from partita.graph.files import fsync_path
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
+from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
 
 try:
@@ -226,6 +227,7 @@ class StoreWriter:
         class_names: Sequence[str] | None = None,
         source: str = "",
         split_rule: str = "",
+        shard: Shard | None = None,
         **notes: Any,
     ) -> Path:
         """Complete the store and rename it into place.
@@ -256,6 +258,7 @@ class StoreWriter:
             split_rule=split_rule,
             notes=notes,
             columns=columns,
+            shard=shard,
         )
         (self.directory / FILE_NAME).write_text(metadata.to_json(), encoding="utf-8")
         GraphStore.open(self.directory)  # what does not open is not put into place

@@ -7,27 +7,45 @@ from typing import Any
 
 import torch
 
-from partita.config import parse_bytes
+from partita.comm.context import Context
 from partita.core.errors import ConfigError
+from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.metrics import Metrics, as_target, compute_metrics, has_label
+from partita.infer.ranges import Ranges
+from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
+from partita.infer.table import RowTable
 from partita.nn.model import Model
-from partita.runs.load import load_run, open_features, open_topology
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.parallel.strategies import Workers
+from partita.runs.load import load_run
+from partita.sample.topology import as_tensor
 
 
 def evaluate_split(
     model: Model,
     store: GraphStore,
-    topology: LocalTopology,
-    column: FeatureColumn,
+    topology: Topology,
+    inputs: FeatureColumn | RowTable,
     split: str,
     *,
     memory_limit: int | None = None,
+    context: Workers | None = None,
 ) -> Metrics:
     """Metrics of a model on the labelled nodes of one split of a store.
+
+    Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
+    metrics over all of them at once, in the order of the split; all return them.
+
+    Args:
+        model: the same weights on all workers.
+        store: the graph.
+        topology: see :class:`~partita.infer.layerwise.LayerwiseInference`, likewise the next one.
+        inputs: the input rows.
+        split: its name.
+        memory_limit: bytes of private memory per worker.
+        context: of this worker; ``None``: it is the only one.
 
     Raises:
         ConfigError: the store has no labels.
@@ -35,13 +53,17 @@ def evaluate_split(
     """
     if store.task is None or store.y is None:
         raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
-    ids = as_tensor(store.split(split))
-    inference = LayerwiseInference(model, topology, column, memory_limit=memory_limit)
-    outputs = [rows.output for rows in inference.run(ids)]
-    output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
-    y = as_tensor(store.y)[ids]
-    known = has_label(store.task, y)
-    return compute_metrics(store.task, output[known], as_target(store.task, y[known]))
+    context = context or Context.alone()
+    ids, ranges = as_tensor(store.split(split)), Ranges.of(store, context.mesh)
+    inference = LayerwiseInference(model, topology, inputs, memory_limit=memory_limit, context=context, ranges=ranges)
+    outputs = [rows.output for rows in inference.collect(ids)]
+    metrics: Metrics | None = None
+    if context.mesh.rank == 0:
+        output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
+        y = as_tensor(store.y)[ids]
+        known = has_label(store.task, y)
+        metrics = compute_metrics(store.task, output[known], as_target(store.task, y[known]))
+    return context.group("all").broadcast(metrics)
 
 
 def evaluate(
@@ -51,35 +73,44 @@ def evaluate(
     store: str | os.PathLike[str] | None = None,
     model: Model | None = None,
     memory_limit: int | str | None = None,
+    workers: int = 1,
+    context: Context | None = None,
 ) -> dict[str, Any]:
     """Evaluate the best checkpoint of a run.
 
+    In processes that torchrun has started, every one of them calls this, and they share the work.
+
     Args:
-        run: the run folder.
+        run: the run folder. Of several workers only the first one reads it.
         split: ``train``, ``val``, ``test`` or another split of the store.
         store: where the run's store lies now, if it was moved.
         model: for runs of a user's own model: one of the same shape.
-        memory_limit: bytes, or text such as ``"2GiB"``; default as in the run's settings.
+        memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
+        workers: so many processes are started on this machine to share the work; 1 for none.
+        context: of this worker, where the caller has made one.
 
     Returns:
-        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``
+        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
     """
-    loaded = load_run(run, store=store, model=model)
-    limit = parse_bytes(memory_limit) if memory_limit is not None else loaded.config.memory_limit
-    metrics = evaluate_split(
-        loaded.model,
-        loaded.store,
-        open_topology(loaded.store, loaded.config),
-        open_features(loaded.store, loaded.config),
-        split,
-        memory_limit=limit,  # type: ignore[arg-type]
-    )
+    if workers > 1 and context is None and not launched():
+        options = {"split": split, "store": store, "memory_limit": memory_limit}
+        return on_workers("partita.infer.evaluate:evaluate_on_worker", workers, model, run=run, **options)
+    context = join(context, workers)
+    loaded = load_run(run, store=store, model=model, context=context)
+    topology, inputs = open_inference(loaded.store, loaded.config, context.mesh)
+    limit = memory_limit_of(memory_limit, loaded.config)
+    metrics = evaluate_split(loaded.model, loaded.store, topology, inputs, split, memory_limit=limit, context=context)
     return {
         "split": split,
         "nodes": len(loaded.store.split(split)),
         "checkpoint": loaded.checkpoint.name,
         **metrics,
     }
+
+
+def evaluate_on_worker(context: Context, **options: Any) -> dict[str, Any]:
+    """What every worker that :func:`evaluate` starts runs."""
+    return evaluate(**options, context=context)

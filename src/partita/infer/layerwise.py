@@ -2,43 +2,55 @@
 
 Layer by layer every row is computed once, where sampling backwards from the seeds would compute most rows of a
 small graph many times. Hidden layers that do not fit into the budget are spilled to disk and mapped back.
+
+Several workers compute a contiguous range of nodes each. The workers of a host write into one memory-mapped file per
+layer and read each other's rows there. Between hosts, each row that a host needs of another one travels once per
+layer. One worker is the case in which nothing travels.
+
+Results of any number of workers are equal up to rounding, not to the bit: matrix products treat the last rows of a
+block in another order of sums than those before them, and blocks end elsewhere.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from partita.comm.context import Context
 from partita.core import progress
-from partita.core.errors import ResourceError, is_disk_full
 from partita.core.keys import StepKey
 from partita.core.memory import available_bytes
+from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
+from partita.infer.halo import Halo, outside
+from partita.infer.ranges import Ranges
+from partita.infer.scratch import Scratch
+from partita.infer.table import RowTable
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
+from partita.parallel.strategies import Workers
 from partita.sample.blocks import sample_block
-from partita.sample.topology import LocalTopology
 
 _ALL_NEIGHBOURS = -1
 # With all neighbours nothing is drawn, so any key will do.
 _NO_KEY = StepKey(seed=0, epoch=0, step=0)
 # Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
 _BLOCK_BYTES = 64 * 2**20
+# Results reach the first worker in pieces of so many bytes.
+_PIECE_BYTES = 16 * 2**20
 
 
-def default_memory_limit() -> int:
-    """A quarter of the memory that is available now, in bytes."""
-    return max(available_bytes() // 4, 64 * 2**20)
+def default_memory_limit(workers: int = 1) -> int:
+    """A quarter of the memory that is available now, divided among the workers of this host, in bytes."""
+    return max(available_bytes() // 4 // workers, 64 * 2**20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class OutputRows:
     Attributes:
         ids: (R) store ids.
         output: (R, C) what the model says.
-        embedding: (R, F) the rows of these nodes that went into the last layer.
+        embedding: (R, F) the rows of these nodes that went into the last layer; (R, 0) where they were not asked for.
     """
 
     ids: Int[Tensor, "R"]
@@ -61,65 +73,167 @@ class LayerwiseInference:
 
     Args:
         model: in any mode; it is evaluated without dropout.
-        topology: must hold all in-neighbours of all nodes.
-        column: the input rows.
-        memory_limit: bytes of private memory for hidden layers and node blocks together.
-        scratch: directory for spilled layers; default the system's.
+        topology: must hold all in-neighbours of all nodes that this worker computes; nothing is exchanged to sample.
+        inputs: the input rows: of all nodes, or a table of those that this host holds.
+        memory_limit: bytes of private memory of this worker, for hidden layers and node blocks together.
+        scratch: directory for files; default the system's.
+        context: of this worker; ``None``: it is the only one.
+        ranges: which worker computes which nodes; needed with several workers.
     """
 
     def __init__(
         self,
         model: Model,
-        topology: LocalTopology,
-        column: FeatureColumn,
+        topology: Topology,
+        inputs: FeatureColumn | RowTable,
         *,
         memory_limit: int | None = None,
         scratch: Path | None = None,
+        context: Workers | None = None,
+        ranges: Ranges | None = None,
     ) -> None:
         self.model = model
         self.topology = topology
-        self.column = column
-        self.memory_limit = memory_limit or default_memory_limit()
-        self._scratch = scratch
+        self.inputs = inputs if isinstance(inputs, RowTable) else RowTable(inputs, topology.num_nodes)
+        self.ranges = ranges or Ranges.whole(topology.num_nodes)
+        self._context = context or Context.alone()
+        if self._context.mesh != self.ranges.mesh:
+            raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self._context.mesh}")
+        self.memory_limit = memory_limit or default_memory_limit(self.ranges.mesh.workers)
+        self._folder = scratch
+        self._dtype = self.inputs.home.dtype
         self._relabeller = Relabeller(topology.num_nodes)
 
     def run(self, ids: Int[Tensor, "R"] | None = None) -> Iterator[OutputRows]:
-        """Yield the output of the given nodes (default: all), block by block, in the order given.
+        """Yield the output of those of the given nodes (default: all) that this worker computes, in the order given.
+
+        Collective: every worker calls it with the same ids, and takes everything that it yields.
 
         Raises:
             ResourceError: no disk space for a layer that has to be spilled.
         """
+        with self._evaluating():
+            yield from self._run(ids)
+
+    def collect(self, ids: Int[Tensor, "R"] | None = None, *, embeddings: bool = False) -> Iterator[OutputRows]:
+        """Yield the output of all the given nodes (default: all) on the first worker, in the order given.
+
+        Collective: every worker calls it with the same ids and iterates to the end; the others yield nothing. They
+        keep their rows, in memory or spilled, until the first worker takes them, piece by piece.
+
+        Args:
+            ids: distinct store ids.
+            embeddings: also the rows that went into the last layer.
+
+        Raises:
+            ResourceError: see :meth:`run`.
+        """
+        mesh = self.ranges.mesh
+        if mesh.size == 1:
+            for rows in self.run(ids):
+                yield rows if embeddings else OutputRows(rows.ids, rows.output, rows.embedding[:, :0])
+            return
+        with self._evaluating():
+            mine, at = len(self._own(ids)), 0
+            last = cast("Stage", self.model.stages[-1]).layer
+            output_width, width = last.out_width, last.out_width + (last.in_width if embeddings else 0)
+            kept: Tensor | None = None
+            for rows in self._run(ids):
+                if kept is None:
+                    kept = self._scratch.private("output", mine, width, self._dtype)
+                piece = kept[at : at + len(rows.ids)]
+                piece[:, :output_width] = rows.output
+                if embeddings:
+                    piece[:, output_width:] = rows.embedding
+                at += len(rows.ids)
+            if kept is None:
+                kept = torch.empty((0, width), dtype=self._dtype)
+            for where, both in self._to_first(ids, kept):
+                yield OutputRows(where, both[:, :output_width], both[:, output_width:])
+
+    def _to_first(self, ids: Tensor | None, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Send every worker's rows to the first one, which yields them with their ids in the order of ``ids``."""
+        group, rank = self._context.group("all"), self.ranges.mesh.rank
+        step = max(1, min(self.memory_limit // 4, _PIECE_BYTES) // (kept.shape[1] * kept.element_size()))
+        total, at = self.topology.num_nodes if ids is None else len(ids), 0
+        nobody = [0] * group.size
+        for start in range(0, total, step):
+            stop = min(start + step, total)
+            piece = torch.arange(start, stop) if ids is None else ids[start:stop]
+            owner = self.ranges.workers_of(piece)
+            counts = torch.bincount(owner, minlength=group.size).tolist()
+            mine = kept[at : at + counts[rank]]
+            at += counts[rank]
+            send = [counts[rank], *nobody[1:]]
+            rows = group.exchange(mine, send, counts if rank == 0 else nobody, "forward")
+            if rank == 0:
+                ordered = torch.empty_like(rows)
+                ordered[torch.argsort(owner, stable=True)] = rows
+                yield piece.to(self.topology.id_dtype), ordered
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
         training = self.model.training
         self.model.eval()
+        # All workers must cut exchanges alike.
+        self.memory_limit = min(self._context.group("all").gather(self.memory_limit))
+        self._scratch = Scratch(self.memory_limit, self._folder, self._context.group("workers"))
+        self._outside: dict[bool, Tensor] = {}
+        self._halos: dict[tuple[bool, bool], Halo] = {}
         try:
             with torch.inference_mode():
-                yield from self._run(ids)
+                yield
         finally:
+            self._outside.clear()
+            self._halos.clear()
             self.model.train(training)
 
+    def _own(self, ids: Tensor | None) -> Tensor:
+        """Those of the ids that this worker computes."""
+        first, last = self.ranges.own
+        if ids is None:
+            return torch.arange(first, last, dtype=self.topology.id_dtype)
+        ids = ids.to(self.topology.id_dtype)
+        return ids if self.ranges.mesh.size == 1 else ids[(ids >= first) & (ids < last)]
+
     def _run(self, ids: Tensor | None) -> Iterator[OutputRows]:
-        num_nodes, stages = self.topology.num_nodes, cast("list[Stage]", list(self.model.stages))
-        everyone = torch.arange(num_nodes, dtype=self.topology.id_dtype)
-        column = self.column
-        wanted = everyone if ids is None else ids.to(self.topology.id_dtype)
-        with progress.task("infer", total=num_nodes * (len(stages) - 1) + len(wanted), unit="nodes") as task:
+        stages = cast("list[Stage]", list(self.model.stages))
+        everyone, wanted = self._own(None), self._own(ids)
+        self._wanted = wanted
+        host_first, host_last = self.ranges.host
+        offset = self.ranges.own[0] - host_first
+        table = self.inputs
+        with progress.task("infer", total=len(everyone) * (len(stages) - 1) + len(wanted), unit="nodes") as task:
             for number, stage in enumerate(stages[:-1], start=1):
-                hidden = self._allocate(f"hidden layer {number}", num_nodes, stage.layer.out_width)
-                for start, rows in self._layer(stage, number, column, everyone):
-                    hidden[start : start + len(rows)] = rows
+                what = f"hidden layer {number}"
+                hidden = self._scratch.of_host(what, host_last - host_first, stage.layer.out_width, self._dtype)
+                for start, rows in self._layer(stage, number, table, everyone, everyone=True):
+                    hidden[offset + start : offset + start + len(rows)] = rows
                     task.advance(len(rows))
-                column = FeatureColumn(hidden, dtype=self.column.dtype)
-            for start, rows in self._layer(stages[-1], len(stages), column, wanted):
+                self._scratch.barrier()
+                table = self._table(hidden)
+            for start, rows in self._layer(stages[-1], len(stages), table, wanted, everyone=ids is None):
                 part = wanted[start : start + len(rows)]
                 task.advance(len(rows))
-                yield OutputRows(part, rows, column.x[part.long()])
+                yield OutputRows(part, rows, table.home.x[part.long() - table.first])
 
-    def _layer(self, stage: Stage, number: int, column: FeatureColumn, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Compute one layer for ``ids``; yields (position in ids, rows)."""
+    def _table(self, rows: Tensor) -> RowTable:
+        """A table of rows of this host's nodes."""
+        return RowTable(FeatureColumn(rows, dtype=self._dtype), self.topology.num_nodes, self.ranges.host[0])
+
+    def _layer(
+        self, stage: Stage, number: int, table: RowTable, ids: Tensor, *, everyone: bool
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Compute one layer for ``ids`` (``everyone``: all of this worker's); yields (position in ids, rows)."""
         layer = stage.layer
-        messages = self._messages(layer, number, column)
-        by_id = layer.starts_with_sum if messages is None else layer.sums_messages
-        for start, stop in self._node_blocks(layer, column.width, ids, by_id):
+        messages = self._messages(layer, number, table)
+        if messages is not None:
+            messages = self._with_halo(messages, everyone)
+        else:
+            table = self._with_halo(table, everyone)
+        sums = layer.starts_with_sum if messages is None else layer.sums_messages
+        by_id = sums and (messages or table).whole
+        for start, stop in self._node_blocks(layer, table.width, ids, by_id):
             block = sample_block(
                 self.topology,
                 ids[start:stop],
@@ -128,68 +242,70 @@ class LayerwiseInference:
                 _ALL_NEIGHBOURS,
                 coefficients=layer.coefficients,
                 relabel=None if by_id else self._relabeller,
-                dtype=column.dtype,
+                dtype=self._dtype,
             )
-            rows = column.rows(block, None)
+            rows = table.rows(block)
             if messages is None:
                 yield start, stage(block, rows, None, number)
                 continue
-            x_dst, payload = rows.own(), messages.rows(block, None)
-            state = layer.partial(payload if by_id else payload.all(), layer.query(x_dst), block)
+            x_dst, payload = rows.own(), messages.rows(block)
+            state = layer.partial(payload if sums else payload.all(), layer.query(x_dst), block)
             yield start, stage.post(layer.finish(state, layer.own(x_dst, block)), block.dst_original, None, number)
 
-    def _messages(self, layer: Layer, number: int, column: FeatureColumn) -> FeatureColumn | None:
+    def _messages(self, layer: Layer, number: int, table: RowTable) -> RowTable | None:
         """What every node sends along its edges, where that is not simply its row: computed once per node."""
         if layer.message_width is None:
             return None
-        num_nodes = self.topology.num_nodes
-        messages = self._allocate(f"messages of layer {number}", num_nodes, layer.message_width)
-        row_bytes = column.dtype.itemsize * (column.width + 2 * layer.message_width)
+        (first, last), (host_first, host_last) = self.ranges.own, self.ranges.host
+        what = f"messages of layer {number}"
+        messages = self._scratch.of_host(what, host_last - host_first, layer.message_width, self._dtype)
+        row_bytes = self._dtype.itemsize * (table.width + 2 * layer.message_width)
         step = max(1, min(self.memory_limit // 4, _BLOCK_BYTES) // row_bytes)
-        for start in range(0, num_nodes, step):
-            ids = torch.arange(start, min(start + step, num_nodes), dtype=self.topology.id_dtype)
-            messages[start : start + step] = layer.message(column.read(ids))
-        return FeatureColumn(messages, dtype=column.dtype)
+        for start in range(first, last, step):
+            ids = torch.arange(start, min(start + step, last), dtype=self.topology.id_dtype)
+            messages[start - host_first : start - host_first + len(ids)] = layer.message(table.read(ids))
+        self._scratch.barrier()
+        return self._table(messages)
+
+    def _with_halo(self, table: RowTable, everyone: bool) -> RowTable:
+        """The table with the rows of all sources of this host's nodes (``everyone``), or of those asked for."""
+        if table.whole:
+            return table
+        known = table.extra_ids
+        halo = self._halos.get((everyone, known is not None))
+        if halo is None:
+            if everyone not in self._outside:
+                neighbours = self._neighbours(self._own(None) if everyone else self._wanted)
+                ids = outside(neighbours, self.ranges, self._scratch, self.topology.id_dtype)
+                self._outside[everyone] = ids
+            halo = Halo(self._outside[everyone], known, self.ranges, self._context.group("hosts"))
+            self._halos[everyone, known is not None] = halo
+        kind = "features" if table is self.inputs else "forward"
+        return halo.fetch(table, kind, self._scratch, self.memory_limit)
+
+    def _neighbours(self, ids: Tensor) -> Iterator[Tensor]:
+        """The neighbours of nodes, in pieces."""
+        for start, stop in _cut(torch.cumsum(self.topology.degrees(ids).long() * 24 + 24, dim=0), _BLOCK_BYTES // 4):
+            yield self.topology.sample(ids[start:stop], 0, _ALL_NEIGHBOURS).indices
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
         """Cut ``ids`` so that what one block needs stays within a quarter of the budget (hidden layers get half)."""
-        item = self.column.dtype.itemsize
+        item = self._dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
         row_bytes = item * (3 * width + 6 * layer.out_width)
         edge_bytes = 24 if by_id else 24 + item * ((layer.message_width or width) + 2 * layer.state_width)
         budget = self.memory_limit // 4
         if by_id:
             budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
-        cost = torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0)
-        start = 0
-        while start < len(ids):
-            spent = int(cost[start - 1]) if start else 0
-            stop = int(torch.searchsorted(cost, spent + budget, right=True))
-            stop = max(stop, start + 1)
-            yield start, stop
-            start = stop
+        yield from _cut(torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0), budget)
 
-    def _allocate(self, what: str, rows: int, width: int) -> Tensor:
-        """Room for rows of all nodes: memory while three such arrays fit into half of the budget, else disk."""
-        dtype = self.column.dtype
-        size = rows * width * dtype.itemsize
-        if 6 * size <= self.memory_limit:
-            return torch.empty((rows, width), dtype=dtype)
-        numpy_dtype = np.float64 if dtype == torch.float64 else np.float32
-        try:
-            with tempfile.TemporaryFile(prefix="partita-infer-", dir=self._scratch) as file:
-                if hasattr(os, "posix_fallocate"):
-                    # A full disk is an error here; on a hole in the file it would be a crash later.
-                    os.posix_fallocate(file.fileno(), 0, max(size, 1))
-                else:
-                    file.truncate(max(size, 1))
-                # The file has no name any more: it goes with the map, also when the process is killed.
-                return torch.from_numpy(np.memmap(file, dtype=numpy_dtype, mode="r+", shape=(rows, width)))
-        except OSError as error:
-            if is_disk_full(error):
-                raise ResourceError(
-                    f"{what}: {size:,} bytes of disk are needed and there is no space for them",
-                    where=str(self._scratch or tempfile.gettempdir()),
-                    fix="Free space there, set TMPDIR to another disk, or raise --memory-limit",
-                ) from None
-            raise
+
+def _cut(cost: Int[Tensor, "n"], budget: int) -> Iterator[tuple[int, int]]:
+    """Cut items with a cumulated cost into pieces that cost at most ``budget``, of one item at least."""
+    start = 0
+    while start < len(cost):
+        spent = int(cost[start - 1]) if start else 0
+        stop = int(torch.searchsorted(cost, spent + budget, right=True))
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop

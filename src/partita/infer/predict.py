@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from partita.config import parse_bytes
+from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference, OutputRows
 from partita.infer.metrics import probabilities
+from partita.infer.ranges import Ranges
+from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
-from partita.runs.load import load_run, open_features, open_topology
+from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 
 _FORMATS = {".parquet": "Parquet", ".csv": "CSV"}
@@ -43,6 +46,11 @@ class PredictionSummary:
             "checkpoint": self.checkpoint,
         }
 
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> PredictionSummary:
+        """The inverse of :meth:`to_json`."""
+        return cls(**{**values, "columns": tuple(values["columns"])})
+
 
 def predict(
     run: str | os.PathLike[str],
@@ -53,6 +61,8 @@ def predict(
     store: str | os.PathLike[str] | None = None,
     model: Model | None = None,
     memory_limit: int | str | None = None,
+    workers: int = 1,
+    context: Context | None = None,
 ) -> PredictionSummary:
     """Write predictions of the best checkpoint of a run.
 
@@ -61,20 +71,66 @@ def predict(
     multi-label ``probabilities`` of all labels. With ``embeddings`` a column ``embedding`` (in CSV ``embedding_0``
     ...) holds the node's row before the last layer.
 
+    In processes that torchrun has started, every one of them calls this, and they share the work; the first one
+    writes the file.
+
     Args:
-        run: the run folder.
+        run: the run folder. Of several workers only the first one reads it.
         out: a ``.parquet`` or ``.csv`` file; an existing one is replaced when the new one is complete.
         split: only the nodes of this split; default all nodes.
         embeddings: write them too.
         store: where the run's store lies now, if it was moved.
         model: for runs of a user's own model: one of the same shape.
-        memory_limit: bytes, or text such as ``"2GiB"``; default as in the run's settings.
+        memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
+        workers: so many processes are started on this machine to share the work; 1 for none.
+        context: of this worker, where the caller has made one.
 
     Raises:
         ConfigError: unknown file type, or embeddings of a model of one layer.
         RunError, StoreError, ResourceError: the run, the store or the disk cannot be used.
     """
+    if workers > 1 and context is None and not launched():
+        given = {"out": out, "split": split, "embeddings": embeddings, "store": store, "memory_limit": memory_limit}
+        found = on_workers("partita.infer.predict:predict_on_worker", workers, model, run=run, **given)
+        return PredictionSummary.from_json(found)
+    context = join(context, workers)
     out = Path(out)
+    context.agree(lambda: _check_target(out))
+    loaded = load_run(run, store=store, model=model, context=context)
+    if embeddings and len(loaded.model.stages) == 1:
+        raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
+    graph = loaded.store
+    ids = as_tensor(graph.split(split)) if split is not None else None
+    if (graph.num_nodes if ids is None else len(ids)) == 0:
+        raise ConfigError("there is no node to predict", fix=nearest("", ("train", "val", "test")))
+    topology, inputs = open_inference(graph, loaded.config, context.mesh)
+    inference = LayerwiseInference(
+        loaded.model,
+        topology,
+        inputs,
+        memory_limit=memory_limit_of(memory_limit, loaded.config),
+        context=context,
+        ranges=Ranges.of(graph, context.mesh),
+    )
+    tables = (
+        _table(graph, rows, embeddings, flat=out.suffix == ".csv")
+        for rows in inference.collect(ids, embeddings=embeddings)
+    )
+    if context.mesh.rank == 0:
+        nodes, columns = _write(out, tables)
+        summary = PredictionSummary(str(out), nodes, columns, loaded.checkpoint.name).to_json()
+    else:
+        deque(tables, maxlen=0)  # takes part, and yields nothing
+        summary = None
+    return PredictionSummary.from_json(context.group("all").broadcast(summary))
+
+
+def predict_on_worker(context: Context, **options: Any) -> dict[str, Any]:
+    """What every worker that :func:`predict` starts runs."""
+    return predict(**options, context=context).to_json()
+
+
+def _check_target(out: Path) -> None:
     if out.suffix not in _FORMATS:
         raise ConfigError(
             f"cannot write '{out.suffix}' files",
@@ -83,21 +139,6 @@ def predict(
         )
     if not out.parent.is_dir():
         raise ConfigError("there is no such directory", where=str(out.parent), fix="Make it, or name another file")
-    loaded = load_run(run, store=store, model=model)
-    if embeddings and len(loaded.model.stages) == 1:
-        raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
-    limit = parse_bytes(memory_limit) if memory_limit is not None else loaded.config.memory_limit
-    graph = loaded.store
-    ids = as_tensor(graph.split(split)) if split is not None else None
-    inference = LayerwiseInference(
-        loaded.model,
-        open_topology(graph, loaded.config),
-        open_features(graph, loaded.config),
-        memory_limit=limit,  # type: ignore[arg-type]
-    )
-    tables = (_table(graph, rows, embeddings, flat=out.suffix == ".csv") for rows in inference.run(ids))
-    nodes, columns = _write(out, tables)
-    return PredictionSummary(str(out), nodes, columns, loaded.checkpoint.name)
 
 
 def _table(store: GraphStore, rows: OutputRows, embeddings: bool, *, flat: bool) -> pa.Table:
@@ -149,9 +190,8 @@ def _write(out: Path, tables: Iterator[pa.Table]) -> tuple[int, tuple[str, ...]]
                 writer, columns = kind(aside, table.schema), tuple(table.column_names)
             writer.write_table(table)
             nodes += table.num_rows
-        if writer is None:
-            raise ConfigError("there is no node to predict", fix=nearest("", ("train", "val", "test")))
-        writer.close()
+        if writer is not None:
+            writer.close()
         os.replace(aside, out)
     except OSError as error:
         if is_disk_full(error):

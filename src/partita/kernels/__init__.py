@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partita.kernels.choice import load as load
     from partita.kernels.choice import use as use
-    from partita.kernels.relabel import Relabeller as Relabeller
+    from partita.kernels.relabeller import Relabeller as Relabeller
     from partita.kernels.rows import aggregate as aggregate
     from partita.kernels.rows import aggregate_backward as aggregate_backward
     from partita.kernels.rows import aggregate_weight_grad as aggregate_weight_grad
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from partita.kernels.sampling import count_distinct as count_distinct
     from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
     from partita.kernels.sampling import keyed_permutation as keyed_permutation
+    from partita.kernels.sampling import relabel as relabel
     from partita.kernels.sampling import sample_neighbors as sample_neighbors
     from partita.kernels.threads import limited as limited
     from partita.kernels.threads import set_threads as set_threads
 
 _MODULES = {
     "choice": ("load", "use"),
-    "relabel": ("Relabeller",),
+    "relabeller": ("Relabeller",),
     "rows": (
         "aggregate",
         "aggregate_backward",
@@ -54,7 +55,7 @@ _MODULES = {
         "transpose",
         "widened",
     ),
-    "sampling": ("count_distinct", "gcn_coefficients", "keyed_permutation", "sample_neighbors"),
+    "sampling": ("count_distinct", "gcn_coefficients", "keyed_permutation", "relabel", "sample_neighbors"),
     "threads": ("limited", "set_threads"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

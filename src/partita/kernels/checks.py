@@ -66,3 +66,13 @@ def within(name: str, ids: Tensor, bound: int) -> None:
     low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
     if low < 0 or high >= bound:
         raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")
+
+
+def rows_within(name: str, indptr: Tensor, ids: Tensor, first_edge: int, last_edge: int) -> None:
+    """All edges of some nodes lie in ``first_edge:last_edge``."""
+    if ids.numel() == 0:
+        return
+    ids = ids.long()
+    low, high = int(indptr[ids].min()), int(indptr[ids + 1].max())
+    if low < first_edge or high > last_edge:
+        raise IndexError(f"{name}: edges {low} to {high}, but only {first_edge} to {last_edge} are there")

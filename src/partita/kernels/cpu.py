@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
 from partita.kernels import cpu_draws, cpu_rows, cpu_sample, reference, threads
-from partita.kernels.relabel import Relabeller
+from partita.kernels.relabeller import Relabeller
 
 _WORDS_PER_PICK = 64  # a pick costs about as much as this many streamed elements; for cutting work into ranges
 
@@ -22,7 +22,8 @@ def sample_neighbors(
     fanout: int,
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
-    relabel: Relabeller | None,
+    relabeller: Relabeller | None,
+    first_edge: int,
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     store_rows, store, nodes, original = indptr.numpy(), indices.numpy(), dst.numpy(), dst_original.numpy()
@@ -34,7 +35,7 @@ def sample_neighbors(
     if weights is None:
         threads.run(
             lambda low, high: cpu_sample.count_uniform(
-                store_rows, nodes, fanout, replace, begins, degrees, counts, low, high
+                store_rows, first_edge, nodes, fanout, replace, begins, degrees, counts, low, high
             ),
             even,
         )
@@ -42,7 +43,7 @@ def sample_neighbors(
         weight, table = weights.numpy(), reference.log_table()
         threads.run(
             lambda low, high: cpu_sample.count_weighted(
-                store_rows, weight, nodes, fanout, replace, begins, degrees, counts, low, high
+                store_rows, first_edge, weight, nodes, fanout, replace, begins, degrees, counts, low, high
             ),
             even,
         )
@@ -66,22 +67,28 @@ def sample_neighbors(
             ),
             threads.balanced_bounds(touched, 4),
         )  # fmt: skip
-    if relabel is None:
-        return torch.from_numpy(rows), torch.from_numpy(ids), None, torch.from_numpy(positions)
-    entries, base = relabel.entries(num_dst + ids.shape[0])
-    src, local = np.empty(num_dst + ids.shape[0], store.dtype), np.empty(ids.shape[0], np.int32)
-    number = cpu_sample.relabel_table if relabel.mode == "table" else cpu_sample.relabel_hash
-    num_src = number(entries, base, nodes, ids, src, local)
+    found, at = torch.from_numpy(ids), torch.from_numpy(positions)
+    if relabeller is None:
+        return torch.from_numpy(rows), found, None, at
+    src, local = relabel(dst, found, relabeller)
+    return torch.from_numpy(rows), local, src, at
+
+
+def relabel(
+    dst: Int[Tensor, "D"], ids: Int[Tensor, "E"], relabeller: Relabeller
+) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.relabel`."""
+    num_dst, num_edges = dst.shape[0], ids.shape[0]
+    entries, base = relabeller.entries(num_dst + num_edges)
+    nodes, sources = dst.numpy(), ids.numpy()
+    src, local = np.empty(num_dst + num_edges, sources.dtype), np.empty(num_edges, np.int32)
+    number = cpu_sample.relabel_table if relabeller.mode == "table" else cpu_sample.relabel_hash
+    num_src = number(entries, base, nodes, sources, src, local)
     if num_src < 0:
-        relabel.used(num_dst)
+        relabeller.used(num_dst)
         raise ValueError("a node is twice among the destinations")
-    relabel.used(num_src)
-    return (
-        torch.from_numpy(rows),
-        torch.from_numpy(local),
-        torch.from_numpy(src[:num_src].copy()),
-        torch.from_numpy(positions),
-    )
+    relabeller.used(num_src)
+    return torch.from_numpy(src[:num_src].copy()), torch.from_numpy(local)
 
 
 def gcn_coefficients(

@@ -20,12 +20,12 @@ SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are 
 
 
 @njit(nogil=True, cache=True)
-def count_uniform(indptr, dst, fanout, replace, begins, degrees, counts, low, high):
-    """First edge, degree and number of picks of destinations ``low`` to ``high``."""
+def count_uniform(indptr, first, dst, fanout, replace, begins, degrees, counts, low, high):
+    """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on."""
     for i in range(low, high):
         node = dst[i]
-        begins[i] = indptr[node]
-        degrees[i] = indptr[node + 1] - begins[i]
+        begins[i] = indptr[node] - first
+        degrees[i] = indptr[node + 1] - indptr[node]
     for i in range(low, high):
         degree = degrees[i]
         if fanout < 0 or degree == 0 or (degree <= fanout and not replace):
@@ -35,12 +35,12 @@ def count_uniform(indptr, dst, fanout, replace, begins, degrees, counts, low, hi
 
 
 @njit(nogil=True, cache=True)
-def count_weighted(indptr, weights, dst, fanout, replace, begins, degrees, counts, low, high):
+def count_weighted(indptr, first, weights, dst, fanout, replace, begins, degrees, counts, low, high):
     """Like :func:`count_uniform`, for picks in proportion to ``weights``."""
     for i in range(low, high):
         node = dst[i]
-        begins[i] = indptr[node]
-        degrees[i] = indptr[node + 1] - begins[i]
+        begins[i] = indptr[node] - first
+        degrees[i] = indptr[node + 1] - indptr[node]
         positive = np.int64(0)
         for position in range(begins[i], begins[i] + degrees[i]):
             positive += weights[position] > 0

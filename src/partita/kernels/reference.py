@@ -53,7 +53,7 @@ from jaxtyping import Float, Int, UInt32, UInt64
 from torch import Tensor
 
 from partita.core.keys import GOLDEN, MASK64, MIX_1, MIX_2, fold
-from partita.kernels.relabel import Relabeller
+from partita.kernels.relabeller import Relabeller
 
 LOG_BITS = 42
 LOG_CELLS = 4096
@@ -136,14 +136,15 @@ def sample_neighbors(
     fanout: int,
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
-    relabel: Relabeller | None,
+    relabeller: Relabeller | None,
+    first_edge: int,
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
-    """``indptr``, ``indices``, ``src`` and ``positions`` of the sample."""
+    """``indptr``, ``indices``, ``src`` of the sample, and where among the given edges every sampled one is."""
     rows, weight = indptr.numpy(), None if weights is None else weights.numpy()
     counts: list[int] = [0]
     positions: list[int] = []
     for node, original in zip(dst.tolist(), dst_original.tolist()):
-        begin, end = int(rows[node]), int(rows[node + 1])
+        begin, end = int(rows[node]) - first_edge, int(rows[node + 1]) - first_edge
         if weight is None:
             slots = pick_uniform(fold(key, original), end - begin, fanout, replace)
         else:
@@ -152,14 +153,21 @@ def sample_neighbors(
         counts.append(len(positions))
     at = torch.tensor(positions, dtype=torch.int64)
     ids = indices[at]
-    if relabel is None:
+    if relabeller is None:
         return torch.tensor(counts), ids, None, at
+    src, local = relabel(dst, ids, relabeller)
+    return torch.tensor(counts), local, src, at
+
+
+def relabel(
+    dst: Int[Tensor, "D"], ids: Int[Tensor, "E"], relabeller: Relabeller
+) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
+    """``src`` and local indices of a sample's store ids; the scratch is not used."""
     local = {node: i for i, node in enumerate(dst.tolist())}
     if len(local) != dst.shape[0]:
         raise ValueError("a node is twice among the destinations")
     numbers = [local.setdefault(node, len(local)) for node in ids.tolist()]
-    src = torch.tensor(list(local), dtype=indices.dtype)
-    return torch.tensor(counts), torch.tensor(numbers, dtype=torch.int32), src, at
+    return torch.tensor(list(local), dtype=ids.dtype), torch.tensor(numbers, dtype=torch.int32)
 
 
 def gcn_coefficients(

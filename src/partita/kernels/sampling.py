@@ -9,7 +9,7 @@ from torch import Tensor
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.choice import implementation
-from partita.kernels.relabel import Relabeller
+from partita.kernels.relabeller import Relabeller
 
 
 def sample_neighbors(
@@ -24,6 +24,7 @@ def sample_neighbors(
     weights: UInt32[Tensor, "M"] | None = None,
     relabel: Relabeller | None = None,
     positions: bool = False,
+    first_edge: int = 0,
 ) -> Sampled:
     """Draw in-neighbours of every destination: a pure function of ``key`` and ``dst_original``.
 
@@ -31,7 +32,8 @@ def sample_neighbors(
 
     Args:
         indptr: rows of the store, int64.
-        indices: in-neighbours of the store, int32 or int64.
+        indices: in-neighbours of the store, int32 or int64; all of them, or those of a range of nodes that has all
+            of ``dst``.
         dst: store ids, distinct.
         dst_original: their original indices, the key of their draws.
         key: 64-bit key of the step and layer.
@@ -41,10 +43,11 @@ def sample_neighbors(
         weights: uint32 weight of every edge of the store: draw in proportion. Edges of weight 0 are never taken.
         relabel: scratch; with it the sources are de-duplicated and numbered.
         positions: return the position of every sampled edge in the store.
+        first_edge: position in the store of the first of ``indices`` and ``weights``.
 
     Raises:
         ValueError: fanout below -1; lengths do not fit; with ``relabel``, a node is twice among ``dst``.
-        IndexError: a destination is no node of the store.
+        IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
     if fanout < -1:
         raise ValueError(f"fanout {fanout}: must be -1 (all neighbours) or at least 0")
@@ -53,6 +56,8 @@ def sample_neighbors(
     if weights is not None and weights.shape != indices.shape:
         raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
     checks.within("dst", dst, indptr.shape[0] - 1)
+    if first_edge or indices.shape[0] != int(indptr[-1]):
+        checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
     found = implementation().sample_neighbors(
         checks.as_int64(indptr),
         checks.as_ids(indices),
@@ -63,8 +68,35 @@ def sample_neighbors(
         replace,
         None if weights is None else weights.contiguous(),
         relabel,
+        first_edge,
     )
-    return Sampled(found[0], found[1], found[2], found[3] if positions else None)
+    if not positions:
+        return Sampled(found[0], found[1], found[2], None)
+    return Sampled(found[0], found[1], found[2], found[3] + first_edge if first_edge else found[3])
+
+
+def relabel(
+    dst: Int[Tensor, "D"], indices: Int[Tensor, "E"], relabeller: Relabeller
+) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
+    """Number the sources of a sample that is there already, as :func:`sample_neighbors` does with ``relabel``.
+
+    Args:
+        dst: store ids of the destinations, distinct.
+        indices: store ids of the sampled neighbours, int32 or int64.
+        relabeller: scratch.
+
+    Returns:
+        ``src``, the destinations first, then new sources by first appearance, in the dtype of ``indices``; int32
+        local indices into it.
+
+    Raises:
+        ValueError: a node is twice among ``dst``.
+        IndexError: an id is no node of the relabeller's store.
+    """
+    checks.within("dst", dst, relabeller.num_nodes)
+    checks.within("indices", indices, relabeller.num_nodes)
+    indices = checks.as_ids(indices)
+    return implementation().relabel(dst.to(indices.dtype).contiguous(), indices, relabeller)
 
 
 def gcn_coefficients(

@@ -58,6 +58,12 @@ class Engine:
         self.topology = topology
         self.inputs: Inputs = Direct(inputs, num_nodes) if isinstance(inputs, FeatureColumn) else inputs
 
+    @property
+    def collective(self) -> bool:
+        """Whether a batch takes all workers: to sample it, to read its rows, or to compute it."""
+        shared = any(placement.collective for placement in self.placements)
+        return shared or self.inputs.collective or (self.topology is not None and self.topology.collective)
+
     def sample(self, seeds: Int[Tensor, "B"], key: StepKey) -> Batch:
         """Draw the batch of a step: a pure function of ``key`` and of all workers' ``seeds``.
 

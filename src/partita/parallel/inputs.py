@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita import kernels
-from partita.comm.axis import Axis
-from partita.comm.routing import Route, first_appearance
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import Topology
+from partita.core.protocols import FeatureTier, Topology
 from partita.core.records import LayerRows, Traffic
-from partita.features.columns import ColumnSlice
 from partita.features.rows import FeatureColumn
+from partita.features.tiers import Cache
+from partita.features.work import Reading
 from partita.kernels import count_distinct
 
 ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class DirectReads:
     """Which rows a worker reads of those it can address; see :class:`partita.core.protocols.InputWork`.
 
     Attributes:
-        ids: store ids to read; empty where the layer reads by itself.
-        key: names the step.
+        reads: store ids that are read, one for every access.
         num_read: distinct rows.
-        num_accesses: accesses.
     """
 
-    ids: Int[Tensor, "n"]
-    key: StepKey
+    reads: Int[Tensor, "n"]
     num_read: int
-    num_accesses: int
+
+    @property
+    def num_accesses(self) -> int:
+        """Accesses of this worker to input rows."""
+        return self.reads.shape[0]
 
     @property
     def hits(self) -> tuple[int, ...]:
@@ -48,7 +49,7 @@ class Reads:
 
 
 class Direct:
-    """Every worker reads what it asks for, from a column that it can address.
+    """Every worker reads what it asks for, from a column that it can address; the layer reads as far as it needs.
 
     Args:
         column: the rows.
@@ -56,6 +57,7 @@ class Direct:
     """
 
     collective = False
+    cache: Cache | None = None
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
         self.column = column
@@ -66,11 +68,11 @@ class Direct:
         """As the column says."""
         return self.column.sums_by_id(training)
 
-    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> Reads:
+    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> DirectReads:
         """Count; nothing is to be prepared."""
-        return Reads(requests[:0], key, count_distinct(requests, self.num_nodes), requests.shape[0])
+        return DirectReads(requests, count_distinct(requests, self.num_nodes))
 
-    def forward(self, work: Reads) -> FeatureColumn:
+    def forward(self, work: DirectReads) -> FeatureColumn:
         """The column: the layer reads as far as it needs."""
         return self.column
 
@@ -80,130 +82,104 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerReads:
-    """Rows to read for others, and the way of one's own requests; see :class:`partita.core.protocols.InputWork`.
+class TieredReads:
+    """Rows that come through tiers; see :class:`partita.core.protocols.InputWork`.
 
     Attributes:
-        ids: distinct store ids that this worker reads.
-        repeats: which of them goes to each who asked.
-        route: of this worker's own requests.
+        tier: what the highest tier remembers.
         original: original indices of the requests where rows are dropped out, else ``None``.
         key: names the step.
-        rows: this worker's own requests.
+        rows: this worker's requests.
     """
 
-    ids: Int[Tensor, "n"]
-    repeats: Int[Tensor, "m"] | None
-    route: Route
+    tier: Reading
     original: Int[Tensor, "S"] | None
     key: StepKey
     rows: LayerRows
 
     @property
+    def reads(self) -> Int[Tensor, "r"]:
+        """Distinct store ids that are looked up in this worker's own tiers."""
+        return self.tier.reads
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """Rows that each of :data:`~partita.core.records.TIERS` gives this worker, those read for others included."""
+        return self.tier.hits
+
+    @property
     def num_read(self) -> int:
-        """Distinct rows, each read once."""
-        return self.ids.shape[0]
+        """Distinct rows that are read here, from the cache or the host, for this worker or for others."""
+        return sum(self.hits[:2])
 
     @property
     def num_accesses(self) -> int:
         """The same: no row is read twice."""
-        return self.ids.shape[0]
-
-    @property
-    def hits(self) -> tuple[int, ...]:
-        """What is read here is in the memory of the host; the rest comes from others."""
-        return (0, self.num_read, self.rows.remote_destinations, 0)
+        return self.num_read
 
 
-class ByOwner:
-    """The owner of a node reads its row, once per step, and ships it to all who ask (GSplit).
-
-    Rows travel as the store holds them (float16 stays float16) unless they are scaled.
+class Tiered:
+    """Rows are de-duplicated and read through a chain of tiers, whole or some of their columns.
 
     Args:
-        column: the rows; a worker reads only those that it owns.
-        axis: the workers, and who of them owns which node.
+        tier: the highest.
+        column: says what is computed in, how wide a whole row is, and what is dropped out.
+        columns: those that the tiers give, of a whole row.
         topology: gives original indices, the key of input dropout.
+        cache: one of the tiers; ``None`` where none is one.
+
+    Attributes:
+        cache: as given.
+        tier: as given.
+        collective: whether the tiers exchange anything.
     """
 
     dropout = 0.0  # applied here, not by the layer
-    collective = True
 
-    def __init__(self, column: FeatureColumn, axis: Axis, topology: Topology) -> None:
-        self.column = column
-        self.axis = axis
-        self.topology = topology
+    def __init__(
+        self,
+        tier: FeatureTier,
+        column: FeatureColumn,
+        columns: slice,
+        topology: Topology,
+        cache: Cache | None = None,
+    ) -> None:
+        self.tier = tier
+        self.cache = cache
+        self.collective = tier.collective
+        self._dtype = column.dtype
+        self._dropout = column.dropout
+        self._width = column.width
+        self._columns = columns
+        self._topology = topology
 
     def sums_by_id(self, training: bool) -> bool:
-        """No: rows that travel are de-duplicated."""
+        """No: a row that comes from far comes once."""
         return False
 
-    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> OwnerReads:
-        """Send the requests to their owners."""
-        axis = self.axis
-        route, asked = Route.ask(axis.sampling, axis.owner(requests), requests)
-        repeats = None
-        if axis.size > 1:
-            asked, repeats = first_appearance(asked)
-        original = self.topology.original(requests) if self.column.dropout > 0 else None
-        rows = LayerRows(destinations=len(requests), remote_destinations=route.remote(axis.rank))
-        return OwnerReads(asked, repeats, route, original, key, rows)
+    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TieredReads:
+        """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
+        work: Reading = self.tier.ask(requests)  # type: ignore[assignment]
+        original = self._topology.original(requests) if self._dropout > 0 else None
+        rows = LayerRows(destinations=len(requests), remote_destinations=work.remote)
+        return TieredReads(work, original, key, rows)
 
-    def forward(self, work: OwnerReads) -> Float[Tensor, "S F"]:
-        """Read and ship the rows."""
-        column = self.column
-        if column.scale is None and column.x.dtype != column.dtype and work.repeats is not None:
-            rows = column.x.index_select(0, work.ids.long())
-        else:
-            rows = column.read(work.ids)
-        if work.repeats is not None:
-            rows = rows.index_select(0, work.repeats)
-        rows = work.route.answer_inputs(self.axis.computing, rows).to(column.dtype)
+    def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
+        """Read the rows."""
+        rows = self.tier.read(work.tier).to(self._dtype)
         if work.original is None:
             return rows
-        return kernels.dropout(rows, work.original, work.key.at(Purpose.INPUT_DROPOUT, 0), column.dropout)
+        key = work.key.at(Purpose.INPUT_DROPOUT, 0)
+        if rows.shape[1] == self._width:
+            return kernels.dropout(rows, work.original, key, self._dropout)
+        # Masks are keyed by the column in the whole row.
+        whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype)
+        return rows * kernels.dropout(whole, work.original, key, self._dropout, out=whole)[:, self._columns]
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """An id and a row for every remote request."""
-        wire = self.column.x.dtype if self.column.scale is None else self.column.dtype
         sent = rows.remote_destinations
-        return Traffic(ids=ID_BYTES * sent, features=self.column.width * wire.itemsize * sent)
-
-
-class Columns:
-    """Every worker reads its own columns of all rows that anybody needs; goes with ``Feature`` at layer 1.
-
-    Args:
-        column: the rows.
-        columns: which of the columns this worker reads.
-        topology: gives original indices, the key of input dropout.
-    """
-
-    dropout = 0.0  # applied here, not by the layer
-    collective = False
-
-    def __init__(self, column: FeatureColumn, columns: slice, topology: Topology) -> None:
-        self.slice = ColumnSlice(column, columns.start, columns.stop)
-        self.topology = topology
-
-    def sums_by_id(self, training: bool) -> bool:
-        """No: the rows of all workers are read together."""
-        return False
-
-    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> Reads:
-        """Remember the rows."""
-        return Reads(requests, key, requests.shape[0], requests.shape[0])
-
-    def forward(self, work: Reads) -> Float[Tensor, "S F"]:
-        """Read the slice of the rows."""
-        if self.slice.column.dropout == 0:
-            return self.slice.read(work.ids)
-        key = work.key.at(Purpose.INPUT_DROPOUT, 0)
-        return self.slice.read_dropped(work.ids, self.topology.original(work.ids), key)
-
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Nothing travels here; ``Feature`` counts what follows."""
-        return Traffic()
+        return Traffic(ids=ID_BYTES * sent, features=self.tier.width * self.tier.dtype.itemsize * sent)
 
 
 def columns_of(width: int, rank: int, size: int) -> slice:

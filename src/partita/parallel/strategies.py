@@ -14,18 +14,37 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.comm.mesh import AXES, Mesh
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import Inputs, Placement, Topology
+from partita.core.protocols import FeatureTier, Inputs, Placement, Topology
+from partita.features.host import HostRows
+from partita.features.peers import Peers, by_owner
 from partita.features.rows import FeatureColumn
+from partita.features.tiers import NO_CACHE, CacheSettings, make_tiers
 from partita.nn.model import Model
 from partita.parallel.engine import Engine
-from partita.parallel.inputs import ByOwner, Columns, Direct, columns_of
+from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.parallel.placements.data import Data
 from partita.parallel.placements.destination import Destination
 from partita.parallel.placements.feature import Feature
 from partita.parallel.placements.source import Source
 
 PLACEMENTS = ("data", "destination", "source", "feature")
-INPUTS = ("direct", "by-owner", "columns")
+
+
+@dataclass(frozen=True)
+class Level0:
+    """How input rows are read.
+
+    Attributes:
+        by_owner: the owner of a node reads its row, once per step, and ships it to all who ask.
+        sliced: every worker reads its own columns of all rows that anybody needs.
+    """
+
+    by_owner: bool = False
+    sliced: bool = False
+
+
+LEVEL_0 = {"direct": Level0(), "by-owner": Level0(by_owner=True), "columns": Level0(sliced=True)}
+INPUTS = tuple(LEVEL_0)
 
 
 @runtime_checkable
@@ -169,51 +188,96 @@ def build_engine(
     strategy: Strategy,
     model: Model,
     topology: Topology,
-    column: FeatureColumn,
+    column: FeatureColumn | HostRows,
     fanouts: Sequence[int],
     dtype: torch.dtype,
     context: Workers,
     part_offsets: Int64[Tensor, "P_1"],
+    cache: CacheSettings = NO_CACHE,
 ) -> Engine:
     """The engine of a strategy on this worker. Called by every worker, as groups may be made.
+
+    A cache is empty until :func:`partita.parallel.caching.fill_caches`.
 
     Args:
         strategy: what is placed how.
         model: of K layers, the same parameters on every worker.
         topology: where neighbours are drawn.
-        column: the input rows; with ``by-owner`` only rows of the worker's own parts are read.
+        column: the input rows of all nodes, or those that this host holds.
         fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
         dtype: of the model and of edge coefficients.
         context: of this process.
         part_offsets: int64 (P+1) of the store.
+        cache: which input rows every worker keeps copies of.
 
     Raises:
         ConfigError: the model, the strategy, the store and the workers do not fit each other.
     """
     check_model(model, context.mesh.size)
-    if not strategy.is_collective:
-        data = Data(model, topology, column, fanouts, dtype)
-        return Engine([data] * len(fanouts), column, topology.num_nodes, topology)
-    axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
-    columns = columns_of(column.width, axis.rank, axis.size)
-    level_0: dict[str, Callable[[], Inputs]] = {
-        "direct": lambda: Direct(column, topology.num_nodes),
-        "by-owner": lambda: ByOwner(column, axis, topology),
-        "columns": lambda: Columns(column, columns, topology),
-    }
-    inputs = level_0[strategy.inputs]()
+    axis = None
+    if strategy.is_collective:
+        axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
+    host = column if isinstance(column, HostRows) else HostRows(column)
+    inputs, columns = _make_inputs(strategy, host, topology, context, part_offsets, axis, cache)
     common = (model, topology, inputs, fanouts, dtype)
-    makers: dict[str, Callable[[], Placement]] = {
-        "data": lambda: Data(*common),
-        "destination": lambda: Destination(*common, axis),
-        "source": lambda: Source(*common, axis),
-        "feature": lambda: Feature(*common, axis, columns),
+    makers: dict[str, Callable[[Axis], Placement]] = {
+        "destination": lambda axis: Destination(*common, axis),
+        "source": lambda axis: Source(*common, axis),
+        "feature": lambda axis: Feature(*common, axis, columns),
     }
-    made = {name: makers[name]() for name in dict.fromkeys(strategy.placements)}
+    made: dict[str, Placement] = {"data": Data(*common)}
+    if axis is not None:
+        made |= {name: makers[name](axis) for name in dict.fromkeys(strategy.placements) if name in makers}
     placements = [made[name] for name in strategy.placements]
     for layer, placement in enumerate(placements, start=1):
         placement.check(layer)
     return Engine(placements, inputs, topology.num_nodes, topology)
+
+
+def _make_inputs(
+    strategy: Strategy,
+    host: HostRows,
+    topology: Topology,
+    context: Workers,
+    part_offsets: Int64[Tensor, "P_1"],
+    axis: Axis | None,
+    cache: CacheSettings,
+) -> tuple[Inputs, slice]:
+    """Level 0 of a strategy, and the columns that it reads."""
+    level, mesh = LEVEL_0[strategy.inputs], context.mesh
+    if level.sliced and axis is not None:
+        if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
+            raise ConfigError(
+                "every host holds the feature rows of its own nodes only, and the workers of other hosts, who could "
+                "give the rest, read other columns",
+                where=f"strategy '{strategy}'",
+                fix="Slice columns within a host: nfp@workers+data@hosts",
+            )
+        host = host.sliced(columns_of(host.home.width, axis.rank, axis.size))
+    if host.whole and cache.bytes == 0 and level == Level0():
+        return Direct(host.home, topology.num_nodes), host.columns
+    hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
+    workers = None
+    # Workers who read different columns keep different bytes as it is, and none could give another a row.
+    if cache.bytes and cache.layout == "partitioned" and not (level.sliced and strategy.axis != "hosts"):
+        workers = _holders(context, part_offsets)
+    tier: FeatureTier
+    tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
+    if level.by_owner and axis is not None:
+        tier = Peers(axis, tier, by_owner(axis), mesh.workers)
+    return Tiered(tier, host.home, host.columns, topology, held), host.columns
+
+
+def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"]) -> Axis:
+    """The workers of this host, who keep the rows of the nodes that they own."""
+    try:
+        return make_axis(context, "workers", part_offsets)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the workers of a host keep the rows of the nodes that they own, and {error.what}",
+            where="cache_layout 'partitioned'",
+            fix="Partition the store into a part for every worker of a host, or of all hosts; or use the layout 'own'",
+        ) from None
 
 
 def check_model(model: Model, workers: int) -> None:

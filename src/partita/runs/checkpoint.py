@@ -8,9 +8,11 @@ has its name is complete. No generator state is kept: samples and dropout are fu
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from partita.comm.context import Context
+from partita.comm.group import Group
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.records import Counts
+from partita.parallel.strategies import Workers
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 
@@ -54,7 +59,8 @@ class TrainState:
         counts: edges and rows so far, over the whole run.
         stage_seconds: seconds by stage so far.
         peak_memory_bytes: most private memory seen so far.
-        traffic: bytes that left one worker for another so far, by kind, over all workers.
+        traffic: bytes that left one worker for another in training steps so far, by kind, over all workers.
+        evaluation: the same in evaluations.
     """
 
     epoch: int = 0
@@ -68,6 +74,7 @@ class TrainState:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int = 0
     traffic: dict[str, int] = field(default_factory=dict)
+    evaluation: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -77,6 +84,15 @@ class TrainState:
     def with_(self, **changes: Any) -> TrainState:
         """A copy with some fields replaced."""
         return replace(self, **changes)
+
+    def adding(self, counts: Counts, traffic: dict[str, int], evaluation: dict[str, int]) -> TrainState:
+        """A copy with a step's costs added."""
+        return replace(
+            self,
+            counts=self.counts + counts if self.counts else counts,
+            traffic={kind: self.traffic.get(kind, 0) + sent for kind, sent in traffic.items()},
+            evaluation={kind: self.evaluation.get(kind, 0) + sent for kind, sent in evaluation.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As ``state.json`` holds it."""
@@ -173,16 +189,88 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 
 
 def load_optimizer(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put the state of a checkpoint into an optimiser over the parameters of ``model``."""
-    names = [name for name, _ in model.named_parameters()]
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in _load(checkpoint / "optimizer.safetensors").items():
-        name, _, slot = key.rpartition("/")
-        if name not in names:
-            raise _damaged(checkpoint / "optimizer.safetensors", f"unknown parameter {name}")
-        state.setdefault(names.index(name), {})[slot] = value
-    full = optimizer.state_dict()
-    optimizer.load_state_dict({"state": state, "param_groups": full["param_groups"]})
+    """Put the state of a checkpoint into an optimiser over the parameters of ``model``.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    file = checkpoint / "optimizer.safetensors"
+    try:
+        _fill_optimizer(_load(file), model, optimizer)
+    except KeyError as error:
+        raise _damaged(file, f"unknown parameter {error}") from None
+
+
+def share_model(context: Workers, model: nn.Module) -> None:
+    """Give all workers the weights that the first one has. All call this; nothing is read from disk."""
+    shared = share_tensors(context.group("all"), model.state_dict())
+    if context.mesh.rank > 0:
+        model.load_state_dict(shared)
+
+
+def share_checkpoint(
+    context: Context, checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> TrainState | None:
+    """Load the latest checkpoint, which only the first worker needs to see, on all workers. All call this.
+
+    Args:
+        context: of this worker.
+        checkpoints: folder of the run, on the first worker's host.
+        model: takes the weights.
+        optimizer: over its parameters; takes their state.
+
+    Returns:
+        The position, or ``None`` where there is no checkpoint.
+
+    Raises:
+        RunError: on all workers: a file is damaged, or belongs to another model.
+    """
+
+    def load() -> dict[str, Any] | None:
+        latest = latest_checkpoint(checkpoints)
+        if latest is None:
+            return None
+        state = read_state(latest)
+        load_model(latest, model)
+        load_optimizer(latest, model, optimizer)
+        return state.to_json()
+
+    values = context.agree(load)
+    if values is None:
+        return None
+    share_model(context, model)
+    tensors = share_tensors(context.group("all"), _flatten_optimizer(model, optimizer))
+    if context.mesh.rank > 0:
+        _fill_optimizer(tensors, model, optimizer)
+    return TrainState.from_json(values)
+
+
+def share_tensors(group: Group, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give all workers of a group the tensors of the first one; counted as metadata.
+
+    Args:
+        group: all its workers call this.
+        tensors: by name; those of the other workers are ignored.
+
+    Returns:
+        The first worker's tensors, on the CPU where they were received.
+    """
+    if group.size == 1:
+        return dict(tensors)
+    listed = {name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()}
+    listed = group.broadcast(listed)
+    shared = {}
+    for name, (dtype, shape) in listed.items():
+        if group.rank == 0:
+            shared[name] = tensors[name]
+            flat = tensors[name].detach().contiguous().view(-1)
+            send, receive = [flat.numel()] * group.size, [flat.numel(), *[0] * (group.size - 1)]
+            group.exchange(flat.repeat(group.size), send, receive, "metadata")
+        else:
+            nothing = torch.empty(0, dtype=getattr(torch, dtype))
+            receive = [math.prod(shape), *[0] * (group.size - 1)]
+            shared[name] = group.exchange(nothing, [0] * group.size, receive, "metadata").view(shape)
+    return shared
 
 
 def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -192,6 +280,20 @@ def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
             if value is not None:
                 tensors[f"{name}/{slot}"] = torch.as_tensor(value).detach().contiguous()
     return tensors
+
+
+def _fill_optimizer(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """The inverse of :func:`_flatten_optimizer`.
+
+    Raises:
+        KeyError: the model has no such parameter.
+    """
+    places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, slot = key.rpartition("/")
+        state.setdefault(places[name], {})[slot] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _load(path: Path) -> dict[str, Tensor]:

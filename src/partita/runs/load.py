@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
+from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError, RunError
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
-from partita.runs.checkpoint import latest_checkpoint, load_model, read_state
+from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
 from partita.sample.topology import LocalTopology, as_tensor
 
@@ -27,22 +31,27 @@ def open_topology(store: GraphStore, config: Config) -> LocalTopology:
 
 
 def open_features(store: GraphStore, config: Config) -> FeatureColumn:
-    """The store's features as the settings of a run want them.
+    """The features that a store holds as the settings of a run want them; a shard has those of its own nodes.
 
     Raises:
         ConfigError: the store has none.
     """
-    if store.x is None:
+    if not store.has("x"):
         raise ConfigError(
             "the store has no features to train on",
             where=str(store.path),
             fix="Ingest again with --features FILE (or --nodes FILE)",
         )
-    x = as_tensor(store.x)
+    return feature_column(store.held("x")[0], config)
+
+
+def feature_column(x: Float[np.ndarray, "n F"], config: Config) -> FeatureColumn:
+    """Rows of features as the settings of a run want them."""
+    rows = as_tensor(x)
     return FeatureColumn(
-        x,
+        rows,
         dtype=DTYPES[config.precision],
-        scale=l1_scale(x) if config.normalize_features else None,
+        scale=l1_scale(rows) if config.normalize_features else None,
         dropout=config.input_dropout,
     )
 
@@ -68,17 +77,45 @@ class LoadedRun:
     checkpoint: Path
 
 
-def open_store_of(folder: RunFolder, store: str | os.PathLike[str] | None = None) -> GraphStore:
+def read_run(
+    context: Context, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None
+) -> tuple[RunFolder, dict[str, Any], Config]:
+    """Read a run folder, which only the first worker needs to see, for all workers. All call this.
+
+    Args:
+        context: of this worker.
+        path: the run folder.
+        overrides: settings that win over those of the run.
+
+    Returns:
+        The folder, the contents of ``run.json``, the settings.
+
+    Raises:
+        RunError, ConfigError: on all workers: no run, or not readable.
+    """
+
+    def read() -> dict[str, Any]:
+        folder = RunFolder.open(path)
+        config = Config.load(folder.config, overrides)
+        return {"record": folder.read_record(), "config": config.model_dump(mode="json")}
+
+    found = context.agree(read)
+    return RunFolder(path), found["record"], Config.make(found["config"])
+
+
+def open_store_of(
+    folder: RunFolder, record: Mapping[str, Any], store: str | os.PathLike[str] | None = None
+) -> GraphStore:
     """Open the store that a run was trained on.
 
     Args:
         folder: the run.
+        record: contents of its ``run.json``.
         store: another place where the same store lies now.
 
     Raises:
         RunError: the store there is not the one that the run was trained on.
     """
-    record = folder.read_record()
     opened = GraphStore.open(store if store is not None else record["store"]["path"])
     if opened.fingerprint != record["store"]["fingerprint"]:
         raise RunError(
@@ -90,25 +127,29 @@ def open_store_of(folder: RunFolder, store: str | os.PathLike[str] | None = None
 
 
 def load_run(
-    path: str | os.PathLike[str], *, store: str | os.PathLike[str] | None = None, model: Model | None = None
+    path: str | os.PathLike[str],
+    *,
+    store: str | os.PathLike[str] | None = None,
+    model: Model | None = None,
+    context: Context | None = None,
 ) -> LoadedRun:
     """Open a run with its best weights.
+
+    All workers call this. The first one reads the run folder and gives the others what it has read; every worker
+    opens the store.
 
     Args:
         path: the run folder.
         store: where its store lies now, if it was moved.
         model: a model of the same shape, for runs that were trained with ``Trainer(model=...)``.
+        context: of this worker; ``None``: it is the only one.
 
     Raises:
         RunError: no run, no checkpoint yet, or a store that does not belong to it.
     """
-    folder = RunFolder.open(path)
-    record = folder.read_record()
-    latest = latest_checkpoint(folder.checkpoints)
-    if latest is None:
-        raise RunError("has no checkpoint yet", where=str(path), fix=f"Train it first: partita train --resume {path}")
-    best = read_state(latest).best
-    checkpoint = folder.checkpoints / best.checkpoint if best else latest
+    context = context or Context.alone()
+    folder, record, config = read_run(context, path)
+    checkpoint = folder.checkpoints / context.agree(lambda: _best_checkpoint(folder).name)
     if model is None:
         if record["model"].get("custom"):
             raise RunError(
@@ -117,7 +158,16 @@ def load_run(
                 fix="Pass the same model: partita.evaluate(run, model=...)",
             )
         model = Model.from_description(record["model"])
-    config = Config.load(folder.config)
     model = model.to(DTYPES[config.precision])
-    load_model(checkpoint, model)
-    return LoadedRun(folder, record, config, open_store_of(folder, store), model, checkpoint)
+    context.agree(lambda: load_model(checkpoint, model))
+    share_model(context, model)
+    return LoadedRun(folder, record, config, open_store_of(folder, record, store), model, checkpoint)
+
+
+def _best_checkpoint(folder: RunFolder) -> Path:
+    latest = latest_checkpoint(folder.checkpoints)
+    if latest is None:
+        path = folder.path
+        raise RunError("has no checkpoint yet", where=str(path), fix=f"Train it first: partita train --resume {path}")
+    best = read_state(latest).best
+    return folder.checkpoints / best.checkpoint if best else latest

@@ -1,4 +1,4 @@
-"""Where neighbours are drawn from: the memory maps of a graph store."""
+"""Where neighbours are drawn from: the memory maps of a graph store, or of one host's shard of it."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
 
 
 class LocalTopology:
-    """All in-neighbours of all nodes, at hand in this process; see :class:`partita.core.protocols.Topology`.
+    """In-neighbours that are at hand in this process; see :class:`partita.core.protocols.Topology`.
 
-    It holds no memory of its own and no state: any number of threads may sample at once.
+    It holds no memory of its own and no state: any number of threads may sample at once. Of a store it draws for all
+    nodes; of a shard whose edges are cut, for the nodes of its host (:attr:`nodes`). What follows from node columns
+    (original indices, degrees, coefficients) is known of all nodes in either case.
 
     Args:
-        store: the graph.
+        store: the graph, or a shard of it.
         replace: draw with replacement.
         weighted: draw in proportion to the edge weights.
 
     Attributes:
-        num_nodes: N.
+        num_nodes: N, of the whole graph.
+        nodes: store ids for which it draws.
         id_dtype: of store ids, that of the store's ``indices``.
         self_loops: int32 (N) self loops of every node; ``None`` where the graph has none.
         collective: no: sampling exchanges nothing.
@@ -61,21 +64,24 @@ class LocalTopology:
 
     def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
         self.num_nodes = store.num_nodes
+        whole = store.shard is None or store.shard.topology == "replicated"
+        self.nodes = range(self.num_nodes) if store.shard is None or whole else store.shard.nodes
         self.replace = replace
         self._indptr = as_tensor(store.indptr)
-        self._indices = as_tensor(store.indices)
+        indices, self._first_edge = store.held("indices")
+        self._indices = as_tensor(indices)
         self.id_dtype = self._indices.dtype
         self._original = None if store.original_index is None else as_tensor(store.original_index)
         self.self_loops = None if store.self_loops is None else as_tensor(store.self_loops)
         self._weights: Tensor | None = None
         if weighted:
-            if store.edge_weight_quantised is None:
+            if not store.has("edge_weight_quantised"):
                 raise ConfigError(
                     "weighted sampling needs edge weights, and the store has none",
                     where="weighted",
                     fix="Ingest the graph again with an edge weight column, or set weighted to false",
                 )
-            self._weights = as_tensor(store.edge_weight_quantised)
+            self._weights = as_tensor(store.held("edge_weight_quantised")[0])
 
     def sample(
         self,
@@ -86,7 +92,13 @@ class LocalTopology:
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct store ids; see :func:`partita.kernels.sample_neighbors`."""
+        """Draw in-neighbours of distinct store ids; see :func:`partita.kernels.sample_neighbors`.
+
+        Raises:
+            IndexError: a node's edges are in the shard of another host.
+        """
+        if len(self.nodes) < self.num_nodes:
+            self._check_held(dst)
         return kernels.sample_neighbors(
             self._indptr,
             self._indices,
@@ -98,7 +110,15 @@ class LocalTopology:
             weights=self._weights,
             relabel=relabel,
             positions=positions,
+            first_edge=self._first_edge,
         )
+
+    def _check_held(self, dst: Int[Tensor, "D"]) -> None:
+        if dst.numel() and not (int(dst.min()) >= self.nodes.start and int(dst.max()) < self.nodes.stop):
+            raise IndexError(
+                f"nodes {int(dst.min())} to {int(dst.max())} were asked of a host that has the edges of "
+                f"{self.nodes.start}:{self.nodes.stop} only"
+            )
 
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
         """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""

@@ -12,11 +12,14 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.features.rows import FeatureColumn
+from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.nn.model import Model, build_model
+from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Engine
-from partita.parallel.strategies import build_engine, parse_strategy
+from partita.parallel.stores import check_shard, host_rows, place_topology
+from partita.parallel.strategies import Strategy, build_engine, parse_strategy
 from partita.runs.load import DTYPES, open_features, open_topology
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
@@ -31,8 +34,8 @@ class Job:
     Attributes:
         config: the settings.
         store: the graph store.
-        topology: where neighbours are drawn.
-        column: the input rows.
+        topology: what this host has of the graph's edges.
+        column: what this host has of the input rows.
         task: ``classes``, ``multilabel`` or ``regression``.
         metric: picks the best model.
         y: labels of all nodes, as the store holds them.
@@ -41,6 +44,7 @@ class Job:
         optimizer: over the model's parameters.
         engine: samples and computes batches.
         team: the workers.
+        strategy: who computes what.
         in_order: sampling exchanges something, so all workers sample the same steps in the same order.
     """
 
@@ -56,6 +60,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     engine: Engine
     team: Team
+    strategy: Strategy
     in_order: bool
 
     @classmethod
@@ -75,7 +80,8 @@ class Job:
         task, y = _labels(store)
         metric = selection_metric(task, config.metric)
         seed_order = SeedOrder(_seeds(store, task, y), config.seed, config.batch_size)
-        topology = open_topology(store, config)
+        check_shard(store, context.mesh)
+        local = open_topology(store, config)
         if model is None:
             model = _named_model(config, store)
         _check_model(model, config, store)
@@ -86,12 +92,15 @@ class Job:
         part_offsets = as_tensor(store.part_offsets)
         team = Team(context, deal_of(config, strategy, store, context), store)
         team.check_same(config, store)
-        engine = build_engine(strategy, model, topology, column, fanouts, dtype, context, part_offsets)
+        topology = place_topology(local, config.topology, store, context)
+        rows = host_rows(store, column)
+        cache = cache_settings(config, context)
+        engine = build_engine(strategy, model, topology, rows, fanouts, dtype, context, part_offsets, cache)
         team.share(seed_order.seeds[:0])  # complains where seeds cannot be dealt out so
         return cls(
             config=config,
             store=store,
-            topology=topology,
+            topology=local,
             column=column,
             task=task,
             metric=metric,
@@ -101,8 +110,28 @@ class Job:
             optimizer=OPTIMIZERS[config.optimizer](model.parameters(), config),
             engine=engine,
             team=team,
-            in_order=context.mesh.size > 1 and strategy.is_collective,
+            strategy=strategy,
+            in_order=context.mesh.size > 1 and engine.collective,
         )
+
+    def fill_caches(self) -> None:
+        """Choose the feature rows to cache, and read them. All workers call this, before the first batch."""
+        fill_caches(
+            self.engine,
+            self.strategy,
+            self.team.context,
+            cache_settings(self.config, self.team.context),
+            self.store,
+            as_tensor(self.store.part_offsets),
+            self.seed_order,
+            self.team.share,
+            self.config.seed,
+        )
+
+
+def cache_settings(config: Config, context: Context) -> CacheSettings:
+    """What every worker keeps copies of."""
+    return CacheSettings(config.cache, config.cache_policy, config.cache_layout, context.device)
 
 
 def _labels(store: GraphStore) -> tuple[str, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from partita.comm.context import Context
-from partita.comm.meter import KINDS, LINKS, Snapshot
+from partita.comm.meter import KINDS, LINKS, Meter, Snapshot
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.records import Counts
@@ -19,6 +20,9 @@ from partita.graph.store import GraphStore
 from partita.parallel.shares import Deal, share_of
 from partita.parallel.strategies import Strategy
 from partita.sample.topology import as_tensor
+
+PHASES = ("training", "evaluation")
+"""What bytes are sent for."""
 
 PURPOSES = ("train", "sample")
 """Groups of workers that a run needs: sampling runs ahead in a thread of its own."""
@@ -35,12 +39,14 @@ class StepTotals:
         stop: some worker was asked to stop.
         counts: edges and rows.
         traffic: bytes sent since the step before, by kind.
+        evaluation: bytes sent by evaluation since the step before, by kind.
     """
 
     loss_sum: float
     stop: bool
     counts: Counts
     traffic: dict[str, int]
+    evaluation: dict[str, int]
 
 
 class Team:
@@ -63,7 +69,11 @@ class Team:
         self._deal = deal
         self._part_offsets = as_tensor(store.part_offsets)
         self._group = context.group("all", "train")
-        self._counted: Snapshot = context.meter.snapshot()
+        self._counts: Counts | None = None
+        self._seen: Snapshot = context.meter.snapshot()
+        # Bytes of this worker by what they were sent for, and how much of them total() has already reported.
+        self._sent = {phase: Meter().snapshot() for phase in PHASES}
+        self._reported = {phase: Meter().snapshot() for phase in PHASES}
 
     def share(self, seeds: Int[Tensor, "B"]) -> Int[Tensor, "b"]:
         """This worker's part of a global batch."""
@@ -72,17 +82,40 @@ class Team:
     def total(self, loss_sum: float, stop: bool, counts: Counts) -> StepTotals:
         """Sum what every worker says of its step. All workers must call this."""
         if self.size == 1:
-            return StepTotals(loss_sum, stop, counts, {})
-        sent = self.context.meter.difference(self._counted)
-        self._counted = self.context.meter.snapshot()
-        numbers = [loss_sum, float(stop), counts.sampled_edges, counts.input_rows_read, counts.row_reads]
-        numbers += [*counts.computed_destinations, *(sum(sent[kind].values()) for kind in KINDS)]
+            return StepTotals(loss_sum, stop, counts, {}, {})
+        self._book("training")
+        self._counts = counts if self._counts is None else self._counts + counts
+        sent = {
+            phase: [sum((self._sent[phase][kind][link] - reported[kind][link]) for link in LINKS) for kind in KINDS]
+            for phase, reported in self._reported.items()
+        }
+        self._reported = {phase: _copy(snapshot) for phase, snapshot in self._sent.items()}
+        numbers = [loss_sum, float(stop), *counts.flat(), *sent["training"], *sent["evaluation"]]
         totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
         self._group.sum_([totals], kind="metadata")
-        loss, stops, edges, rows, reads, *rest = totals.tolist()
-        layers = len(counts.computed_destinations)
-        summed = Counts(int(edges), tuple(map(int, rest[:layers])), int(rows), int(reads))
-        return StepTotals(loss, stops > 0, summed, dict(zip(KINDS, map(int, rest[layers:]), strict=True)))
+        loss, stops, *rest = totals.tolist()
+        whole = [int(number) for number in rest]
+        n, k = len(counts.flat()), len(KINDS)
+        training, evaluation = (dict(zip(KINDS, whole[at : at + k], strict=True)) for at in (n, n + k))
+        return StepTotals(loss, stops > 0, Counts.from_flat(whole[:n]), training, evaluation)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Count what is sent within the block as evaluation's."""
+        self._book("training")
+        try:
+            yield
+        finally:
+            self._book("evaluation")
+
+    def _book(self, phase: str) -> None:
+        """Put what was sent since the last time to a phase's account."""
+        since = self.context.meter.difference(self._seen)
+        account = self._sent[phase]
+        for kind, links in since.items():
+            for link, num_bytes in links.items():
+                account[kind][link] += num_bytes
+                self._seen[kind][link] += num_bytes
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Add the gradients of all workers up; a parameter that a worker did not use has gradient 0 there."""
@@ -110,14 +143,20 @@ class Team:
             values = {"store fingerprint": store.fingerprint, **config.model_dump(mode="json")}
             self.context.check_same("run", values)
 
-    def traffic(self) -> dict[str, Any]:
-        """Bytes that every worker has sent since it was started, by kind and link."""
-        mine = {
-            kind: {link: links[link] for link in LINKS if links[link]}
-            for kind, links in self.context.meter.snapshot().items()
+    def each(self) -> list[dict[str, Any]]:
+        """What every worker has done and sent from its start to the last :meth:`total`, for ``run.json``."""
+        mine: dict[str, Any] = {
+            "counts": None if self._counts is None else self._counts.to_json(),
+            "traffic_bytes": {
+                phase: {kind: links for kind, links in snapshot.items() if any(links.values())}
+                for phase, snapshot in self._sent.items()
+            },
         }
-        found = [mine] if self.size == 1 else self._group.gather(mine)
-        return {"workers": found}
+        return [mine] if self.size == 1 else self._group.gather(mine)
+
+
+def _copy(snapshot: Snapshot) -> Snapshot:
+    return {kind: dict(links) for kind, links in snapshot.items()}
 
 
 def deal_of(config: Config, strategy: Strategy, store: GraphStore, context: Context) -> Deal:

@@ -7,8 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,58 +17,37 @@ from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
 from partita.core.keys import StepKey
-from partita.core.memory import PeakMemory
+from partita.core.protocols import Topology
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.evaluate import evaluate_split
 from partita.infer.metrics import as_target, better, loss_sum
+from partita.infer.run import open_inference
+from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.parallel.engine import Batch
-from partita.parallel.strategies import parse_strategy
 from partita.runs.checkpoint import (
     Best,
     TrainState,
     latest_checkpoint,
     load_model,
-    load_optimizer,
-    read_state,
-    save_checkpoint,
+    share_checkpoint,
+    share_model,
 )
-from partita.runs.folder import MetricsLog, RunFolder, machine, now, write_text
-from partita.runs.load import DTYPES, open_store_of
-from partita.train.events import EventWriter
+from partita.runs.folder import RunFolder
+from partita.runs.load import DTYPES, open_store_of, read_run
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
+from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.team import PURPOSES, StepTotals, join_team
 
-Event = dict[str, Any]
-Callback = Callable[[Event], None]
-
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
-RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal")
+RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal",
+    "topology", "cache", "cache_policy", "cache_layout",
+)  # fmt: skip
 _STEP_EVENTS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """How a run ended.
-
-    Attributes:
-        path: the run folder.
-        status: ``finished`` or ``interrupted``.
-        record: the contents of ``run.json``.
-    """
-
-    path: Path
-    status: str
-    record: dict[str, Any]
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of the best checkpoint by split; empty for an interrupted run."""
-        return self.record["metrics"]
 
 
 class Trainer:
@@ -107,26 +84,10 @@ class Trainer:
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
-        self.callbacks = tuple(callbacks)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
         self.job = Job.prepare(config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self.folder = RunFolder(out)
-        self._record: dict[str, Any] = {
-            "status": "running",
-            "started": now(),
-            "store": {**opened.summary(), "path": str(opened.path.resolve())},
-            "model": {**self.job.model.describe(), "custom": model is not None},
-            "machine": machine(),
-            "resumed": [],
-            "placements": str(parse_strategy(config.strategy, config.layers)),
-        }
-        self.job.team.agree(self._make_folder)
-
-    def _make_folder(self) -> None:
-        RunFolder.create(self.folder.path)
-        write_text(self.folder.config, self.job.config.to_yaml())
-        self.folder.write_record(self._record)
+        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
 
     @classmethod
     def resume(
@@ -148,7 +109,7 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``memory_limit``, ``checkpoint_minutes``,
-                ``workers``, ``strategy``, ``deal``.
+                ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -162,28 +123,16 @@ class Trainer:
                     fix=f"Leave it out (only {', '.join(RESUMABLE)} may change), or start a new run",
                 )
         self = cls.__new__(cls)
-        self.folder = RunFolder.open(run)
-        self._record = self.folder.read_record()
-        if self._record["model"].get("custom") and model is None:
+        context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+        folder, record, config = read_run(context, run, given)
+        if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
-        self.callbacks = tuple(callbacks)
-        context, config = join_team(context, Config.load(self.folder.config, given))
-        self.job = Job.prepare(config, open_store_of(self.folder, store), context, model)
-        self._state = TrainState(counts=Counts.zero(config.layers))
-        latest = latest_checkpoint(self.folder.checkpoints)
-        if latest is not None:
-            self._state = read_state(latest)
-            load_model(latest, self.job.model)
-            load_optimizer(latest, self.job.model, self.job.optimizer)
-        self._record["resumed"].append({"at": now(), "epoch": self._state.epoch, "step": self._state.step})
-        self._record |= {"status": "running", "placements": str(parse_strategy(config.strategy, config.layers))}
-        self.job.team.agree(self._reopen_folder)  # also: nobody writes before all have read
+        context, config = join_team(context, config)
+        self.job = Job.prepare(config, open_store_of(folder, record, store), context, model)
+        saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
+        self._state = saved or TrainState(counts=Counts.zero(config.layers))
+        self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state)
         return self
-
-    def _reopen_folder(self) -> None:
-        write_text(self.folder.config, self.job.config.to_yaml())
-        MetricsLog.cut(self.folder.metrics, self._state.epoch, self._state.step)
-        self.folder.write_record(self._record)
 
     @classmethod
     def launch(
@@ -208,7 +157,7 @@ class Trainer:
         Raises:
             PartitaError: what a worker raised, or that one was killed; all others have ended then.
         """
-        from partita.train.launch import launch
+        from partita.comm.launch import launch
 
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
@@ -229,18 +178,16 @@ class Trainer:
         """
         config = self.job.config
         kernels.load()  # what the compiler itself takes is not the run's memory
-        self._memory = PeakMemory()
-        if self.job.team.leads:
-            self._log = MetricsLog(self.folder.metrics)
-            self._events = EventWriter(self.folder.events)
-        self._saved_at = time.monotonic()
+        self._full_graph: tuple[Topology, RowTable] | None = None  # what evaluation reads
+        self.recorder.start()
         self._stopping = False  # agreed by all workers
         try:
             with _threads(config.threads), stop_requests() as stop:
+                self.job.fill_caches()
                 while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
                     self._train_epoch(stop)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
-                if latest_checkpoint(self.folder.checkpoints) is None or status == "interrupted":
+                if latest_checkpoint(self.recorder.folder.checkpoints) is None or status == "interrupted":
                     self._save()
                 metrics = self._final_metrics() if status == "finished" else {}
         except BaseException as error:
@@ -269,18 +216,16 @@ class Trainer:
                     step=state.step + 1,
                     loss_sum=state.loss_sum + totals.loss_sum,
                     seeds_done=state.seeds_done + size,
-                    counts=state.counts + totals.counts if state.counts else totals.counts,
-                    traffic={kind: state.traffic.get(kind, 0) + sent for kind, sent in totals.traffic.items()},
-                )
+                ).adding(totals.counts, totals.traffic, totals.evaluation)
                 task.advance(size)
-                self._memory.look()
+                self.recorder.memory.look()
                 if state.step % _STEP_EVENTS == 0:
-                    self._emit({"event": "step", "loss": totals.loss_sum / size})
+                    self.recorder.emit({"event": "step", "loss": totals.loss_sum / size}, state)
                 # A worker alone need not wait for the next step to hear of its own request.
                 self._stopping = totals.stop or (self.job.team.size == 1 and bool(stop))
                 if self._stopping and state.step < steps:
                     return
-                if time.monotonic() - self._saved_at > 60 * config.checkpoint_minutes and state.step < steps:
+                if self.recorder.minutes_since_save > config.checkpoint_minutes and state.step < steps:
                     self._save()
         seconds = time.perf_counter() - started
         self._end_epoch(seconds, (state.seeds_done - first) / seconds)
@@ -314,7 +259,7 @@ class Trainer:
         if not math.isfinite(totals.loss_sum):
             raise RunError(
                 f"the loss is {totals.loss_sum / size} in epoch {key.epoch + 1}, step {key.step + 1}",
-                where=str(self.folder.path),
+                where=str(self.recorder.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
         with _timer(self._add_seconds, "backward"):
@@ -341,11 +286,11 @@ class Trainer:
         following = state.with_(epoch=done, step=0, loss_sum=0.0, seeds_done=0)
         is_last = done == config.epochs
         if "val" in self.job.store.splits and config.eval_every and (done % config.eval_every == 0 or is_last):
-            with _timer(self._add_seconds, "evaluate"):
+            with _timer(self._add_seconds, "evaluate"), self.job.team.evaluating():
                 metrics = self._evaluate("val")
             event |= {f"val_{name}": value for name, value in metrics.items()}
             following = self._judge(following, metrics)
-        self._emit(event)
+        self.recorder.emit(event, state)
         self._state = following
         self._save()
 
@@ -364,15 +309,14 @@ class Trainer:
         return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)
 
     def _evaluate(self, split: str) -> dict[str, float]:
-        job = self.job
-
-        def evaluate() -> dict[str, float]:
-            return evaluate_split(
-                job.model, job.store, job.topology, job.column, split, memory_limit=job.config.memory_limit
-            )
-
-        metrics = job.team.agree(evaluate)
-        self._memory.look()
+        job, context = self.job, self.job.team.context
+        if self._full_graph is None:
+            self._full_graph = open_inference(job.store, job.config, context.mesh)
+        topology, inputs = self._full_graph
+        metrics = evaluate_split(
+            job.model, job.store, topology, inputs, split, memory_limit=job.config.memory_limit, context=context
+        )
+        self.recorder.memory.look()
         return metrics
 
     def _final_metrics(self) -> dict[str, dict[str, float]]:
@@ -380,56 +324,30 @@ class Trainer:
 
         def load() -> None:
             if self._state.best is not None:
-                load_model(self.folder.checkpoints / self._state.best.checkpoint, self.job.model)
+                load_model(self.recorder.folder.checkpoints / self._state.best.checkpoint, self.job.model)
 
-        self.job.team.agree(load)  # by the leader, who has written it and evaluates it
-        with _timer(self._add_seconds, "evaluate"):
+        self.job.team.agree(load)  # by the leader, who has written it
+        share_model(self.job.team.context, self.job.model)
+        with _timer(self._add_seconds, "evaluate"), self.job.team.evaluating():
             return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
-        if not self.job.team.leads:
-            return
         with _timer(self._add_seconds, "checkpoint"):
-            state = self._state.with_(peak_memory_bytes=max(self._state.peak_memory_bytes, self._memory.peak_bytes))
-            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state)
-        self._saved_at = time.monotonic()
-
-    def _emit(self, event: Event) -> None:
-        """Send an event to metrics.jsonl, TensorBoard and the callbacks."""
-        if not self.job.team.leads:
-            return
-        event = {"event": event.pop("event"), "epoch": self._state.epoch, "step": self._state.step, **event}
-        self._log.write(event)
-        self._events.write(event, self._state.epoch * self.job.seed_order.num_steps + self._state.step)
-        for callback in self.callbacks:
-            callback(dict(event))
+            self.recorder.save(self._state)
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
         spent = self._state.stage_seconds
         spent[stage] = spent.get(stage, 0.0) + seconds
 
     def _close(self, status: str, metrics: dict[str, dict[str, float]]) -> RunSummary:
-        state, team = self._state, self.job.team
+        team, recorder = self.job.team, self.recorder
         if status in ("finished", "interrupted") and team.size > 1:
-            self._record["traffic_bytes"] = {"training": state.traffic, **team.traffic()}
-        if not team.leads:
-            return RunSummary(self.folder.path, status, self._record)
-        self._log.close()
-        self._events.close()
-        self._record |= {
-            "status": status,
-            "ended": now(),
-            "epoch": state.epoch,
-            "step": state.step,
-            "best": None if state.best is None else state.best.to_json(),
-            "early_stopped": state.stopped,
-            "metrics": metrics,
-            "stage_seconds": state.stage_seconds,
-            "counts": state.counts.to_json() if state.counts else None,
-            "peak_memory_bytes": max(state.peak_memory_bytes, self._memory.peak_bytes),
-        }
-        self.folder.write_record(self._record)
-        return RunSummary(self.folder.path, status, self._record)
+            # What was sent since the last step is in nobody's totals yet.
+            last = team.total(0.0, False, Counts.zero(self.job.config.layers))
+            self._state = self._state.adding(last.counts, last.traffic, last.evaluation)
+            recorder.record["traffic_bytes"] = {**self._state.traffic, "evaluation": self._state.evaluation}
+            recorder.record["workers"] = team.each()
+        return recorder.close(status, metrics, self._state)
 
 
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import torch
 from partita.core.errors import ResourceError
 from partita.features.rows import FeatureColumn
 from partita.graph.generate import generate_sbm
-from partita.infer import layerwise
+from partita.infer import scratch as scratch_module
 from partita.infer.layerwise import LayerwiseInference
 from partita.nn.layers import LAYERS
 from partita.nn.model import build_model
@@ -75,9 +75,9 @@ def test_rows_of_all_nodes_are_spilled_only_when_they_do_not_fit(tmp_path, name,
     store = small_random_store(tmp_path / "g", 200, 1500)
     model, topology, column = make(store, name)
     sizes = []
-    allocate = layerwise.os.posix_fallocate
+    allocate = scratch_module.os.posix_fallocate
     monkeypatch.setattr(
-        layerwise.os, "posix_fallocate", lambda f, at, size: (sizes.append(size), allocate(f, at, size))
+        scratch_module.os, "posix_fallocate", lambda f, at, size: (sizes.append(size), allocate(f, at, size))
     )
     run(model, topology, column, memory_limit=10**6)
     assert sizes == []
@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch) -> None:
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(layerwise.os, "posix_fallocate", full)
+    monkeypatch.setattr(scratch_module.os, "posix_fallocate", full)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with pytest.raises(ResourceError, match=r"hidden layer 1: .* bytes.*--memory-limit"):

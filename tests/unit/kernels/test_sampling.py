@@ -382,3 +382,78 @@ def test_relabeller_memory():
     assert hashed.num_bytes <= 12 * 60  # 10 destinations and 50 edges
     assert Relabeller(2**24).mode == "table"
     assert Relabeller(2**24 + 1).mode == "hash"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    stores(),
+    st.data(),
+    st.sampled_from(["table", "hash"]),
+    st.sampled_from([-1, 2, 40]),
+    st.sampled_from([torch.int32, torch.int64]),
+)
+def test_relabelling_a_sample_gives_what_sampling_with_it_does(both, store, data, mode, fanout, dtype):
+    indptr, indices, _ = store
+    nodes = indptr.shape[0] - 1
+    dst = torch.tensor(data.draw(st.permutations(range(nodes)))[: data.draw(st.integers(0, nodes))], dtype=dtype)
+    relabeller = Relabeller(nodes, mode)
+
+    def work():
+        wanted = sample_neighbors(indptr, indices, dst, dst, KEY, fanout, relabel=relabeller)
+        plain = sample_neighbors(indptr, indices, dst, dst, KEY, fanout)
+        return wanted, kernels.relabel(dst, plain.indices, relabeller)
+
+    for wanted, (src, local) in both(work):
+        assert src.dtype == wanted.src.dtype
+        assert local.dtype == torch.int32
+        assert torch.equal(src, wanted.src)
+        assert torch.equal(local, wanted.indices)
+
+
+@pytest.mark.parametrize("mode", ["table", "hash"])
+def test_relabelling_refuses_what_it_cannot_number(both, mode):
+    relabeller = Relabeller(4, mode)
+
+    def work():
+        with pytest.raises(ValueError, match="twice"):
+            kernels.relabel(torch.tensor([2, 2]), torch.tensor([1]), relabeller)
+        with pytest.raises(IndexError, match="indices: 4 to 4"):
+            kernels.relabel(torch.tensor([2]), torch.tensor([4]), relabeller)
+        with pytest.raises(IndexError, match="dst: -1 to -1"):
+            kernels.relabel(torch.tensor([-1]), torch.tensor([1]), relabeller)
+        return kernels.relabel(torch.tensor([2]), torch.tensor([3, 2, 3]), relabeller)
+
+    for src, local in both(work):
+        assert (src.tolist(), local.tolist()) == ([2, 3], [1, 0, 1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(stores(), st.data(), st.sampled_from([-1, 0, 3, 50]), st.booleans(), st.booleans())
+def test_a_range_of_rows_draws_what_all_rows_draw(both, store, data, fanout, replace, weighted):
+    indptr, indices, weights = store
+    nodes = indptr.shape[0] - 1
+    low, high = sorted(data.draw(st.lists(st.integers(0, nodes), min_size=2, max_size=2)))
+    begin, end = int(indptr[low]), int(indptr[high])
+    dst = torch.arange(low, high)
+
+    def work():
+        whole = sample_neighbors(
+            indptr, indices, dst, dst, KEY, fanout,
+            replace=replace, weights=weights if weighted else None, positions=True,
+        )  # fmt: skip
+        part = sample_neighbors(
+            indptr, indices[begin:end], dst, dst, KEY, fanout,
+            replace=replace, weights=weights[begin:end] if weighted else None, positions=True, first_edge=begin,
+        )  # fmt: skip
+        return whole, part
+
+    for whole, part in both(work):
+        same(part, whole)
+
+
+def test_rows_outside_the_range_are_refused():
+    indptr, indices = torch.tensor([0, 2, 4, 4]), torch.tensor([1, 2, 0, 2])
+    for node, range_ in ((0, slice(2, 4)), (1, slice(0, 2))):
+        at = torch.tensor([node])
+        with pytest.raises(IndexError, match="dst: edges"):
+            sample_neighbors(indptr, indices[range_], at, at, KEY, 1, first_edge=range_.start)

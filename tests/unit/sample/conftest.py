@@ -1,10 +1,13 @@
-"""A graph store held in memory."""
+"""A graph store held in memory, and shards of it."""
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 import pytest
 
+from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
 
 
@@ -38,3 +41,19 @@ class MemoryStore(GraphStore):
 @pytest.fixture(scope="session")
 def store_of():
     return MemoryStore
+
+
+def _shard_in_memory(store, host, hosts, first_node, last_node, topology="partitioned"):
+    edges = [name for name in ("indices", "edge_weight_quantised") if store.has(name)]
+    cut = dict.fromkeys(edges, "edges") if topology == "partitioned" else {}
+    shard = copy.copy(store)
+    begin, end = int(store.indptr[first_node]), int(store.indptr[last_node])
+    shard._columns = {name: data[begin:end] if name in cut else data for name, data in store._columns.items()}
+    shard.shard = Shard(host, hosts, first_node, last_node, "", cut)
+    return shard
+
+
+@pytest.fixture(scope="session")
+def shard_of():
+    """A function that cuts a store held in memory: ``(store, host, hosts, first_node, last_node, topology)``."""
+    return _shard_in_memory

@@ -64,3 +64,32 @@ def test_a_reordered_store_draws_the_same(store_of):
     a, b = plain.sample(dst[:9], 7, 4, relabel=Relabeller(40)), moved.sample(new_dst[:9], 7, 4, relabel=Relabeller(40))
     assert torch.equal(a.indices, b.indices)
     assert torch.equal(a.src.long(), moved.original(b.src))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fanout", [-1, 2, 40])
+def test_a_shard_draws_for_its_own_nodes_what_the_whole_store_draws(store_of, shard_of, weighted, fanout):
+    random = np.random.default_rng(1)
+    edges = random.integers(0, 30, (600, 2))
+    store = store_of(edges, 30, original_index=random.permutation(30), weights=random.integers(0, 4, 600))
+    whole = LocalTopology(store, weighted=weighted)
+    for host, (first, last) in enumerate([(0, 11), (11, 11), (11, 30)]):
+        shard = LocalTopology(shard_of(store, host, 3, first, last), weighted=weighted)
+        dst = torch.arange(first, last).flip(0)
+        a, b = (t.sample(dst, 9, fanout, relabel=Relabeller(30), positions=True) for t in (whole, shard))
+        for name in ("indptr", "indices", "src", "positions"):
+            assert torch.equal(getattr(a, name), getattr(b, name))
+        for node in {0, 10, 11, 29} - set(range(first, last)):
+            with pytest.raises(IndexError, match=f"has the edges of {first}:{last} only"):
+                shard.sample(torch.tensor([node]), 9, fanout)
+        # Node columns are whole.
+        everyone = torch.arange(30)
+        assert torch.equal(shard.degrees(everyone), whole.degrees(everyone))
+        assert torch.equal(shard.original(everyone), whole.original(everyone))
+
+
+def test_a_shard_with_replicated_topology_draws_for_all(store_of, shard_of):
+    store = store_of(EDGES, 4)
+    shard = LocalTopology(shard_of(store, 1, 2, 2, 4, "replicated"))
+    assert shard.nodes == range(4)
+    assert shard.sample(torch.tensor([0]), 1, -1).indices.tolist() == [1, 2, 2, 0]

@@ -43,6 +43,8 @@ class DataWork:
 class Data:
     """The data-parallel placement. Arguments as :class:`~partita.parallel.sampling.BlockWorker` has them."""
 
+    collective = False
+
     def __init__(
         self,
         model: Model,

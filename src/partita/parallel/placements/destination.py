@@ -61,6 +61,8 @@ class Destination:
         axis: the workers, and who of them owns which node.
     """
 
+    collective = True
+
     def __init__(
         self,
         model: Model,

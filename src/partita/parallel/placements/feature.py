@@ -78,6 +78,8 @@ class Feature:
         columns: the feature columns of this worker.
     """
 
+    collective = True
+
     def __init__(
         self,
         model: Model,

@@ -3,6 +3,8 @@
 APT's SNP. Edges travel down, partial states up. The asking worker draws; its edges are dealt out to the owners of
 their sources. What an owner gets are *virtual nodes*: a destination together with those of its edges that are dealt
 to this owner. Every destination has one at its own owner too, which computes the destination's own term.
+
+For attention there is a second way (:mod:`partita.parallel.projected`); every batch takes the one of fewer bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.layers import Layer
 from partita.nn.model import Model
+from partita.parallel import projected
+from partita.parallel.projected import ProjectedWork
 from partita.parallel.sampling import BlockWorker
 
 ID_BYTES = 8
@@ -136,6 +140,8 @@ class Source:
         axis: the workers, and who of them owns which node.
     """
 
+    collective = True
+
     def __init__(
         self,
         model: Model,
@@ -170,11 +176,31 @@ class Source:
                 fix="Use 'data', 'destination' or (layer 1) 'feature' for this layer, or set attn_dropout to 0",
             )
 
-    def expand(self, layer: int, requests: Int[Tensor, "D"], key: StepKey) -> tuple[SourceWork, Int[Tensor, "S"]]:
+    def expand(
+        self, layer: int, requests: Int[Tensor, "D"], key: StepKey
+    ) -> tuple[SourceWork | ProjectedWork, Int[Tensor, "S"]]:
         """Draw, deal the edges out, and take what the others deal to this worker; see the protocol."""
-        axis, group = self.axis, self.axis.sampling
         drawn = self._layer(layer).divisible(self.worker.draw(layer, requests, key, relabel=False))
-        dealt = Dealt.of(drawn, axis)
+        dealt = Dealt.of(drawn, self.axis)
+        if projected.can_project(self._layer(layer)):
+            whole = projected.relabelled(drawn)
+            if self._projecting_is_cheaper(layer, _rows(drawn, dealt, self.axis.rank), whole):
+                return projected.expand(self.worker, layer, whole, self.axis, key)
+        return self._expand_dealt(layer, drawn, dealt, key)
+
+    def _projecting_is_cheaper(self, layer: int, rows: LayerRows, block: Block) -> bool:
+        """Whether all workers together send fewer bytes so; every worker comes to the same answer."""
+        fetched = LayerRows(remote_sources=projected.remote_sources(block, self.axis))
+        both = [self.traffic(layer, each).total for each in (rows, fetched)]
+        totals = torch.tensor(both, dtype=torch.float64)
+        self.axis.sampling.sum_([totals], kind="metadata")
+        by_states, by_sources = totals.tolist()
+        return by_sources < by_states
+
+    def _expand_dealt(
+        self, layer: int, drawn: Block, dealt: Dealt, key: StepKey
+    ) -> tuple[SourceWork, Int[Tensor, "S"]]:
+        axis, group = self.axis, self.axis.sampling
         ones = [1] * axis.size
         sizes = group.exchange(torch.tensor([dealt.virtual_send, dealt.edge_send]).T, ones, ones, "metadata")
         virtual_receive, edge_receive = sizes.T.tolist()
@@ -220,8 +246,10 @@ class Source:
         )
         return work, below
 
-    def forward(self, layer: int, work: SourceWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+    def forward(self, layer: int, work: SourceWork | ProjectedWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Sum up what is owned here, send the states to those who asked, merge one's own; see the protocol."""
+        if isinstance(work, ProjectedWork):
+            return projected.forward(self.worker, layer, work, h, self.axis)
         group, dealt, module = self.axis.computing, work.dealt, self._layer(layer)
         payload, x_own = self._messages(module, work, h)
         q = None
@@ -247,7 +275,10 @@ class Source:
         return stage.post(module.finish(merged, own), work.dst_original, work.key, layer)
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """Virtual nodes and edges down; states, queries and own terms up, and their gradients the other way."""
+        """Virtual nodes and edges down; states, queries and own terms up, and their gradients the other way.
+
+        Where the batch took the second way: source ids down, projected rows up, and their gradients.
+        """
         module, item = self._layer(layer), self.worker.dtype.itemsize
         ids = ID_BYTES * (2 * rows.remote_pairs + rows.remote_edges)
         probe = module.divisible(_probe(module, self.worker.dtype))
@@ -259,7 +290,8 @@ class Source:
         others = module.query_width * (rows.remote_destinations + rows.remote_pairs)
         others += module.own_width * rows.remote_destinations
         backward = others + (states if self._needs_gradient(layer) else 0)
-        return Traffic(ids=ids, forward=item * (states + others), backward=item * backward)
+        by_states = Traffic(ids=ids, forward=item * (states + others), backward=item * backward)
+        return by_states + projected.traffic(module, rows, item)
 
     def _layer(self, layer: int) -> Layer:
         return self.worker.stages[layer - 1].layer

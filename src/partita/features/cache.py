@@ -1,0 +1,277 @@
+"""Tiers that keep copies of chosen rows in a worker's own memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from partita.comm.axis import Axis
+from partita.comm.routing import to_all
+from partita.core import progress
+from partita.core.protocols import FeatureTier
+from partita.features.host import HostRows
+from partita.features.peers import Peers, PeersWork
+from partita.features.positions import Positions
+from partita.features.work import Reading
+
+_CHUNK_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class CachedWork:
+    """Rows from the cache and rows from below; see :class:`partita.core.protocols.TierWork`.
+
+    Attributes:
+        ids: store ids.
+        hit: positions in ``ids`` of the rows that the cache has.
+        slots: where it has them.
+        miss: positions in ``ids`` of the others.
+        below: those.
+    """
+
+    ids: Int[Tensor, "n"]
+    hit: Int64[Tensor, "h"]
+    slots: Int64[Tensor, "h"]
+    miss: Int64[Tensor, "m"]
+    below: Reading
+
+    @property
+    def reads(self) -> Int[Tensor, "n"]:
+        """Store ids that are looked up in this worker's own tiers."""
+        return self.ids
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """The cache's, and those of the tiers below."""
+        cached, *others = self.below.hits
+        return (cached + len(self.hit), *others)
+
+    @property
+    def remote(self) -> int:
+        """Rows from other workers."""
+        return self.below.remote
+
+
+class Cached:
+    """Copies of chosen rows in this worker's private memory; on a GPU, in its device memory. Empty until filled.
+
+    The copies are the bytes that the tiers below give. A worker finds a row with :class:`Positions`.
+
+    Args:
+        below: where the other rows come from.
+        num_nodes: N.
+        budget: bytes, for the rows and the list of positions.
+        reserved: bytes of the budget that are taken otherwise.
+        device: where the rows are kept and :meth:`read` puts its result.
+        besides: rows that need no copy; ``None``: any row may.
+
+    Attributes:
+        width: columns of a row.
+        dtype: of a row.
+        collective: as below.
+    """
+
+    def __init__(
+        self,
+        below: FeatureTier,
+        num_nodes: int,
+        budget: int,
+        *,
+        reserved: int = 0,
+        device: torch.device | str = "cpu",
+        besides: HostRows | None = None,
+    ) -> None:
+        self.below = below
+        self.width = below.width
+        self.dtype = below.dtype
+        self.collective = below.collective
+        self._num_nodes = num_nodes
+        self._budget = budget - reserved
+        self._besides = besides
+        self._positions: Positions | None = None
+        self._rows = torch.empty(0, self.width, dtype=self.dtype, device=device)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.width * self.dtype.itemsize
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of the list of positions."""
+        return Positions.bytes_for(self._num_nodes)
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the budget has room for, at most N."""
+        room = self._budget - self.list_bytes
+        return 0 if self.row_bytes == 0 else min(self._num_nodes, max(0, room // self.row_bytes))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        return self._rows.shape[0]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held, the list of positions included."""
+        listed = 0 if self._positions is None else self._positions.num_bytes
+        return listed + self._rows.numel() * self._rows.element_size()
+
+    def allowed(self) -> Bool[Tensor, "N"] | None:
+        """Nodes that may be cached; ``None`` for any."""
+        return None if self._besides is None else ~self._besides.holds(torch.arange(self._num_nodes))
+
+    def fill(self, ids: Int[Tensor, "m"]) -> None:
+        """Forget what is held and keep the rows of other nodes. All workers call this where a tier below is collective.
+
+        Args:
+            ids: distinct store ids, best first; those beyond the capacity are left out.
+        """
+        chosen = ids[: self.capacity].sort().values
+        self._positions = None
+        self._rows = self._rows.new_empty(0, self.width)
+        rows = self._rows.new_empty(len(chosen), self.width)
+        step = max(1, _CHUNK_BYTES // max(1, self.row_bytes))
+        # As many rounds on every worker: others may be asked for rows of a worker that chose fewer.
+        starts = range(0, self.capacity, step) if self.collective else range(0, len(chosen), step)
+        with progress.task("fill the feature cache", total=len(chosen), unit="rows") as task:
+            for start in starts:
+                part = chosen[start : start + step]
+                rows[start : start + len(part)] = self.below.read(self.below.ask(part)).to(rows.device)
+                task.advance(len(part))
+        if len(chosen):
+            self._rows, self._positions = rows, Positions(chosen, self._num_nodes)
+
+    def ask(self, ids: Int[Tensor, "n"]) -> CachedWork:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        slots = torch.full(ids.shape, -1) if self._positions is None else self._positions.find(ids)
+        hit = (slots >= 0).nonzero().flatten()
+        miss = (slots < 0).nonzero().flatten()
+        below: Reading = self.below.ask(ids[miss])  # type: ignore[assignment]
+        return CachedWork(ids, hit, slots[hit], miss, below)
+
+    def read(self, work: CachedWork) -> Float[Tensor, "n F"]:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        rows = self.below.read(work.below).to(self._rows.device)
+        if not len(work.hit):
+            return rows
+        cached = self._rows.index_select(0, work.slots.to(rows.device))
+        if not len(work.miss):
+            return cached
+        out = rows.new_empty(len(work.ids), self.width)
+        out.index_copy_(0, work.hit.to(rows.device), cached)
+        return out.index_copy_(0, work.miss.to(rows.device), rows)
+
+
+class PartitionedCache:
+    """The workers of an axis keep different hot rows, each those of nodes that it owns (DSP).
+
+    A request for a hot row goes to its holder; all other rows come from below. Cai et al., "DSP: efficient GNN training
+    with multiple GPUs", PPoPP 2023, section 3.1.
+
+    Args:
+        below: where the other rows come from.
+        num_nodes: N.
+        budget: bytes of each worker, for its rows and for two lists of positions: of its own hot rows, and of all.
+        axis: the workers, usually those of a host.
+        per_host: workers of a host; ``None``: all of the axis are on one.
+        device: as for :class:`Cached`.
+        besides: as for :class:`Cached`.
+
+    Attributes:
+        width: columns of a row.
+        dtype: of a row.
+        collective: whether anything is exchanged here or below.
+    """
+
+    def __init__(
+        self,
+        below: FeatureTier,
+        num_nodes: int,
+        budget: int,
+        axis: Axis,
+        *,
+        per_host: int | None = None,
+        device: torch.device | str = "cpu",
+        besides: HostRows | None = None,
+    ) -> None:
+        reserved = Positions.bytes_for(num_nodes)
+        self._axis = axis
+        self._num_nodes = num_nodes
+        self._hot: Positions | None = None
+        self._own = Cached(below, num_nodes, budget, reserved=reserved, device=device, besides=besides)
+        self._peers = Peers(axis, self._own, self._place, per_host)
+        self.width = below.width
+        self.dtype = below.dtype
+        self.collective = self._peers.collective
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self._own.row_bytes
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of both lists of positions."""
+        return 2 * self._own.list_bytes
+
+    @property
+    def capacity(self) -> int:
+        """Rows that this worker's budget has room for, at most N."""
+        return self._own.capacity
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that this worker holds."""
+        return self._own.num_rows
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that this worker holds, the lists of positions included."""
+        return self._own.num_bytes + (0 if self._hot is None else self._hot.num_bytes)
+
+    def allowed(self) -> Bool[Tensor, "N"]:
+        """Nodes that this worker may cache: only those that it owns."""
+        allowed, mine = self._own.allowed(), owned(self._axis, self._num_nodes)
+        return mine if allowed is None else mine & allowed
+
+    def fill(self, ids: Int[Tensor, "m"]) -> None:
+        """Keep the rows of nodes that this worker owns, and learn what the others keep. All workers call this.
+
+        Args:
+            ids: distinct store ids, best first; those beyond the capacity are left out.
+        """
+        chosen = ids[: self.capacity]
+        group = self._axis.sampling
+        counts = group.exchange_counts(torch.full((group.size,), len(chosen))).tolist()
+        everybodys = to_all(group, chosen.long(), counts, "metadata")
+        self._hot = None
+        self._own.fill(chosen)
+        if len(everybodys):
+            self._hot = Positions(everybodys, self._num_nodes)
+
+    def ask(self, ids: Int[Tensor, "n"]) -> PeersWork:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        return self._peers.ask(ids)
+
+    def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        return self._peers.read(work)
+
+    def _place(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        here = torch.full(ids.shape, self._axis.rank)
+        return here if self._hot is None else torch.where(self._hot.contains(ids), self._axis.owner(ids), here)
+
+
+def owned(axis: Axis, num_nodes: int) -> Bool[Tensor, "N"]:
+    """Which nodes this worker owns on an axis."""
+    found = torch.full((num_nodes,), axis.size == 1)
+    bounds = axis.part_offsets.tolist()
+    for part, owner in enumerate(axis.owner_of_part.tolist()):
+        if owner == axis.rank:
+            found[bounds[part] : bounds[part + 1]] = True
+    return found

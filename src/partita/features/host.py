@@ -1,0 +1,154 @@
+"""The tier at the bottom: rows in the memory of this host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.features.positions import Positions
+from partita.features.rows import FeatureColumn
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """Rows to read from this host's memory; see :class:`partita.core.protocols.TierWork`.
+
+    Attributes:
+        ids: store ids.
+        at: (m) positions in ``ids`` of the nodes among the host's own; ``None`` where all are.
+        hot: positions in ``ids`` of the others, and their ranks among the hot rows.
+    """
+
+    ids: Int[Tensor, "n"]
+    at: Int64[Tensor, "m"] | None = None
+    hot: tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]] | None = None
+
+    @property
+    def reads(self) -> Int[Tensor, "n"]:
+        """Store ids that are looked up in this worker's own tiers."""
+        return self.ids
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """All rows come from the host."""
+        return (0, self.ids.shape[0], 0, 0)
+
+    @property
+    def remote(self) -> int:
+        """Nothing comes from other workers."""
+        return 0
+
+
+class HostRows:
+    """Rows in this host's memory, usually mapped from a store: of all nodes, or of those that a shard holds.
+
+    Rows are read as they are stored (float16 stays float16), unless they are scaled: then in the dtype that is
+    computed in.
+
+    Args:
+        home: rows of the nodes ``first``, ``first + 1``, ...; dtype, scale and dropout are those of all rows.
+        num_nodes: N; ``None`` where ``home`` has all.
+        first: store id of the first row of ``home``.
+        hot_ids: ascending store ids of other nodes whose rows are at hand too.
+        hot: their rows.
+        columns: which columns are read; ``None`` for all.
+
+    Attributes:
+        home: as given.
+        num_nodes: N.
+        columns: a slice with a start and a stop.
+        width: columns of a row as read.
+        dtype: of a row as read.
+        collective: no.
+
+    Raises:
+        ValueError: hot rows without their ids or factors, or of another shape or type.
+    """
+
+    collective = False
+
+    def __init__(
+        self,
+        home: FeatureColumn,
+        num_nodes: int | None = None,
+        first: int = 0,
+        hot_ids: Int[Tensor, "M"] | None = None,
+        hot: FeatureColumn | None = None,
+        *,
+        columns: slice | None = None,
+    ) -> None:
+        if (hot is None) != (hot_ids is None) or (hot is not None and not _alike(home, hot, len(hot_ids))):  # type: ignore[arg-type]
+            raise ValueError("hot rows need an id and a factor each, and the columns and the type of the other rows")
+        self.home = home
+        self.num_nodes = home.x.shape[0] if num_nodes is None else num_nodes
+        self.columns = columns or slice(0, home.width)
+        self.width = self.columns.stop - self.columns.start
+        self.dtype = home.x.dtype if home.scale is None else home.dtype
+        self._first = first
+        self._hot_ids, self._hot = hot_ids, hot
+        self._hot_ranks = None if hot_ids is None else Positions(hot_ids, self.num_nodes)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows of all nodes are here."""
+        return self.home.x.shape[0] == self.num_nodes
+
+    def sliced(self, columns: slice) -> HostRows:
+        """The same rows, of which only some columns are read."""
+        return HostRows(self.home, self.num_nodes, self._first, self._hot_ids, self._hot, columns=columns)
+
+    def holds(self, ids: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
+        """Whether the row of each node is here."""
+        held = self._own(ids)
+        return held if self._hot_ranks is None else held | self._hot_ranks.contains(ids)
+
+    def ask(self, ids: Int[Tensor, "n"]) -> HostWork:
+        """See :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ValueError: the row of a node is not here.
+        """
+        own = self._own(ids)
+        if bool(own.all()):
+            return HostWork(ids)
+        away = (~own).nonzero().flatten()
+        ranks = torch.full_like(away, -1) if self._hot_ranks is None else self._hot_ranks.find(ids[away])
+        missing = ids[away[ranks < 0]]
+        if len(missing):
+            raise ValueError(
+                f"this host does not hold the rows of {len(missing)} of {len(ids)} nodes: {missing[:5].tolist()}"
+            )
+        return HostWork(ids, own.nonzero().flatten(), (away, ranks))
+
+    def read(self, work: HostWork) -> Float[Tensor, "n F"]:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        at = work.ids.long() - self._first
+        if work.at is None or work.hot is None:
+            return self._from(self.home, at)
+        assert self._hot is not None
+        rows = torch.empty(len(at), self.width, dtype=self.dtype)
+        rows[work.at] = self._from(self.home, at[work.at])
+        rows[work.hot[0]] = self._from(self._hot, work.hot[1])
+        return rows
+
+    def _own(self, ids: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
+        at = ids.long() - self._first
+        return (at >= 0) & (at < self.home.x.shape[0])
+
+    def _from(self, column: FeatureColumn, at: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        all_columns = self.width == column.width
+        if all_columns and self.dtype in (torch.float32, torch.float64):
+            return kernels.gather_rows(column.x, at, scale=column.scale, dtype=self.dtype)
+        rows = column.x[:, self.columns].index_select(0, at).to(self.dtype)
+        return rows if column.scale is None else rows * column.scale[at].to(self.dtype).unsqueeze(1)
+
+
+def _alike(home: FeatureColumn, hot: FeatureColumn, num_rows: int) -> bool:
+    """Whether the hot rows can be read as the others are."""
+    factors = num_rows if hot.scale is None else hot.scale.shape[0]
+    same = hot.x.dtype == home.x.dtype and hot.width == home.width and (hot.scale is None) == (home.scale is None)
+    return same and hot.x.shape[0] == num_rows == factors

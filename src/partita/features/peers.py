@@ -1,0 +1,118 @@
+"""The tier that gets rows from other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from partita.comm.axis import Axis
+from partita.comm.routing import Route, first_appearance
+from partita.core.protocols import FeatureTier
+from partita.core.records import TIERS
+from partita.features.host import HostRows
+from partita.features.work import Reading
+
+Place = Callable[[Int[Tensor, "n"]], Int64[Tensor, "n"]]
+"""Position on an axis of the worker that gives the row of each node; the own one for rows from the tiers below."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeersWork:
+    """Rows that come from others, and rows to read for them; see :class:`partita.core.protocols.TierWork`.
+
+    Attributes:
+        near: positions of the ids whose rows come from below.
+        far: positions of the others.
+        route: of these.
+        answers: which of the rows from below goes to each who asked; the own ones are the first of them.
+        below: those rows: the own and those asked for by others, each once.
+        remote: rows from others, here and further below.
+        hits: see the protocol.
+    """
+
+    near: Int64[Tensor, "m"]
+    far: Int64[Tensor, "k"]
+    route: Route
+    answers: Int64[Tensor, "a"]
+    below: Reading
+    remote: int
+    hits: tuple[int, ...]
+
+    @property
+    def reads(self) -> Int[Tensor, "r"]:
+        """Store ids that are looked up in this worker's own tiers."""
+        return self.below.reads
+
+
+class Peers:
+    """Asks another worker for a row, by all-to-all, where :data:`Place` says so; all other rows come from below.
+
+    A worker that is asked by several for the same row reads it once. Ids travel while sampling, rows while loading.
+
+    Args:
+        axis: the workers.
+        below: the tiers that a worker reads from, for itself and for others.
+        place: who gives which row. It must send every worker's request for a row to a worker whose tiers below have
+            the row.
+        per_host: workers of a host; ``None``: all of the axis are on one.
+
+    Attributes:
+        width: columns of a row.
+        dtype: of a row, also on its way.
+        collective: whether anything is exchanged here or below.
+    """
+
+    def __init__(self, axis: Axis, below: FeatureTier, place: Place, per_host: int | None = None) -> None:
+        self.axis = axis
+        self.below = below
+        self.width = below.width
+        self.dtype = below.dtype
+        self.collective = axis.size > 1 or below.collective
+        self._place = place
+        workers = axis.sampling.workers
+        hosts = [0 if per_host is None else rank // per_host for rank in workers]
+        self._tier_of = [TIERS.index("peers" if host == hosts[axis.rank] else "hosts") for host in hosts]
+
+    def ask(self, ids: Int[Tensor, "n"]) -> PeersWork:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        place, rank = self._place(ids), self.axis.rank
+        is_far = place != rank
+        near, far = (~is_far).nonzero().flatten(), is_far.nonzero().flatten()
+        route, asked = Route.ask(self.axis.sampling, place[far], ids[far])
+        # The own ids are distinct, so in order of first appearance they stay where they are.
+        distinct, index = first_appearance(torch.cat([ids[near], asked]))
+        below: Reading = self.below.ask(distinct)  # type: ignore[assignment]
+        hits = list(below.hits)
+        for tier, count in zip(self._tier_of, route.send, strict=True):
+            hits[tier] += count
+        return PeersWork(near, far, route, index[len(near) :], below, len(far) + below.remote, tuple(hits))
+
+    def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        rows = self.below.read(work.below)
+        received = work.route.answer_inputs(self.axis.computing, rows.index_select(0, work.answers.to(rows.device)))
+        own = rows[: len(work.near)]
+        if not len(work.far):
+            return own
+        out = own.new_empty(len(work.near) + len(work.far), self.width)
+        out[work.near.to(out.device)] = own
+        out[work.far.to(out.device)] = received
+        return out
+
+
+def by_owner(axis: Axis) -> Place:
+    """Every row comes from its owner."""
+    return axis.owner
+
+
+def by_owner_unless_held(axis: Axis, host: HostRows) -> Place:
+    """Rows that this host holds come from below, all others from their owner."""
+
+    def place(ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        return torch.where(host.holds(ids), axis.rank, axis.owner(ids))
+
+    return place

@@ -1,0 +1,128 @@
+"""Which rows are worth keeping close: a score for every node, and the best of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int, Int64, Num
+from torch import Tensor
+
+from partita.comm.group import Group
+from partita.core import progress
+from partita.kernels.compile import compiled
+
+POLICIES = ("in-degree", "pagerank", "presample", "strategy")
+"""How rows are chosen; see ``docs/features.md``. The last two need a dry run."""
+
+ITERATIONS = 20
+"""Steps of the power iteration: what is left of the start has weight 0.85 ** 20, or 4 %."""
+
+DAMPING = 0.85
+"""Probability of going on instead of restarting."""
+
+_ROWS_AT_ONCE = 1 << 20
+
+
+def best_first(
+    scores: Num[Tensor, "N"], count: int | None = None, allowed: Bool[Tensor, "N"] | None = None
+) -> Int64[Tensor, "m"]:
+    """Nodes by descending score, ties by ascending id; nodes of score 0 are left out.
+
+    Args:
+        scores: at least 0.
+        count: at most so many nodes; ``None`` for all.
+        allowed: nodes to choose from; ``None`` for all.
+    """
+    positive = scores > 0
+    ids = (positive if allowed is None else positive & allowed).nonzero().flatten()
+    found = scores[ids].numpy()
+    count = len(ids) if count is None else min(count, len(ids))
+    if count == 0:
+        return ids[:0]
+    if count < len(ids):  # sort the chosen only
+        least = np.partition(found, len(found) - count)[len(found) - count]
+        above, equal = np.flatnonzero(found > least), np.flatnonzero(found == least)
+        chosen = np.sort(np.concatenate([above, equal[: count - len(above)]]))
+        ids, found = ids[torch.from_numpy(chosen)], found[chosen]
+    return ids[torch.from_numpy(np.argsort(-found, kind="stable"))]
+
+
+def in_degrees(indptr: Int64[Tensor, "N_1"]) -> Int64[Tensor, "N"]:
+    """In-degrees, DSP's default. They say how often a node is read as far as edges go both ways."""
+    return indptr.diff()
+
+
+def pagerank(
+    indptr: Int64[Tensor, "N_1"],
+    indices: Int[Tensor, "E"],
+    first_edge: int,
+    rows: range,
+    group: Group,
+    restart: Num[Tensor, "N"],
+    *,
+    iterations: int = ITERATIONS,
+    damping: float = DAMPING,
+) -> Float64[Tensor, "N"]:
+    """How often a walk along sampling visits each node: weighted reverse PageRank.
+
+    The walk starts at a node drawn by ``restart`` (training nodes), goes from a destination to one of its
+    in-neighbours, each edge alike, and starts again with probability ``1 - damping``, and where a node has no
+    in-neighbour. Min et al., "Graph neural network training with data tiering" (arXiv:2111.05894), rank nodes so.
+    All workers call this; each walks over its own rows, and the vector of visits is summed in every iteration.
+
+    Args:
+        indptr: of the whole graph.
+        indices: sources of edges, those from the edge number ``first_edge`` on.
+        first_edge: see ``indices``.
+        rows: destinations that this worker walks from; every node is in one worker's rows.
+        group: the workers.
+        restart: weight of each node as a start, at least 0, some above.
+        iterations: of the power iteration.
+        damping: probability of going on.
+
+    Returns:
+        Probabilities of being at each node; they add up to 1.
+    """
+    start = restart.double() / restart.double().sum()
+    ends = indptr.diff() == 0
+    visits = start
+    with progress.task("rank nodes", total=iterations * len(rows), unit="nodes") as task:
+        for _ in range(iterations):
+            walked = torch.zeros_like(start)
+            for low in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+                high = min(low + _ROWS_AT_ONCE, rows.stop)
+                _walk(indptr.numpy(), indices.numpy(), first_edge, low, high, visits.numpy(), walked.numpy())
+                task.advance(high - low)
+            group.sum_([walked], kind="metadata")
+            stopped = visits[ends].sum()
+            visits = damping * (walked + stopped * start) + (1 - damping) * start
+    return visits
+
+
+def share_of_rows(indptr: Int64[Tensor, "N_1"], nodes: range, place: int, size: int) -> range:
+    """Cut consecutive nodes into pieces of about as many edges, and return one of them.
+
+    Args:
+        indptr: of the whole graph.
+        nodes: to be cut.
+        place: number of the piece.
+        size: number of pieces.
+    """
+    first, last = int(indptr[nodes.start]), int(indptr[nodes.stop])
+    edges = torch.tensor([first + (last - first) * piece // size for piece in range(size + 1)])
+    cuts = torch.searchsorted(indptr[nodes.start : nodes.stop + 1], edges) + nodes.start
+    cuts[0], cuts[-1] = nodes.start, nodes.stop
+    return range(int(cuts[place]), int(cuts[place + 1]))
+
+
+@compiled
+def _walk(  # type: ignore[no-untyped-def]
+    indptr, indices, first_edge, low, high, visits, walked
+):
+    """Send the visits of the nodes ``low`` to ``high`` along their in-edges, in equal shares."""
+    for v in range(low, high):
+        begin, end = indptr[v], indptr[v + 1]
+        if begin < end:
+            share = visits[v] / (end - begin)
+            for e in range(begin - first_edge, end - first_edge):
+                walked[indices[e]] += share

@@ -1,0 +1,91 @@
+"""The chain of tiers that a worker reads input rows through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from partita.comm.axis import Axis
+from partita.core.errors import ConfigError
+from partita.core.protocols import FeatureTier
+from partita.features.cache import Cached, PartitionedCache
+from partita.features.host import HostRows
+from partita.features.peers import Peers, by_owner_unless_held
+
+Layout = Literal["own", "partitioned"]
+"""``own``: every worker keeps what is best for it. ``partitioned``: the workers of a host keep different rows."""
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """What a worker keeps copies of.
+
+    Attributes:
+        bytes: private memory of each worker for rows and positions; 0 for no cache.
+        policy: a name from :data:`partita.features.policies.POLICIES`.
+        layout: see :data:`Layout`.
+        device: where the rows are kept.
+    """
+
+    bytes: int = 0
+    policy: str = "in-degree"
+    layout: Layout = "own"
+    device: torch.device | str = "cpu"
+
+
+NO_CACHE = CacheSettings()
+
+Cache = Cached | PartitionedCache
+
+
+def make_tiers(
+    host: HostRows,
+    settings: CacheSettings,
+    *,
+    hosts: Axis | None = None,
+    workers: Axis | None = None,
+    per_host: int | None = None,
+) -> tuple[FeatureTier, Cache | None]:
+    """The tiers from a worker's cache down to the memory of its host, and of other hosts.
+
+    Where the host lacks rows, a cache in the same memory holds rows of other hosts only: a copy of a row that the
+    host has would save nothing.
+
+    Args:
+        host: the bottom.
+        settings: of the cache.
+        hosts: the workers at the same position of every host, and which host owns a node; needed where the host does
+            not hold all rows.
+        workers: the workers of this host, and who of them owns a node; ``None`` where they cannot serve each other,
+            so that each has a cache of its own.
+        per_host: number of workers of a host; ``None``: there is one host.
+
+    Returns:
+        The chain, and the cache in it, which is still to be filled; ``None`` where there is none.
+
+    Raises:
+        ConfigError: the cache has no room for a single row.
+    """
+    below: FeatureTier = host
+    besides = None
+    if hosts is not None and hosts.size > 1 and not host.whole:
+        below = Peers(hosts, host, by_owner_unless_held(hosts, host), per_host)
+        besides = host if torch.device(settings.device).type == "cpu" else None
+    if settings.bytes == 0:
+        return below, None
+    given, device = (below, host.num_nodes, settings.bytes), settings.device
+    cache: Cache
+    if settings.layout == "partitioned" and workers is not None and workers.size > 1:
+        cache = PartitionedCache(*given, workers, device=device, besides=besides)
+    else:
+        cache = Cached(*given, device=device, besides=besides)
+    if cache.capacity == 0 and cache.row_bytes > 0 and host.num_nodes > 0:
+        raise ConfigError(
+            f"a cache of {settings.bytes:,} bytes has no room for a row: the list of positions of {host.num_nodes:,} "
+            f"nodes takes {cache.list_bytes:,}, and a row {cache.row_bytes:,}",
+            where="cache",
+            fix="Set cache to more, or to 0 for none",
+        )
+    return cache, cache

@@ -1,0 +1,174 @@
+"""What is checked when a store is opened: all that can be told without reading the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Shaped
+
+from partita.core.errors import StoreError
+from partita.graph.metadata import (
+    DERIVED_COLUMNS,
+    SPLIT_PREFIX,
+    TASKS,
+    StoreMetadata,
+    how_to_mend,
+    index_dtype,
+)
+
+_REQUIRED = ("indptr", "indices", "part_offsets")
+
+_Columns = Mapping[str, Shaped[np.ndarray, "..."]]
+_Expected = tuple[tuple[str, ...], tuple[int, ...]]
+"""Dtypes that a column may have, and its shape."""
+
+
+def map_column(directory: Path, name: str, metadata: StoreMetadata) -> Shaped[np.ndarray, "..."]:
+    """Map a column read-only.
+
+    Raises:
+        StoreError: the file is not what the metadata promise.
+    """
+    path, record = directory / f"{name}.npy", metadata.columns[name]
+    where, fix = str(directory), how_to_mend(metadata.shard)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        what = f"column '{name}' cannot be read: {path.name}: {error.strerror}"
+        raise StoreError(what, where=where, fix=fix) from error
+    if size != record.bytes:
+        what = f"column '{name}' is damaged: {path.name} has {size:,} bytes instead of {record.bytes:,}"
+        raise StoreError(what, where=where, fix=fix)
+    try:
+        column = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        what = f"column '{name}' is damaged: {path.name} cannot be mapped ({error})"
+        raise StoreError(what, where=where, fix=fix) from error
+    if column.dtype.str != record.dtype or column.shape != record.shape:
+        what = (
+            f"column '{name}' is damaged: {path.name} holds {column.dtype.str} {column.shape}, "
+            f"the metadata promises {record.dtype} {record.shape}"
+        )
+        raise StoreError(what, where=where, fix=fix)
+    return column.view(np.ndarray)  # np.memmap makes every slice slow; the plain view keeps the map alive
+
+
+def check_structure(directory: Path, metadata: StoreMetadata, columns: _Columns) -> None:
+    """Check in constant time that the columns fit the metadata and each other.
+
+    Args:
+        directory: of the store, for messages.
+        metadata: of the store.
+        columns: mapped.
+
+    Raises:
+        StoreError: names the column that is damaged.
+    """
+    try:
+        _check(metadata, columns)
+    except _DamageError as damage:
+        raise StoreError(
+            f"column '{damage.column}' is damaged: {damage.what}", where=str(directory), fix=how_to_mend(metadata.shard)
+        ) from None
+
+
+class _DamageError(Exception):
+    def __init__(self, column: str, what: str) -> None:
+        super().__init__(column, what)
+        self.column, self.what = column, what
+
+
+def _check(metadata: StoreMetadata, columns: _Columns) -> None:
+    n, e, task = metadata.num_nodes, metadata.num_edges, metadata.task
+    for name in _REQUIRED:
+        if name not in columns:
+            raise _DamageError(name, "the column is missing")
+    _check_ends(columns, "indptr", n + 1, e)
+    _check_ends(columns, "part_offsets", None, n)
+    cut = _rows_of_cut_columns(metadata, columns)
+    for name, (dtypes, shape) in _expected(metadata).items():
+        column = columns.get(name)
+        if column is None:
+            continue
+        if column.dtype.str not in dtypes or column.shape != (cut.get(name, shape[0]), *shape[1:]):
+            raise _DamageError(
+                name, f"{column.dtype.name} {column.shape} does not fit {n:,} nodes, {e:,} edges, task {task}"
+            )
+    if task not in (None, *TASKS):
+        raise _DamageError("y", f"unknown task '{task}'")
+    if (task is None) != ("y" not in columns):
+        raise _DamageError("y", f"task is {task} but labels are {'there' if 'y' in columns else 'missing'}")
+    if ("name_offsets" in columns) != ("name_bytes" in columns):
+        raise _DamageError("name_bytes", "name_offsets and name_bytes must come together")
+    if "name_offsets" in columns:
+        _check_ends(columns, "name_offsets", n + 1, len(columns["name_bytes"]))
+    for name, ids in columns.items():
+        if name.startswith(SPLIT_PREFIX) and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
+            raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is no list of node ids")
+
+
+def _expected(metadata: StoreMetadata) -> dict[str, _Expected]:
+    """Of the columns whose length is known; those of a whole store."""
+    n, e = metadata.num_nodes, metadata.num_edges
+    labels: dict[str | None, _Expected] = {
+        "classes": (("<i8",), (n,)),
+        "multilabel": (("|u1",), (n, metadata.num_classes)),
+        "regression": (("<f4",), (n,)),
+    }
+    return {
+        "indices": ((index_dtype(n).str,), (e,)),
+        "edge_weight": (("<f4",), (e,)),
+        "edge_weight_quantised": (("<u4",), (e,)),
+        "self_loops": (("<i4",), (n,)),
+        "x": (("<f4", "<f2"), (n, metadata.num_features)),
+        "original_index": (("<i8",), (n,)),
+        "name": (("<i8",), (n,)),
+        "y": labels.get(metadata.task, ((), (0,))),
+        **{name: ((dtype,), (getattr(metadata, length),)) for name, (dtype, length) in DERIVED_COLUMNS.items()},
+    }
+
+
+def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str, int]:
+    """How many rows each cut column of a shard must have."""
+    shard, offsets = metadata.shard, columns["part_offsets"]
+    if shard is None:
+        return {}
+    parts, rest = divmod(len(offsets) - 1, shard.hosts)
+    if rest or (offsets[shard.host * parts], offsets[(shard.host + 1) * parts]) != (shard.first_node, shard.last_node):
+        raise _DamageError("part_offsets", f"the parts are not those of {shard}")
+    begin, end = (int(columns["indptr"][node]) for node in (shard.first_node, shard.last_node))
+    rows = {name: end - begin if by == "edges" else len(shard.nodes) for name, by in shard.cut.items()}
+    for name, count in rows.items():
+        if name not in columns:
+            raise _DamageError(name, "the column is missing")
+        if columns[name].shape[:1] != (count,):
+            raise _DamageError(name, f"{columns[name].shape} are not the {count:,} rows of {shard}")
+    _check_hot(columns)
+    return rows
+
+
+def _check_hot(columns: _Columns) -> None:
+    if ("hot_index" in columns) != ("hot_x" in columns):
+        raise _DamageError("hot_x", "hot_index and hot_x must come together")
+    if "hot_index" not in columns:
+        return
+    ids, rows, x = columns["hot_index"], columns["hot_x"], columns.get("x")
+    if ids.dtype.str != "<i8" or ids.ndim != 1:
+        raise _DamageError("hot_index", f"{ids.dtype.name} {ids.shape} is no list of node ids")
+    if x is None or rows.dtype != x.dtype or rows.shape != (len(ids), *x.shape[1:]):
+        raise _DamageError("hot_x", f"{rows.dtype.name} {rows.shape} does not fit {len(ids):,} rows of features")
+
+
+def _check_ends(columns: _Columns, name: str, length: int | None, last: int) -> None:
+    offsets = columns[name]
+    if (
+        offsets.dtype.str != "<i8"
+        or offsets.ndim != 1
+        or len(offsets) < 1
+        or length not in (None, len(offsets))
+        or offsets[0] != 0
+        or offsets[-1] != last
+    ):
+        raise _DamageError(name, f"the offsets must be int64, begin with 0 and end with {last:,}")

@@ -1,0 +1,101 @@
+"""Rows of one layer as a host has them: of a range of nodes, and of others that were fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from partita import kernels
+from partita.core.records import Block, LazyRows, Reduce
+from partita.features.rows import FeatureColumn
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Rows by store id: input rows, hidden rows, or messages.
+
+    Attributes:
+        home: rows of the nodes ``first``, ``first + 1``, ... in order of their ids.
+        num_nodes: N.
+        first: store id of the first row of ``home``.
+        extra_ids: sorted store ids of other nodes whose rows are there too.
+        extra: their rows.
+    """
+
+    home: FeatureColumn
+    num_nodes: int
+    first: int = 0
+    extra_ids: Int[Tensor, "M"] | None = None
+    extra: FeatureColumn | None = None
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns."""
+        return self.home.width
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows of all nodes lie in one array by store id."""
+        return self.home.x.shape[0] == self.num_nodes
+
+    def rows(self, block: Block) -> LazyRows:
+        """The rows of a block's sources; its sources must be de-duplicated unless the table is :attr:`whole`."""
+        return self.home.rows(block, None) if self.whole else TableRows(self, block)
+
+    def read(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        """Rows of store ids, as evaluation sees them.
+
+        Raises:
+            IndexError: the table does not hold one of them.
+        """
+        if self.whole:
+            return self.home.read(ids)
+        at = ids.long() - self.first
+        here = (at >= 0) & (at < self.home.x.shape[0])
+        if bool(here.all()):
+            return self.home.read(at)
+        rows = torch.empty((ids.shape[0], self.width), dtype=self.home.dtype)
+        rows[here] = self.home.read(at[here])
+        rows[~here] = self._read_extra(ids[~here])
+        return rows
+
+    def _read_extra(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        if self.extra_ids is not None and self.extra is not None and len(self.extra_ids):
+            wanted = ids.to(self.extra_ids.dtype)
+            at = torch.searchsorted(self.extra_ids, wanted).clamp_(max=len(self.extra_ids) - 1)
+            if torch.equal(self.extra_ids[at], wanted):
+                return self.extra.read(at)
+        raise IndexError("rows of nodes are asked for that this host does not hold")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of one block, from a table that is not whole; a :class:`~partita.core.records.LazyRows`."""
+
+    table: RowTable
+    block: Block
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns."""
+        return self.table.width
+
+    def all(self) -> Float[Tensor, "S F"]:
+        """Rows of every source, the destinations' first."""
+        if self.block.src is None:
+            raise ValueError("all rows are only known for a block whose sources were de-duplicated")
+        return self.table.read(self.block.src)
+
+    def own(self) -> Float[Tensor, "D F"]:
+        """Rows of the destinations."""
+        return self.table.read(self.block.dst)
+
+    def aggregate(self, reduce: Reduce) -> Float[Tensor, "D F"]:
+        """Sum or mean over the block's edges."""
+        block = self.block
+        return kernels.aggregate(
+            self.all(), block.indptr, block.indices, block.weight, reduce=reduce, dtype=self.table.home.dtype
+        )

@@ -1,0 +1,80 @@
+"""A store, or one host's shard of it, as the workers of a run see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from partita.comm.mesh import Mesh
+from partita.core.errors import ConfigError
+from partita.core.protocols import Topology
+from partita.features.host import HostRows
+from partita.features.rows import FeatureColumn
+from partita.graph.store import GraphStore
+from partita.parallel.strategies import Workers, make_axis
+from partita.sample.collective import CollectiveTopology
+from partita.sample.topology import LocalTopology, as_tensor
+
+
+def place_topology(
+    local: LocalTopology, mode: Literal["replicated", "partitioned"], store: GraphStore, context: Workers
+) -> Topology:
+    """Where a worker draws neighbours from.
+
+    Args:
+        local: what this host has of the graph.
+        mode: ``"replicated"``: every worker draws for all nodes; ``"partitioned"``: only for nodes that it owns. A
+            shard with a host's own edges is partitioned over the hosts; a whole store over all workers, or inside
+            every host where it has a part for each worker of a host.
+        store: the graph, or the shard of this host.
+        context: of this worker.
+
+    Raises:
+        ConfigError: the parts of the store do not fit the workers, or a shard has no edges of other hosts' nodes.
+    """
+    cut = store.shard is not None and store.shard.topology == "partitioned"
+    if mode == "replicated":
+        if cut and context.mesh.hosts > 1:
+            raise ConfigError(
+                "every host has the edges of its own nodes only",
+                where=str(store.path),
+                fix="Use --topology partitioned, or make shards with --topology replicated",
+            )
+        return local
+    mesh = context.mesh
+    if cut:
+        axis = "hosts"
+    else:
+        axis = "workers" if store.num_parts == mesh.workers else "all"
+    return CollectiveTopology(local, make_axis(context, axis, as_tensor(store.part_offsets)))
+
+
+def host_rows(store: GraphStore, column: FeatureColumn) -> HostRows:
+    """The feature rows that this host has.
+
+    Args:
+        store: the graph, or the shard of this host.
+        column: the rows that :meth:`GraphStore.held` gives of ``x``.
+    """
+    if store.shard is None:
+        return HostRows(column)
+    hot_ids = hot = None
+    if store.hot is not None:
+        ids, x = store.hot
+        hot_ids, hot = as_tensor(ids), replace(column, x=as_tensor(x))
+    return HostRows(column, store.num_nodes, store.held("x")[1], hot_ids, hot)
+
+
+def check_shard(store: GraphStore, mesh: Mesh) -> None:
+    """See that a shard is the one of the host it is used on.
+
+    Raises:
+        ConfigError: it is the shard of another host, or of another number of hosts.
+    """
+    shard = store.shard
+    if shard is not None and (shard.host, shard.hosts) != (mesh.host, mesh.hosts):
+        raise ConfigError(
+            f"this is {shard}, but the run has {mesh.hosts} host{'s' * (mesh.hosts > 1)} and this is host {mesh.host}",
+            where=str(store.path),
+            fix=f"On this host, use what partita shard STORE OUT --host {mesh.host} --hosts {mesh.hosts} writes",
+        )

@@ -1,0 +1,151 @@
+"""Sampling where every worker holds the neighbours of its own nodes only: each node is drawn for by its owner.
+
+This is the node-wise form of DSP's collective sampling primitive (Cai et al., "DSP: Efficient GNN training with
+multiple GPUs", PPoPP 2023, section 4.1): node ids are shuffled to their owners, sampled there, and the picks shuffled
+back. What a node draws is a function of its original index, so the sample is that of
+:class:`~partita.sample.topology.LocalTopology` over the whole graph, pick for pick. Ids travel one way, counts and
+picks the other; adjacency lists never do.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int, Int64, Shaped
+from torch import Tensor
+
+from partita import kernels
+from partita.comm.axis import Axis
+from partita.comm.routing import bucket
+from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.kernels import Relabeller, checks
+from partita.sample.topology import LocalTopology
+
+_COUNT_BYTES = 4
+
+
+class CollectiveTopology:
+    """The graph, of which each worker of an axis draws for its own nodes; see :class:`partita.core.protocols.Topology`.
+
+    All workers of the axis must call :meth:`sample` in the same order, with the same key, fanout and ``positions``,
+    from one thread each, also where they want nothing. With an axis of one worker nothing is exchanged.
+
+    Args:
+        local: draws for the nodes that this worker owns; over a shard or a whole store.
+        axis: the workers, and who owns which node.
+
+    Attributes:
+        num_nodes: N, of the whole graph.
+        id_dtype: of store ids; ids travel in it.
+        collective: the axis has more than one worker.
+    """
+
+    def __init__(self, local: LocalTopology, axis: Axis) -> None:
+        self.num_nodes = local.num_nodes
+        self.id_dtype = local.id_dtype
+        self.collective = axis.size > 1
+        self._local = local
+        self._axis = axis
+
+    def sample(
+        self,
+        dst: Int[Tensor, "D"],
+        key: int,
+        fanout: int,
+        *,
+        relabel: Relabeller | None = None,
+        positions: bool = False,
+    ) -> Sampled:
+        """Draw in-neighbours of distinct store ids, each at its owner.
+
+        Raises:
+            IndexError: an id is no node, or its owner does not hold its edges.
+            ValueError: see :func:`partita.kernels.sample_neighbors`.
+            PeerLost: another worker is gone.
+        """
+        if not self.collective:
+            return self._local.sample(dst, key, fanout, relabel=relabel, positions=positions)
+        checks.within("dst", dst, self.num_nodes)
+        dst = dst.to(self.id_dtype)
+        group, rank = self._axis.sampling, self._axis.rank
+        order, send = bucket(self._axis.owner(dst), group.size)
+        own_first, own = sum(send[:rank]), send[rank]
+        send[rank] = 0  # what is drawn here does not go through the exchange
+        asked_of = group.exchange_counts(torch.tensor(send)).tolist()
+        by_owner = dst[order]
+        asked = group.exchange(_without(by_owner, own_first, own), send, asked_of, "ids")
+
+        # One call draws for the own destinations and for those of the others, which may ask for the same nodes.
+        drawn = self._local.sample(
+            torch.cat([by_owner[own_first : own_first + own], asked]), key, fanout, positions=positions
+        )
+        counts = drawn.indptr.diff()
+        own_edges = int(drawn.indptr[own])
+        answered = group.exchange(counts[own:].int(), asked_of, send, "ids").long()
+        edges_send = _sums(counts[own:], asked_of)
+        edges_receive = _sums(answered, send)
+        before = sum(edges_receive[:rank])
+
+        def come_back(picks: Shaped[Tensor, "m"]) -> Shaped[Tensor, "E"]:
+            """The picks of all destinations, own ones in their place, by owner."""
+            received = group.exchange(picks[own_edges:], edges_send, edges_receive, "ids")
+            return torch.cat([received[:before], picks[:own_edges], received[before:]])
+
+        counts = torch.cat([answered[:own_first], counts[:own], answered[own_first:]])
+        indptr, pick = _in_order(counts, order)
+        indices = come_back(drawn.indices).index_select(0, pick)
+        at = come_back(drawn.positions).index_select(0, pick) if drawn.positions is not None else None
+        remote = RemoteDraws(dst.shape[0] - own, sum(edges_receive))
+        if relabel is None:
+            return Sampled(indptr, indices, None, at, remote)
+        src, local = kernels.relabel(dst, indices, relabel)
+        return Sampled(indptr, local, src, at, remote)
+
+    def traffic(self, rows: LayerRows) -> Traffic:
+        """An id and a count for each node drawn elsewhere, and an id for each of its picks.
+
+        Where positions are asked for, which training does not, 8 bytes a pick come on top.
+        """
+        if not self.collective:
+            return Traffic()
+        id_bytes = self.id_dtype.itemsize
+        return Traffic(ids=(id_bytes + _COUNT_BYTES) * rows.drawn_destinations + id_bytes * rows.drawn_edges)
+
+    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Original indices of store ids, int64."""
+        return self._local.original(ids)
+
+    def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """In-degrees of store ids, int64; parallel edges and self loops count."""
+        return self._local.degrees(ids)
+
+    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+        """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
+        return self._local.gcn_coefficients(block, dtype)
+
+
+def _without(rows: Shaped[Tensor, "n"], first: int, count: int) -> Shaped[Tensor, "m"]:
+    return torch.cat([rows[:first], rows[first + count :]])
+
+
+def _sums(counts: Int64[Tensor, "n"], lengths: list[int]) -> list[int]:
+    """Sums of consecutive pieces."""
+    return [int(piece.sum()) for piece in counts.split(lengths)]
+
+
+def _in_order(counts: Int64[Tensor, "D"], order: Int64[Tensor, "D"]) -> tuple[Int64[Tensor, "D_1"], Int64[Tensor, "E"]]:
+    """Put rows that come sorted by owner into the order of the destinations.
+
+    Args:
+        counts: picks of every row, sorted by owner.
+        order: the destination of each of these rows.
+
+    Returns:
+        ``indptr`` of the destinations, and where in the sorted picks each pick of theirs is.
+    """
+    begins = torch.cumsum(counts, 0) - counts
+    row_of = torch.empty_like(order)
+    row_of[order] = torch.arange(order.shape[0])
+    indptr = torch.zeros(order.shape[0] + 1, dtype=torch.int64)
+    torch.cumsum(counts[row_of], 0, out=indptr[1:])
+    shift = torch.repeat_interleave(begins[row_of] - indptr[:-1], counts[row_of], output_size=int(indptr[-1]))
+    return indptr, shift.add_(torch.arange(shift.shape[0]))

@@ -1,0 +1,167 @@
+"""What a run leaves in its folder: settings, ``run.json``, metrics, events, checkpoints. The first worker writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partita.core.memory import PeakMemory
+from partita.runs.checkpoint import TrainState, save_checkpoint
+from partita.runs.folder import MetricsLog, RunFolder, machine, now, write_text
+from partita.train.events import EventWriter
+from partita.train.job import Job
+
+Event = dict[str, Any]
+Callback = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """How a run ended.
+
+    Attributes:
+        path: the run folder.
+        status: ``finished`` or ``interrupted``.
+        record: the contents of ``run.json``.
+    """
+
+    path: Path
+    status: str
+    record: dict[str, Any]
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics of the best checkpoint by split; empty for an interrupted run."""
+        return self.record["metrics"]
+
+
+class Recorder:
+    """Writes a run's folder, on the first worker; on the others nothing.
+
+    Make one with :meth:`begin` or :meth:`go_on`, then :meth:`start` it.
+
+    Args:
+        folder: the run's.
+        record: contents of ``run.json`` so far.
+        job: what is trained.
+        callbacks: called with every event.
+    """
+
+    def __init__(self, folder: RunFolder, record: dict[str, Any], job: Job, callbacks: Sequence[Callback]) -> None:
+        self.folder = folder
+        self.record = record
+        self.callbacks = tuple(callbacks)
+        self.job = job
+
+    @classmethod
+    def begin(cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, custom: bool) -> Recorder:
+        """Make the folder of a new run. All workers call this.
+
+        Args:
+            folder: where; it must not exist.
+            job: what will be trained.
+            callbacks: called with every event.
+            custom: the model is a user's own.
+
+        Raises:
+            RunError: the folder cannot be made; on all workers.
+        """
+        record: dict[str, Any] = {
+            "status": "running",
+            "started": now(),
+            "store": {**job.store.summary(), "path": str(job.store.path.resolve())},
+            "model": {**job.model.describe(), "custom": custom},
+            "machine": machine(),
+            "resumed": [],
+            "placements": str(job.strategy),
+        }
+        recorder = cls(folder, record, job, callbacks)
+
+        def make() -> None:
+            RunFolder.create(folder.path)
+            recorder._write()
+
+        job.team.agree(make)
+        return recorder
+
+    @classmethod
+    def go_on(
+        cls, folder: RunFolder, record: dict[str, Any], job: Job, callbacks: Sequence[Callback], state: TrainState
+    ) -> Recorder:
+        """Prepare the folder of a run that goes on from a checkpoint. All workers call this, when all have read it."""
+        record["resumed"].append({"at": now(), "epoch": state.epoch, "step": state.step})
+        record |= {"status": "running", "placements": str(job.strategy)}
+        recorder = cls(folder, record, job, callbacks)
+
+        def reopen() -> None:
+            MetricsLog.cut(folder.metrics, state.epoch, state.step)
+            recorder._write()
+
+        job.team.agree(reopen)
+        return recorder
+
+    def _write(self) -> None:
+        write_text(self.folder.config, self.job.config.to_yaml())
+        self.folder.write_record(self.record)
+
+    def start(self) -> None:
+        """Open the logs, and begin to measure memory."""
+        self.memory = PeakMemory()
+        self._saved_at = time.monotonic()
+        if self.job.team.leads:
+            self._log = MetricsLog(self.folder.metrics)
+            self._events = EventWriter(self.folder.events)
+
+    def emit(self, event: Event, state: TrainState) -> None:
+        """Send an event to ``metrics.jsonl``, TensorBoard and the callbacks."""
+        if not self.job.team.leads:
+            return
+        event = {"event": event.pop("event"), "epoch": state.epoch, "step": state.step, **event}
+        self._log.write(event)
+        self._events.write(event, state.epoch * self.job.seed_order.num_steps + state.step)
+        for callback in self.callbacks:
+            callback(dict(event))
+
+    @property
+    def minutes_since_save(self) -> float:
+        """Since the last checkpoint of this process."""
+        return (time.monotonic() - self._saved_at) / 60
+
+    def save(self, state: TrainState) -> None:
+        """Write a checkpoint."""
+        if self.job.team.leads:
+            state = state.with_(peak_memory_bytes=self._peak(state))
+            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state)
+        self._saved_at = time.monotonic()
+
+    def close(self, status: str, metrics: dict[str, dict[str, float]], state: TrainState) -> RunSummary:
+        """Write ``run.json`` and close the logs.
+
+        Args:
+            status: ``finished``, ``interrupted``, or ``failed: ...``.
+            metrics: of the best checkpoint, by split.
+            state: how far the run has come.
+        """
+        if self.job.team.leads:
+            self._log.close()
+            self._events.close()
+            self.record |= {
+                "status": status,
+                "ended": now(),
+                "epoch": state.epoch,
+                "step": state.step,
+                "best": None if state.best is None else state.best.to_json(),
+                "early_stopped": state.stopped,
+                "metrics": metrics,
+                "stage_seconds": state.stage_seconds,
+                "counts": state.counts.to_json() if state.counts else None,
+                "peak_memory_bytes": self._peak(state),
+            }
+            self.folder.write_record(self.record)
+        return RunSummary(self.folder.path, status, self.record)
+
+    def _peak(self, state: TrainState) -> int:
+        return max(state.peak_memory_bytes, self.memory.peak_bytes)

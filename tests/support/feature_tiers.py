@@ -1,0 +1,121 @@
+"""Makes every tier and composition of tiers on rows at hand: what the contract of feature tiers runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from partita.comm.axis import Axis, owners_of_parts
+from partita.core.protocols import FeatureTier
+from partita.features.cache import Cached, PartitionedCache
+from partita.features.host import HostRows
+from partita.features.peers import Peers, by_owner
+from partita.features.policies import best_first
+from partita.features.rows import FeatureColumn
+from partita.features.tiers import CacheSettings, make_tiers
+from partita.testing.threads import ThreadContext
+
+NUM_NODES = 70
+WIDTH = 6
+# Parts of uneven sizes; with three and four workers the second owns nothing.
+PARTS = {1: (0, 70), 2: (0, 25, 70), 3: (0, 30, 30, 70), 4: (0, 10, 10, 37, 70)}
+HOT = 4
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Input rows, and how they are read."""
+
+    stored: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32
+    scaled: bool = False
+    columns: slice | None = None
+
+    def column(self) -> FeatureColumn:
+        x = torch.randn(NUM_NODES, WIDTH, generator=torch.Generator().manual_seed(0)).to(self.stored)
+        return FeatureColumn(x, self.dtype, torch.linspace(0.5, 2, NUM_NODES) if self.scaled else None)
+
+    def wanted(self, ids: Tensor) -> Tensor:
+        """The rows of some nodes, as any tier must give them."""
+        column = self.column()
+        rows = column.x[ids.long(), self.columns or slice(None)]
+        return rows.to(self.dtype) * column.scale[ids.long()].to(self.dtype)[:, None] if self.scaled else rows
+
+    def host(self) -> HostRows:
+        """All rows."""
+        return HostRows(self.column(), columns=self.columns)
+
+    def shard(self, context: ThreadContext) -> HostRows:
+        """The rows of the host's own parts, and a few of other hosts."""
+        whole, mesh = self.column(), context.mesh
+        per_host = (len(PARTS[mesh.size]) - 1) // mesh.hosts
+        first, last = (PARTS[mesh.size][(mesh.host + more) * per_host] for more in (0, 1))
+        others = [v for v in range(0, NUM_NODES, 9) if not first <= v < last][:HOT]
+        hot = torch.tensor(others)
+        pick = [slice(first, last), hot]
+        home, extra = (replace(whole, x=whole.x[p], scale=whole.scale[p] if self.scaled else None) for p in pick)
+        return HostRows(home, NUM_NODES, first, hot, extra, columns=self.columns)
+
+
+def axis_of(context: ThreadContext, name: str) -> Axis:
+    mesh, parts = context.mesh, PARTS[context.mesh.size]
+    owners = owners_of_parts(len(parts) - 1, name, mesh.hosts, mesh.workers)
+    return Axis(context.group(name, "sample"), context.group(name, "train"), torch.tensor(parts), owners)
+
+
+Maker = Callable[[ThreadContext, Rows], FeatureTier]
+BUDGET = 700
+ODD = torch.arange(NUM_NODES) % 3  # a score that leaves some nodes out
+
+
+def filled(tier: Cached | PartitionedCache) -> FeatureTier:
+    tier.fill(best_first(ODD, tier.capacity, tier.allowed()))
+    return tier
+
+
+def chain(settings: CacheSettings, *, shard: bool) -> Maker:
+    """As an engine makes it."""
+
+    def make(context: ThreadContext, rows: Rows) -> FeatureTier:
+        host = rows.shard(context) if shard else rows.host()
+        hosts, workers = axis_of(context, "hosts"), axis_of(context, "workers")
+        tier, cache = make_tiers(host, settings, hosts=hosts, workers=workers, per_host=context.mesh.workers)
+        return tier if cache is None else filled(cache)
+
+    return make
+
+
+def owner_reads(inner: Maker, axis: str) -> Maker:
+    """The owner of a node reads its row through other tiers."""
+
+    def make(context: ThreadContext, rows: Rows) -> FeatureTier:
+        found = axis_of(context, axis)
+        return Peers(found, inner(context, rows), by_owner(found), context.mesh.workers)
+
+    return make
+
+
+OWN, SPREAD = CacheSettings(BUDGET), CacheSettings(BUDGET, layout="partitioned")
+ONE_HOST = [(1, 1), (2, 1), (3, 1), (4, 1)]
+MORE_HOSTS = [(2, 2), (4, 2), (4, 4)]
+
+MADE: dict[str, tuple[Maker, Sequence[tuple[int, int]]]] = {
+    "host": (lambda context, rows: rows.host(), ONE_HOST),
+    "empty cache": (lambda context, rows: Cached(rows.host(), NUM_NODES, BUDGET), ONE_HOST),
+    "cache": (chain(OWN, shard=False), ONE_HOST),
+    "cache of everything": (lambda context, rows: filled(Cached(rows.host(), NUM_NODES, 10**6)), ONE_HOST),
+    "partitioned cache": (chain(SPREAD, shard=False), [*ONE_HOST, *MORE_HOSTS]),
+    "owners": (owner_reads(chain(CacheSettings(), shard=False), "all"), [*ONE_HOST, *MORE_HOSTS]),
+    "owners with caches": (owner_reads(chain(OWN, shard=False), "all"), ONE_HOST),
+    "owners with partitioned caches": (owner_reads(chain(SPREAD, shard=False), "all"), ONE_HOST),
+    "shards": (chain(CacheSettings(), shard=True), MORE_HOSTS),
+    "shards with caches": (chain(OWN, shard=True), MORE_HOSTS),
+    "shards with partitioned caches": (chain(SPREAD, shard=True), MORE_HOSTS),
+    "owners on shards": (owner_reads(chain(OWN, shard=True), "all"), MORE_HOSTS),
+    "owners within hosts on shards": (owner_reads(chain(OWN, shard=True), "workers"), MORE_HOSTS),
+    "owners within hosts on shards, spread": (owner_reads(chain(SPREAD, shard=True), "workers"), MORE_HOSTS),
+}
+"""For each tier or chain of tiers, who makes it, and on which numbers of workers and hosts it is tried."""

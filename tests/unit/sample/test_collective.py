@@ -1,0 +1,206 @@
+"""Owners draw what one worker would: the same picks, in the same order, and nothing more travels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.comm.axis import Axis, owners_of_parts
+from partita.comm.group import Group
+from partita.core.keys import StepKey
+from partita.core.protocols import Topology
+from partita.core.records import LayerRows, RemoteDraws
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller
+from partita.partitioning.shards import shard
+from partita.sample.blocks import sample_block
+from partita.sample.collective import CollectiveTopology
+from partita.sample.topology import LocalTopology
+from partita.testing.graphs import formula_store
+from partita.testing.threads import ThreadGroups
+
+
+def axis_of(context, offsets, owners=None, name="all"):
+    offsets = torch.as_tensor(offsets)
+    owners = torch.arange(len(offsets) - 1) if owners is None else owners
+    return Axis(context.group(name, "sample"), context.group(name), offsets, owners)
+
+
+def same(found, wanted):
+    for name in ("indptr", "indices", "src", "positions"):
+        a, b = getattr(found, name), getattr(wanted, name)
+        assert (a is None) == (b is None), name
+        if a is not None and b is not None:
+            assert a.dtype == b.dtype, name
+            assert torch.equal(a, b), name
+
+
+def ids_sent(groups):
+    return groups.sent()["ids"]
+
+
+@st.composite
+def cases(draw):
+    """Edges (repeats, self loops, weights of 0), parts (also empty ones), and what every worker asks for."""
+    workers = draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    nodes = draw(st.integers(1, 40))
+    edges = random.integers(0, nodes, (draw(st.integers(0, 300)), 2))
+    edges[:, 1] = (edges[:, 1] ** 2) // nodes  # skewed; some nodes have none
+    weights = random.integers(0, 5, len(edges))
+    inner = sorted(draw(st.lists(st.integers(0, nodes), min_size=workers - 1, max_size=workers - 1)))
+    asked = [
+        torch.from_numpy(random.permutation(nodes)[: draw(st.sampled_from([0, 1, nodes // 2, nodes]))])
+        for _ in range(workers)
+    ]
+    return edges, weights, nodes, [0, *inner, nodes], asked, random.permutation(nodes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    case=cases(),
+    fanout=st.sampled_from([-1, 0, 1, 3, 10, 40]),
+    replace=st.booleans(),
+    weighted=st.booleans(),
+    relabel=st.sampled_from([None, "table", "hash"]),
+    positions=st.booleans(),
+    cut=st.booleans(),
+    key=st.integers(0, 2**64 - 1),
+)
+def test_owners_draw_what_one_worker_draws(
+    store_of, shard_of, case, fanout, replace, weighted, relabel, positions, cut, key
+):
+    edges, weights, nodes, offsets, asked, original = case
+    workers = len(asked)
+    store = store_of(edges, nodes, original_index=original, weights=weights if weighted else None)
+    options = {"replace": replace, "weighted": weighted}
+    whole = LocalTopology(store, **options)
+    groups = ThreadGroups(workers)
+
+    def work(context):
+        rank = context.mesh.rank
+        mine = shard_of(store, rank, workers, offsets[rank], offsets[rank + 1]) if cut else store
+        topology = CollectiveTopology(LocalTopology(mine, **options), axis_of(context, offsets))
+        scratch = Relabeller(nodes, relabel) if relabel else None
+        found = [
+            topology.sample(asked[rank], step_key, fanout, relabel=scratch, positions=positions)
+            for step_key in (key, key ^ 1)
+        ]
+        return topology, found
+
+    results = groups.run(work)
+    rows = LayerRows()
+    for rank, ((topology, found), dst) in enumerate(zip(results, asked)):
+        assert isinstance(topology, Topology)
+        assert topology.collective == (workers > 1)
+        elsewhere = torch.bucketize(dst, torch.tensor(offsets[1:]), right=True) != rank
+        for sampled, step_key in zip(found, (key, key ^ 1)):
+            scratch = Relabeller(nodes) if relabel else None
+            wanted = whole.sample(dst, step_key, fanout, relabel=scratch, positions=positions)
+            same(sampled, wanted)
+            edges_elsewhere = int(wanted.indptr.diff()[elsewhere].sum())
+            expected = RemoteDraws(int(elsewhere.sum()), edges_elsewhere) if workers > 1 else RemoteDraws()
+            assert sampled.remote == expected
+            rows += sampled.remote.rows
+    extra = 8 * rows.drawn_edges if positions else 0
+    assert results[0][0].traffic(rows).ids + extra == ids_sent(groups)
+    assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
+
+
+def test_one_worker_exchanges_nothing(store_of):
+    store = store_of([(1, 0), (2, 0)], 3)
+    group = Group.alone()
+    topology = CollectiveTopology(LocalTopology(store), Axis(group, group, torch.tensor([0, 3]), torch.tensor([0])))
+    assert not topology.collective
+    assert topology.sample(torch.tensor([0, 1]), 1, -1).indices.tolist() == [1, 2]
+    assert topology.traffic(LayerRows(drawn_destinations=5, drawn_edges=9)).ids == 0
+    assert sum(sum(links.values()) for links in group.meter.snapshot().values()) == 0
+
+
+def test_picks_travel_and_adjacency_lists_do_not(store_of):
+    degree = 1000
+    edges = [(2 + i % 38, node) for node in (0, 39) for i in range(degree)]
+    store = store_of(edges, 40)
+    groups = ThreadGroups(2)
+    asked = [torch.tensor([39]), torch.tensor([0])]  # each of the other
+
+    def work(context):
+        topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 20, 40]))
+        return topology.sample(asked[context.mesh.rank], 5, 3).remote
+
+    assert groups.run(work) == [RemoteDraws(1, 3)] * 2
+    assert ids_sent(groups) == 2 * (4 + 4 + 3 * 4)  # id, count, three picks; 4 bytes each, of 1000 neighbours
+    assert groups.sent()["metadata"] == 2 * 8
+
+
+def test_ids_of_large_graphs_travel_in_8_bytes(store_of):
+    store = store_of([(1, 0), (0, 3), (2, 3), (1, 3)], 4)
+    store._columns["indices"] = store._columns["indices"].astype(np.int64)
+    groups = ThreadGroups(2)
+
+    def work(context):
+        topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 2, 4]))
+        return topology, topology.sample(torch.tensor([0, 3]), 5, 2, relabel=Relabeller(4))
+
+    results = groups.run(work)
+    rows = results[0][1].remote.rows + results[1][1].remote.rows
+    assert rows == LayerRows(drawn_destinations=2, drawn_edges=3)
+    assert results[0][0].traffic(rows).ids == ids_sent(groups) == 2 * (8 + 4) + 3 * 8
+    assert all(sampled.src.dtype == torch.int64 for _, sampled in results)
+
+
+def test_a_block_is_the_same_over_shards_of_two_hosts_with_two_workers(tmp_path):
+    store = formula_store(tmp_path / "store", num_nodes=200, weighted=True, num_parts=4, shuffle_seed=3)
+    for host in range(2):
+        shard(store, tmp_path / f"shard{host}", host=host, hosts=2)
+    key, requests = StepKey(7, 0, 3), [torch.arange(rank, 200, 3) for rank in range(4)]
+    local = LocalTopology(store, weighted=True)
+
+    def work(context):
+        mesh = context.mesh
+        mine = LocalTopology(GraphStore.open(tmp_path / f"shard{mesh.host}"), weighted=True)
+        # Among hosts: what another worker of the same host owns lies in the host's shard, and needs no asking.
+        blocks = []
+        for name in ("all", "hosts"):
+            owners = owners_of_parts(4, name, mesh.hosts, mesh.workers)
+            topology = CollectiveTopology(mine, axis_of(context, store.part_offsets.copy(), owners, name))
+            blocks.append(
+                sample_block(topology, requests[mesh.rank], key, 1, 4, coefficients="gcn", relabel=Relabeller(200))
+            )
+        return blocks
+
+    for blocks, dst in zip(ThreadGroups(4, hosts=2).run(work), requests):
+        wanted = sample_block(local, dst, key, 1, 4, coefficients="gcn", relabel=Relabeller(200))
+        for block in blocks:
+            for name in ("dst", "src", "indptr", "indices", "dst_original", "weight", "own_weight"):
+                assert torch.equal(getattr(block, name), getattr(wanted, name)), name
+        assert blocks[0].remote.destinations > blocks[1].remote.destinations > 0
+
+
+def test_an_id_that_is_no_node_is_refused_before_anything_is_sent(store_of):
+    store = store_of([(1, 0)], 4)
+    groups = ThreadGroups(2)
+
+    def work(context):
+        topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 2, 4]))
+        with pytest.raises(IndexError, match="dst"):
+            topology.sample(torch.tensor([4]), 1, 1)
+
+    groups.run(work)
+    assert sum(groups.sent().values()) == 0
+
+
+def test_a_node_that_its_owner_does_not_hold_is_an_error(store_of, shard_of):
+    store = store_of([(1, 0), (0, 3)], 4)
+    groups = ThreadGroups(2)
+
+    def work(context):
+        other = 1 - context.mesh.rank  # the shards were mixed up
+        mine = shard_of(store, other, 2, 2 * other, 2 * other + 2)
+        CollectiveTopology(LocalTopology(mine), axis_of(context, [0, 2, 4])).sample(torch.tensor([0, 3]), 1, 1)
+
+    with pytest.raises(IndexError, match="of a host that has the edges of"):
+        groups.run(work)
