@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from partita.comm.context import Context
-from partita.train.launch import launch
+from partita.comm.launch import launch
 
 WIDTH = 128
 

@@ -21,10 +21,10 @@ import torch
 
 from partita.comm.context import Context
 from partita.comm.errors import WorkerError, WorkerLost
+from partita.comm.launch import launch
 from partita.core.errors import ConfigError, ResourceError, StoreError
 from partita.testing.workers import run_workers
 from partita.train.interrupt import stop_requests
-from partita.comm.launch import launch
 
 END_SECONDS = 10
 

@@ -192,7 +192,7 @@ class Group:
         return list(self.exchange(payload, send, receive, "metadata").split(receive))
 
     def _swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """The one all-to-all. Rows travel as bytes, because no backend sends every type."""
+        """The one exchange. Rows travel as bytes, because no backend sends every type."""
         shape = (sum(receive), *rows.shape[1:])
         if math.prod(rows.shape[1:]) == 0:
             return rows.new_empty(shape)
@@ -201,8 +201,32 @@ class Group:
         incoming = torch.empty(shape, dtype=rows.dtype, device=self._wire, pin_memory=staged)
         target, source = _as_bytes(incoming), _as_bytes(self._to_wire(rows.contiguous()))
         with peer_errors():
-            dist.all_to_all_single(target, source, list(receive), list(send), group=self._process_group)
+            if self._wire.type == "cpu":
+                self._pass(target, source, send, receive)
+            else:
+                dist.all_to_all_single(target, source, list(receive), list(send), group=self._process_group)
         return incoming.to(rows.device)
+
+    def _pass(self, target: Tensor, source: Tensor, send: Sequence[int], receive: Sequence[int]) -> None:
+        """All-to-all of single messages, all on their way at once.
+
+        Gloo's own all-to-all sends and receives by turns: between two hosts it takes twice the time of the link.
+        """
+        arriving, leaving = target.split(list(receive)), source.split(list(send))
+        others = [(self.rank + step) % self.size for step in range(1, self.size)]
+        pending = [
+            dist.irecv(arriving[peer], src=self.workers[peer], group=self._process_group)
+            for peer in reversed(others)
+            if receive[peer]
+        ]
+        pending += [
+            dist.isend(leaving[peer], dst=self.workers[peer], group=self._process_group)
+            for peer in others
+            if send[peer]
+        ]
+        arriving[self.rank].copy_(leaving[self.rank])
+        for work in pending:
+            work.wait()  # type: ignore[union-attr]
 
     def _to_wire(self, tensor: Tensor) -> Tensor:
         if tensor.device.type == self._wire.type:

@@ -1,15 +1,11 @@
-"""A store, or one host's shard of it, as the workers of a run see it."""
+"""The edges of a store, or of one host's shard of it, as the workers of a run see them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
-from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
-from partita.features.host import HostRows
-from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import Workers, make_axis
 from partita.sample.collective import CollectiveTopology
@@ -47,34 +43,3 @@ def place_topology(
     else:
         axis = "workers" if store.num_parts == mesh.workers else "all"
     return CollectiveTopology(local, make_axis(context, axis, as_tensor(store.part_offsets)))
-
-
-def host_rows(store: GraphStore, column: FeatureColumn) -> HostRows:
-    """The feature rows that this host has.
-
-    Args:
-        store: the graph, or the shard of this host.
-        column: the rows that :meth:`GraphStore.held` gives of ``x``.
-    """
-    if store.shard is None:
-        return HostRows(column)
-    hot_ids = hot = None
-    if store.hot is not None:
-        ids, x = store.hot
-        hot_ids, hot = as_tensor(ids), replace(column, x=as_tensor(x))
-    return HostRows(column, store.num_nodes, store.held("x")[1], hot_ids, hot)
-
-
-def check_shard(store: GraphStore, mesh: Mesh) -> None:
-    """See that a shard is the one of the host it is used on.
-
-    Raises:
-        ConfigError: it is the shard of another host, or of another number of hosts.
-    """
-    shard = store.shard
-    if shard is not None and (shard.host, shard.hosts) != (mesh.host, mesh.hosts):
-        raise ConfigError(
-            f"this is {shard}, but the run has {mesh.hosts} host{'s' * (mesh.hosts > 1)} and this is host {mesh.host}",
-            where=str(store.path),
-            fix=f"On this host, use what partita shard STORE OUT --host {mesh.host} --hosts {mesh.hosts} writes",
-        )

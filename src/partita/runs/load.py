@@ -15,6 +15,7 @@ from jaxtyping import Float
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError, RunError
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
@@ -43,6 +44,19 @@ def open_features(store: GraphStore, config: Config) -> FeatureColumn:
             fix="Ingest again with --features FILE (or --nodes FILE)",
         )
     return feature_column(store.held("x")[0], config)
+
+
+def open_rows(store: GraphStore, config: Config) -> HostRows:
+    """The same as a feature tier; with the hot rows of other hosts' nodes that a shard has.
+
+    Raises:
+        ConfigError: the store has no features.
+    """
+    home = open_features(store, config)
+    if store.shard is None:
+        return HostRows(home)
+    hot = (None, None) if store.hot is None else (as_tensor(store.hot[0]), feature_column(store.hot[1], config))
+    return HostRows(home, store.num_nodes, store.held("x")[1], *hot)
 
 
 def feature_column(x: Float[np.ndarray, "n F"], config: Config) -> FeatureColumn:

@@ -11,16 +11,15 @@ from torch import Tensor
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.nn.model import Model, build_model
 from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Engine
-from partita.parallel.stores import check_shard, host_rows, place_topology
+from partita.parallel.stores import place_topology
 from partita.parallel.strategies import Strategy, build_engine, parse_strategy
-from partita.runs.load import DTYPES, open_features, open_topology
+from partita.runs.load import DTYPES, open_rows, open_topology
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.train.optimise import OPTIMIZERS
@@ -35,7 +34,6 @@ class Job:
         config: the settings.
         store: the graph store.
         topology: what this host has of the graph's edges.
-        column: what this host has of the input rows.
         task: ``classes``, ``multilabel`` or ``regression``.
         metric: picks the best model.
         y: labels of all nodes, as the store holds them.
@@ -51,7 +49,6 @@ class Job:
     config: Config
     store: GraphStore
     topology: LocalTopology
-    column: FeatureColumn
     task: str
     metric: str
     y: Num[Tensor, "N ..."]
@@ -76,11 +73,11 @@ class Job:
         Raises:
             ConfigError: a setting, the model and the store do not fit each other.
         """
-        column = open_features(store, config)
+        rows = open_rows(store, config)
         task, y = _labels(store)
         metric = selection_metric(task, config.metric)
         seed_order = SeedOrder(_seeds(store, task, y), config.seed, config.batch_size)
-        check_shard(store, context.mesh)
+        store.require_host(context.mesh.host, context.mesh.hosts)
         local = open_topology(store, config)
         if model is None:
             model = _named_model(config, store)
@@ -93,7 +90,6 @@ class Job:
         team = Team(context, deal_of(config, strategy, store, context), store)
         team.check_same(config, store)
         topology = place_topology(local, config.topology, store, context)
-        rows = host_rows(store, column)
         cache = cache_settings(config, context)
         engine = build_engine(strategy, model, topology, rows, fanouts, dtype, context, part_offsets, cache)
         team.share(seed_order.seeds[:0])  # complains where seeds cannot be dealt out so
@@ -101,7 +97,6 @@ class Job:
             config=config,
             store=store,
             topology=local,
-            column=column,
             task=task,
             metric=metric,
             y=y,
