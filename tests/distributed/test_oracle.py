@@ -27,6 +27,7 @@ from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.store import GraphStore
 from partita.nn.layers import SAGE, PygLayer
 from partita.nn.layers.reductions import Mean
+from partita.parallel.placements.source import Source
 from partita.parallel.shares import share_of
 from partita.parallel.strategies import Workers, parse_strategy
 from partita.testing.graphs import formula_store
@@ -44,7 +45,7 @@ PARTS = {1: (0, 60), 2: (0, 25, 60), 3: (0, 20, 20, 60), 4: (0, 10, 10, 37, 60)}
 
 MESHES = [(strategy, workers, 1) for strategy in (*NAMED, *MIXED) for workers in PARTS]
 MESHES += [(strategy, workers, 2) for strategy in HIERARCHICAL for workers in (2, 4)]
-WAYS = list(product((0.0, 0.4), (torch.float64, torch.float32), ("owner", "even")))
+WAYS = list(product((0.0, 0.4), (torch.float64, torch.float32), ("owner", "even"), ("replicated", "partitioned")))
 
 
 def can_run(kind: str, strategy: str) -> bool:
@@ -70,7 +71,7 @@ def in_one_process(step: Step) -> Any:
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: Any) -> Any:
     found = distributed(step, strategy, workers, hosts=hosts, **options)
-    wanted = in_one_process(replace(step, cache=NO_CACHE, split_features=False))
+    wanted = in_one_process(replace(step, cache=NO_CACHE, split_features=False, split_topology=False))
     assert sorted(found.output) == sorted(wanted.output)
     worst = difference(found, wanted)
     assert worst < TOLERANCE[step.dtype], worst
@@ -79,10 +80,11 @@ def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: An
     return found
 
 
-def check_way(store: GraphStore, case: tuple[str, str, int, int], way: tuple[float, torch.dtype, str]) -> None:
-    (kind, strategy, workers, hosts), (dropout, dtype, deal) = case, way
+def check_way(store: GraphStore, case: tuple[str, str, int, int], way: tuple[float, torch.dtype, str, str]) -> None:
+    (kind, strategy, workers, hosts), (dropout, dtype, deal, topology) = case, way
     step = Step(
-        store, kind, dtype=dtype, dropout=dropout, input_dropout=dropout / 2, parts=PARTS[workers]
+        store, kind, dtype=dtype, dropout=dropout, input_dropout=dropout / 2, parts=PARTS[workers],
+        split_topology=topology == "partitioned",
     )  # fmt: skip
     check(step, strategy, workers, hosts, deal=deal)
 
@@ -137,6 +139,26 @@ def test_fewer_seeds_than_workers(store, strategy, kind, seeds) -> None:
 def test_other_shapes(store, strategy, options) -> None:
     for kind in ("sage", "gcn", "gin", "sage-sum"):
         check(Step(store, kind, parts=PARTS[4], **options), strategy, 4)
+
+
+@pytest.mark.parametrize("strategy", ["snp", "source,destination,data", "by-owner,source,source,source"])
+@pytest.mark.parametrize("way", ["states", "sources"])
+def test_both_ways_of_attention_by_source(store, monkeypatch, strategy, way) -> None:
+    monkeypatch.setattr(Source, "_projecting_is_cheaper", lambda *_: way == "sources")
+    for dropout in (0.0, 0.3):
+        found = check(Step(store, "gat", parts=PARTS[3], dropout=dropout, input_dropout=dropout), strategy, 3)
+        assert (sum(rows.remote_sources for rows in found.rows) > 0) == (way == "sources")
+        assert (sum(rows.remote_pairs for rows in found.rows) > 0) == (way == "states")
+
+
+def test_attention_by_source_takes_the_cheaper_way(store) -> None:
+    """One node with many neighbours has few states, many nodes share their sources."""
+    step = Step(store, "gat", parts=PARTS[3], classes=8, fanouts=(3, 2, -1))
+    busiest = int(step.original()[step.topology().degrees(torch.arange(60)).argmax()])
+    one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, deal="even").rows[3]
+    many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, deal="even").rows[3]
+    assert (one.remote_pairs > 0, one.remote_sources) == (True, 0)
+    assert (many.remote_pairs, many.remote_sources > 0) == (0, True)
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "dnp", "gsplit"])
@@ -246,9 +268,13 @@ def test_slices_of_columns_cannot_come_from_other_hosts(store) -> None:
 
 @pytest.mark.parametrize("strategy", [*NAMED, *MIXED, "by-owner,source,source,source", "by-owner,data,data,data"])
 @pytest.mark.parametrize("kind", ["sage", "gcn", "gat", "gin", "sage-max"])
-def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy) -> None:
+@pytest.mark.parametrize("topology", ["replicated", "partitioned"])
+def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy, topology) -> None:
     """The rows are counted by brute force; from them alone follow the bytes that were sent."""
-    step = Step(store, kind, parts=PARTS[4], stored=torch.float16 if kind == "gcn" else None)
+    step = Step(
+        store, kind, parts=PARTS[4], stored=torch.float16 if kind == "gcn" else None,
+        split_topology=topology == "partitioned",
+    )  # fmt: skip
     found = check(step, strategy, 4, deal="even")
     parsed = parse_strategy(strategy, 3)
     shares = [batch.seeds.tolist() for batch in found.batches]

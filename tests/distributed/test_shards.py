@@ -36,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``whole`` in four parts, ``shard0`` and ``shard1`` with the edges of their host, ``full0`` and ``full1`` with all."""
+    """``whole`` in four parts; ``shard0``, ``shard1`` with the edges of their host, ``full0``, ``full1`` with all."""
     folder = tmp_path_factory.mktemp("shards")
     small_random_store(folder / "source", num_nodes=300, num_edges=1500, num_features=6)
     partita.partition(folder / "source", folder / "whole", parts="2x2", algorithm="spring")

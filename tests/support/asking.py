@@ -37,6 +37,17 @@ def neighbours(step: Step, layer: int) -> dict[int, list[int]]:
     return {v: indices[bounds[v] : bounds[v + 1]] for v in range(step.store.num_nodes)}
 
 
+def by_sources(step: Step, layer: int, count: LayerRows, sources: int) -> bool:
+    """Whether projected sources are fewer bytes than states of attention, written out for float64."""
+    last = layer == len(step.fanouts)
+    heads = 2 if last else 3
+    columns = step.classes if last else step.hidden // heads
+    states = heads * (columns + 2) * count.remote_pairs
+    queries = heads * (count.remote_destinations + count.remote_pairs)
+    by_states = 8 * (2 * count.remote_pairs + count.remote_edges) + 2 * 8 * (states + queries)
+    return 8 * sources + 2 * 8 * heads * columns * sources < by_states
+
+
 def expected(step: Step, placements: tuple[str, ...], inputs: str, shares: list[list[int]]) -> Expected:
     """Follow the requests of all workers from the seeds down.
 
@@ -79,6 +90,12 @@ def expected(step: Step, placements: tuple[str, ...], inputs: str, shares: list[
             )
             everything = {u for share in asked for v in share for u in [v, *drawn[v]]}
             below = [{u for u in everything if owner[u] == w} for w in workers]
+            sources = sum(len({u for v in asked[w] for u in [v, *drawn[v]] if owner[u] != w}) for w in workers)
+            if step.kind.startswith("gat") and by_sources(step, layer, count, sources):
+                count = LayerRows(destinations=count.destinations, edges=count.edges, remote_sources=sources)
+        if step.split_topology:
+            away = [v for w in workers for v in work[w] if owner[v] != w]
+            count += LayerRows(drawn_destinations=len(away), drawn_edges=sum(len(drawn[v]) for v in away))
         rows.append(count)
         computed.append([len(share) for share in work])
         asked = below

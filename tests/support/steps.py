@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GraphConv, SAGEConv
 
+from partita.comm.axis import Axis
 from partita.comm.mesh import Mesh
 from partita.core.keys import StepKey, fold
-from partita.core.records import Counts, LayerRows, Traffic
+from partita.core.protocols import Topology
+from partita.core.records import Counts, LayerRows, Sampled, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import NO_CACHE, CacheSettings
@@ -26,7 +29,8 @@ from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Batch, Engine
 from partita.parallel.placements.data import Data
 from partita.parallel.shares import Deal, share_of
-from partita.parallel.strategies import Workers, build_engine, parse_strategy
+from partita.parallel.strategies import Workers, build_engine, make_axis, parse_strategy
+from partita.sample.collective import CollectiveTopology
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.threads import ThreadGroups
@@ -61,6 +65,7 @@ class Step:
         seeds: original indices of the seeds of the global batch.
         cache: which input rows every worker keeps copies of.
         split_features: a host has the rows of its own nodes, and a few others.
+        split_topology: a worker draws only for the nodes that it owns.
         model_seed: picked so that no gradient vanishes: what is rounding only cannot be compared.
     """
 
@@ -81,6 +86,7 @@ class Step:
     autocast: bool = False
     cache: CacheSettings = NO_CACHE
     split_features: bool = False
+    split_topology: bool = False
 
     def model(self) -> Model:
         widths = [self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes]
@@ -117,12 +123,32 @@ class Step:
     def topology(self) -> LocalTopology:
         return LocalTopology(self.store, replace=self.replace)
 
+    def topology_of(self, context: Workers) -> Topology:
+        """What a worker draws from."""
+        if not self.split_topology:
+            return self.topology()
+        offsets = self.part_offsets()
+        axis = make_axis(context, "all" if len(offsets) - 1 == context.mesh.size else "workers", offsets)
+        return CollectiveTopology(OwnTopology(self.store, axis, replace=self.replace), axis)
+
     def part_offsets(self) -> Tensor:
         return as_tensor(self.store.part_offsets) if self.parts is None else torch.tensor(self.parts)
 
     def batch_seeds(self) -> Tensor:
         place = torch.argsort(self.original())
         return place[list(self.seeds)].to(self.topology().id_dtype)
+
+
+class OwnTopology(LocalTopology):
+    """A topology that knows no edges but those into the nodes of one worker."""
+
+    def __init__(self, store: GraphStore, axis: Axis, *, replace: bool) -> None:
+        super().__init__(store, replace=replace)
+        self._axis = axis
+
+    def sample(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
+        assert bool((self._axis.owner(dst) == self._axis.rank).all()), "asked for another worker's nodes"
+        return super().sample(dst, *arguments, **options)
 
 
 @dataclass
@@ -189,7 +215,7 @@ def run_worker(
     parsed = parse_strategy(strategy, len(step.fanouts))
     rows = step.rows(context.mesh)
     engine = build_engine(
-        parsed, model, step.topology(), rows, step.fanouts, step.dtype, context, offsets, step.cache
+        parsed, model, step.topology_of(context), rows, step.fanouts, step.dtype, context, offsets, step.cache
     )  # fmt: skip
     deal_out = (lambda found: share(context, found)) if share else (
         lambda found: share_of(found, context.mesh, deal, offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ipaddress
 import os
 import socket
@@ -54,6 +55,9 @@ class Context:
         self.device = device or torch.device("cpu")
         self._owner = owner
         self._made: list[dist.ProcessGroup] = []
+        if owner:
+            # Gloo's threads must be gone before the interpreter is, or the process aborts instead of saying its error.
+            atexit.register(self.close)
         self._groups: dict[tuple[str, str], Group] = {}
         nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
         # JSON values travel between processors, also where rows travel between devices.
@@ -170,6 +174,7 @@ class Context:
 
     def close(self) -> None:
         """Leave the run; may be called again."""
+        atexit.unregister(self.close)
         made, self._made = self._made, []
         if self._owner and dist.is_initialized():
             dist.destroy_process_group()

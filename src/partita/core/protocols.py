@@ -72,6 +72,11 @@ class TierWork(Protocol):
         """Rows that this worker got from other workers: each an id asked for and a row received."""
         ...
 
+    @property
+    def reads(self) -> Int[Tensor, "r"]:
+        """Distinct store ids that are looked up in this worker's own tiers, for itself or for others."""
+        ...
+
 
 @runtime_checkable
 class FeatureTier(Protocol):
@@ -190,6 +195,11 @@ class InputWork(Protocol):
     @property
     def hits(self) -> tuple[int, ...]:
         """Rows that each of :data:`~partita.core.records.TIERS` gives this worker, those read for others included."""
+        ...
+
+    @property
+    def reads(self) -> Int[Tensor, "r"]:
+        """Store ids whose rows this worker reads, for itself or for others; possibly repeated."""
         ...
 
     @property

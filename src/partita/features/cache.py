@@ -11,11 +11,10 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
-from partita.core.protocols import FeatureTier
+from partita.core.protocols import FeatureTier, TierWork
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
 from partita.features.positions import Positions
-from partita.features.work import Reading
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -36,7 +35,7 @@ class CachedWork:
     hit: Int64[Tensor, "h"]
     slots: Int64[Tensor, "h"]
     miss: Int64[Tensor, "m"]
-    below: Reading
+    below: TierWork
 
     @property
     def reads(self) -> Int[Tensor, "n"]:
@@ -151,7 +150,7 @@ class Cached:
         slots = torch.full(ids.shape, -1) if self._positions is None else self._positions.find(ids)
         hit = (slots >= 0).nonzero().flatten()
         miss = (slots < 0).nonzero().flatten()
-        below: Reading = self.below.ask(ids[miss])  # type: ignore[assignment]
+        below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
     def read(self, work: CachedWork) -> Float[Tensor, "n F"]:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, first_appearance
-from partita.core.protocols import FeatureTier
+from partita.core.protocols import FeatureTier, TierWork
 from partita.core.records import TIERS
 from partita.features.host import HostRows
-from partita.features.work import Reading
 
 Place = Callable[[Int[Tensor, "n"]], Int64[Tensor, "n"]]
 """Position on an axis of the worker that gives the row of each node; the own one for rows from the tiers below."""
@@ -38,7 +37,7 @@ class PeersWork:
     far: Int64[Tensor, "k"]
     route: Route
     answers: Int64[Tensor, "a"]
-    below: Reading
+    below: TierWork
     remote: int
     hits: tuple[int, ...]
 
@@ -85,7 +84,7 @@ class Peers:
         route, asked = Route.ask(self.axis.sampling, place[far], ids[far])
         # The own ids are distinct, so in order of first appearance they stay where they are.
         distinct, index = first_appearance(torch.cat([ids[near], asked]))
-        below: Reading = self.below.ask(distinct)  # type: ignore[assignment]
+        below = self.below.ask(distinct)
         hits = list(below.hits)
         for tier, count in zip(self._tier_of, route.send, strict=True):
             hits[tier] += count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
 
 import torch
 from jaxtyping import Int, Int32
@@ -12,15 +11,6 @@ from torch import Tensor
 from partita.core import progress
 from partita.core.keys import StepKey
 from partita.parallel.engine import Engine
-
-
-class Reads(Protocol):
-    """Level 0 of a batch that says which rows this worker reads."""
-
-    @property
-    def reads(self) -> Int[Tensor, "r"]:
-        """Store ids, possibly repeated."""
-        ...
 
 
 def input_frequencies(
@@ -48,7 +38,7 @@ def input_frequencies(
     counts = torch.zeros(num_nodes, dtype=torch.int32)
     with progress.task("dry run", total=steps, unit="steps") as task:
         for step in range(steps):
-            work = cast(Reads, engine.sample(share(step), key(step)).inputs)
+            work = engine.sample(share(step), key(step)).inputs
             counts[work.reads.long()] += 1  # a repeated id is written twice, not counted twice
             task.advance()
     return counts

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import FeatureTier, Topology
+from partita.core.protocols import FeatureTier, TierWork, Topology
 from partita.core.records import LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import Cache
-from partita.features.work import Reading
 from partita.kernels import count_distinct
 
 ID_BYTES = 8
@@ -92,7 +91,7 @@ class TieredReads:
         rows: this worker's requests.
     """
 
-    tier: Reading
+    tier: TierWork
     original: Int[Tensor, "S"] | None
     key: StepKey
     rows: LayerRows
@@ -159,7 +158,7 @@ class Tiered:
 
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TieredReads:
         """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
-        work: Reading = self.tier.ask(requests)  # type: ignore[assignment]
+        work = self.tier.ask(requests)
         original = self._topology.original(requests) if self._dropout > 0 else None
         rows = LayerRows(destinations=len(requests), remote_destinations=work.remote)
         return TieredReads(work, original, key, rows)

@@ -56,11 +56,20 @@ class RunFolder:
             RunError: something is there already; an earlier run is never overwritten.
         """
         folder = cls(path)
-        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+        if folder.path.exists() and not folder._is_free():
             fix = f"Choose another --out, or go on with it: partita train --resume {path}"
             raise RunError("already exists and is not empty", where=str(path), fix=fix)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def _is_free(self) -> bool:
+        """Whether nothing is in the folder but what a run leaves that was killed before it wrote ``run.json``."""
+        if not self.path.is_dir():
+            return False
+        found = {each.name for each in self.path.iterdir() if ".partial-" not in each.name}
+        if not found <= {self.config.name, self.checkpoints.name}:
+            return False
+        return not (self.checkpoints.is_dir() and any(self.checkpoints.iterdir()))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:

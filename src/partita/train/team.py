@@ -21,8 +21,8 @@ from partita.parallel.shares import Deal, share_of
 from partita.parallel.strategies import Strategy
 from partita.sample.topology import as_tensor
 
-PHASES = ("training", "evaluation")
-"""What bytes are sent for."""
+PHASES = ("start", "training", "evaluation")
+"""What bytes are sent for: what comes before the first step, training steps, evaluations."""
 
 PURPOSES = ("train", "sample")
 """Groups of workers that a run needs: sampling runs ahead in a thread of its own."""
@@ -70,6 +70,7 @@ class Team:
         self._part_offsets = as_tensor(store.part_offsets)
         self._group = context.group("all", "train")
         self._counts: Counts | None = None
+        self._phase = "start"
         self._seen: Snapshot = context.meter.snapshot()
         # Bytes of this worker by what they were sent for, and how much of them total() has already reported.
         self._sent = {phase: Meter().snapshot() for phase in PHASES}
@@ -83,7 +84,7 @@ class Team:
         """Sum what every worker says of its step. All workers must call this."""
         if self.size == 1:
             return StepTotals(loss_sum, stop, counts, {}, {})
-        self._book("training")
+        self._book(self._phase)
         self._counts = counts if self._counts is None else self._counts + counts
         sent = {
             phase: [sum((self._sent[phase][kind][link] - reported[kind][link]) for link in LINKS) for kind in KINDS]
@@ -100,13 +101,14 @@ class Team:
         return StepTotals(loss, stops > 0, Counts.from_flat(whole[:n]), training, evaluation)
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Count what is sent within the block as evaluation's."""
-        self._book("training")
+    def sending_for(self, phase: str) -> Iterator[None]:
+        """Count what is sent within the block as one of :data:`PHASES`, and what is sent after it as training's."""
+        self._book(self._phase)
         try:
             yield
         finally:
-            self._book("evaluation")
+            self._book(phase)
+            self._phase = "training"
 
     def _book(self, phase: str) -> None:
         """Put what was sent since the last time to a phase's account."""

@@ -183,7 +183,8 @@ class Trainer:
         self._stopping = False  # agreed by all workers
         try:
             with _threads(config.threads), stop_requests() as stop:
-                self.job.fill_caches()
+                with self.job.team.sending_for("start"):
+                    self.job.fill_caches()
                 while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
                     self._train_epoch(stop)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
@@ -286,7 +287,7 @@ class Trainer:
         following = state.with_(epoch=done, step=0, loss_sum=0.0, seeds_done=0)
         is_last = done == config.epochs
         if "val" in self.job.store.splits and config.eval_every and (done % config.eval_every == 0 or is_last):
-            with _timer(self._add_seconds, "evaluate"), self.job.team.evaluating():
+            with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
                 metrics = self._evaluate("val")
             event |= {f"val_{name}": value for name, value in metrics.items()}
             following = self._judge(following, metrics)
@@ -328,7 +329,7 @@ class Trainer:
 
         self.job.team.agree(load)  # by the leader, who has written it
         share_model(self.job.team.context, self.job.model)
-        with _timer(self._add_seconds, "evaluate"), self.job.team.evaluating():
+        with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
             return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
