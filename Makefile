@@ -34,7 +34,7 @@ demo: $(VENV)/.installed  ## Ingest, partition, train, evaluate and predict on a
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 test: $(VENV)/.installed-test  ## Run the tests
-	@$(BIN)/python -m pytest -q -m 'not slow' $(ARGS)
+	@$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadfile $(ARGS)
 
 test-all: $(VENV)/.installed-test  ## Run all tests, also those that take minutes
 	@$(BIN)/python -m pytest -q $(ARGS)

@@ -10,16 +10,16 @@ import torch
 from feature_tiers import BUDGET, MADE, NUM_NODES, WIDTH, Maker, Rows
 from torch import Tensor
 
+from partita.config import Config
 from partita.core.protocols import FeatureTier, TierWork
 from partita.features.cache import Cached, PartitionedCache
 from partita.features.peers import Peers
 from partita.features.policies import best_first
-from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, Layout, make_tiers
 from partita.graph.store import GraphStore
-from partita.parallel.stores import host_rows
 from partita.parallel.strategies import make_axis
 from partita.partitioning.shards import shard
+from partita.runs.load import open_rows
 from partita.sample.topology import as_tensor
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadContext, ThreadGroups
@@ -146,7 +146,7 @@ def test_shards_on_disk(tmp_path: Path, layout: Layout, hot_bytes: int) -> None:
 
     def work(context: ThreadContext) -> tuple[int, ...]:
         mesh, store = context.mesh, GraphStore.open(tmp_path / str(context.mesh.host))
-        host = host_rows(store, FeatureColumn(as_tensor(store.held("x")[0])))
+        host = open_rows(store, Config.make({}))
         hosts, workers = (make_axis(context, name, as_tensor(store.part_offsets)) for name in ("hosts", "workers"))
         tier, cache = make_tiers(host, CacheSettings(120, layout=layout), hosts=hosts, workers=workers, per_host=2)
         assert cache is not None

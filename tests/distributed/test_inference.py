@@ -89,12 +89,13 @@ def alone(store: GraphStore, kind: str, dtype: torch.dtype) -> tuple[Tensor, Ten
 def on_workers(store, kind, dtype, mesh, ids=None, *, bounds=None, layers=3, inputs=None, **options) -> tuple:
     """Ids, outputs and embeddings that the first worker gets; the groups; number of pieces."""
     groups = ThreadGroups(*mesh)
+    models = [model_of(kind, dtype, layers) for _ in range(mesh[0])]  # PyG's initialisation draws from one generator
 
     def work(context):
         ranges = Ranges(context.mesh, bounds) if bounds else Ranges.of(store, context.mesh)
         rows = column_of(dtype) if inputs is None else inputs(ranges)
         inference = LayerwiseInference(
-            model_of(kind, dtype, layers), LocalTopology(store), rows, context=context, ranges=ranges, **options
+            models[context.mesh.rank], LocalTopology(store), rows, context=context, ranges=ranges, **options
         )
         return list(inference.collect(ids, embeddings=True))
 

@@ -63,7 +63,7 @@ def look_around(context: Context, *, greeting: str, path: str) -> dict[str, Any]
         "parent": os.getppid(),
         "listening": listening,
         "variables": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "OMP_WAIT_POLICY", "PYTHONPATH")},
-        "folder_mode": oct(Path(sys.argv[1]).stat().st_mode & 0o777),
+        "folder_mode": oct(Path(psutil.Process().cmdline()[-2]).stat().st_mode & 0o777),
     }
 
 

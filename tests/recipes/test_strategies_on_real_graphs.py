@@ -142,7 +142,7 @@ def cases(quick: dict[str, tuple[str, ...]]) -> list[Any]:
     ]
 
 
-QUICK = {"cora": STRATEGIES, "coauthor_cs": ("gsplit",), "sbm_200k": ("dnp",)}
+QUICK = {"cora": STRATEGIES, "sbm_200k": ("dnp",)}
 
 
 @pytest.mark.data
@@ -153,12 +153,12 @@ def test_two_workers_reach_the_accuracy_of_one(graphs, record_property, name, st
     alone, recipe = graph.alone, graph.recipe
     assert recipe.least < alone["accuracy"] < recipe.most
     found = graph.train(strategy, 2, strategy=strategy)
-    for key, value in (("graph", name), ("strategy", strategy), ("alone", alone["accuracy"])):
+    for key, value in (("graph", name), ("strategy", strategy), ("alone", float(alone["accuracy"]))):
         record_property(key, value)
-    record_property("accuracy", found["accuracy"])
+    record_property("accuracy", float(found["accuracy"]))
     differences = np.abs(np.array(found["losses"]) / alone["losses"] - 1)
-    record_property("first_loss", differences[0])
-    record_property("losses", differences.max())
+    record_property("first_loss", float(differences[0]))
+    record_property("losses", float(differences.max()))
     assert differences[0] <= FIRST_LOSS
     assert differences.max() <= LATER_LOSSES
     assert abs(found["accuracy"] - alone["accuracy"]) <= ACCURACY
@@ -177,7 +177,7 @@ def test_two_workers_predict_what_one_does(graphs, record_property, name, strate
     for key, value in (("graph", name), ("strategy", strategy)):
         record_property(key, value)
     difference = np.abs(found["probability"].astype(np.float64) - expected["probability"]).max()
-    record_property("probability", difference)
+    record_property("probability", float(difference))
     np.testing.assert_allclose(losses, expected_losses, rtol=EXACT_LOSSES)
     assert np.array_equal(found["prediction"], expected["prediction"])
     assert difference <= PROBABILITY

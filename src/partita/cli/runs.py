@@ -93,12 +93,13 @@ def train(
         "settings": {name: value for name, value in settings.items() if value is not None},
         "quiet": json,
     }
+    launched = "RANK" in os.environ  # by torchrun, one process a worker; some may not see the run folder
     workers = parsed.workers
-    if resume is not None:
+    if resume is not None and not launched:
         from partita.runs.folder import RunFolder
 
         workers = settings.get("workers") or Config.load(RunFolder.open(resume).config).workers
-    if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
+    if workers == 1 or launched:
         status, path, leads = train_worker(None, **given)
         if not leads:
             return

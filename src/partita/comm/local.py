@@ -62,6 +62,7 @@ class Plan:
         parent: process id of the parent.
         path: the parent's ``sys.path``.
         python_path: the parent's ``PYTHONPATH``.
+        command: the parent's ``sys.argv``, which takes the place of the workers' own.
     """
 
     module: str
@@ -78,6 +79,7 @@ class Plan:
     parent: int
     path: list[str]
     python_path: str | None
+    command: list[str]
 
 
 @dataclass(slots=True)
@@ -181,6 +183,7 @@ def run_local(
         parent=os.getpid(),
         path=[os.path.abspath(folder) for folder in sys.path],
         python_path=os.environ.get("PYTHONPATH"),
+        command=list(sys.argv),
     )
     with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
         try:

@@ -32,6 +32,7 @@ def main(folder: Path, rank: int) -> None:
         stacks = (folder / f"stacks-{rank}.txt").open("w")
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         sys.path[:] = plan["path"]
+        sys.argv[:] = plan["command"]  # what the user has started, for records and messages
         _set_variable("PYTHONPATH", plan["python_path"])
         _write(folder / f"result-{rank}.json", json.dumps(_work(plan, rank, folder)))
     except SystemExit as request:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from partita.comm.group import Group
 from partita.core import progress
-from partita.kernels.compile import compiled
 
 POLICIES = ("in-degree", "pagerank", "presample", "strategy")
 """How rows are chosen; see ``docs/features.md``. The last two need a dry run."""
@@ -83,6 +82,8 @@ def pagerank(
     Returns:
         Probabilities of being at each node; they add up to 1.
     """
+    from partita.features.walk import walk_back  # compiled: loading the compiler takes a while
+
     start = restart.double() / restart.double().sum()
     ends = indptr.diff() == 0
     visits = start
@@ -91,7 +92,7 @@ def pagerank(
             walked = torch.zeros_like(start)
             for low in range(rows.start, rows.stop, _ROWS_AT_ONCE):
                 high = min(low + _ROWS_AT_ONCE, rows.stop)
-                _walk(indptr.numpy(), indices.numpy(), first_edge, low, high, visits.numpy(), walked.numpy())
+                walk_back(indptr.numpy(), indices.numpy(), first_edge, low, high, visits.numpy(), walked.numpy())
                 task.advance(high - low)
             group.sum_([walked], kind="metadata")
             stopped = visits[ends].sum()
@@ -113,16 +114,3 @@ def share_of_rows(indptr: Int64[Tensor, "N_1"], nodes: range, place: int, size: 
     cuts = torch.searchsorted(indptr[nodes.start : nodes.stop + 1], edges) + nodes.start
     cuts[0], cuts[-1] = nodes.start, nodes.stop
     return range(int(cuts[place]), int(cuts[place + 1]))
-
-
-@compiled
-def _walk(  # type: ignore[no-untyped-def]
-    indptr, indices, first_edge, low, high, visits, walked
-):
-    """Send the visits of the nodes ``low`` to ``high`` along their in-edges, in equal shares."""
-    for v in range(low, high):
-        begin, end = indptr[v], indptr[v + 1]
-        if begin < end:
-            share = visits[v] / (end - begin)
-            for e in range(begin - first_edge, end - first_edge):
-                walked[indices[e]] += share

@@ -1,4 +1,4 @@
-"""Where neighbours are drawn from: the memory maps of a graph store, or of one host's shard of it."""
+"""Where neighbours are drawn from: arrays of this process, usually the memory maps of a graph store or of a shard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Int32, Int64, Shaped, UInt32
 from torch import Tensor
 
 from partita import kernels
@@ -37,51 +37,67 @@ def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
     return torch.from_numpy(array)
 
 
-class LocalTopology:
-    """In-neighbours that are at hand in this process; see :class:`partita.core.protocols.Topology`.
+class ArrayTopology:
+    """In-neighbours that are at hand in this process, as arrays; see :class:`partita.core.protocols.Topology`.
 
-    It holds no memory of its own and no state: any number of threads may sample at once. Of a store it draws for all
-    nodes; of a shard whose edges are cut, for the nodes of its host (:attr:`nodes`). What follows from node columns
-    (original indices, degrees, coefficients) is known of all nodes in either case.
+    It holds no memory of its own and no state: any number of threads may sample at once.
 
     Args:
-        store: the graph, or a shard of it.
+        indptr: int64 (N+1), rows.
+        indices: int32 or int64 (M), in-neighbours: of all nodes, or of those in ``nodes``.
+        original: int64 (N), original index of every node; ``None`` where it is the id.
+        self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
+        weights: uint32 (M), weight of every edge; ``None`` where there are none.
+        degrees: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where rows
+            hold only some of a node's edges; ``None``: those of ``indptr``.
+        nodes: ids for which it draws; ``None`` for all.
+        first_edge: position in the rows of the first of ``indices``.
         replace: draw with replacement.
-        weighted: draw in proportion to the edge weights.
+        weighted: draw in proportion to ``weights``.
 
     Attributes:
-        num_nodes: N, of the whole graph.
-        nodes: store ids for which it draws.
-        id_dtype: of store ids, that of the store's ``indices``.
-        self_loops: int32 (N) self loops of every node; ``None`` where the graph has none.
+        num_nodes: N.
+        nodes: ids for which it draws.
+        id_dtype: of ids, that of ``indices``.
+        self_loops: as given.
+        replace: as given.
         collective: no: sampling exchanges nothing.
 
     Raises:
-        ConfigError: ``weighted`` without edge weights in the store.
+        ConfigError: ``weighted`` without weights.
     """
 
     collective = False
 
-    def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
-        self.num_nodes = store.num_nodes
-        whole = store.shard is None or store.shard.topology == "replicated"
-        self.nodes = range(self.num_nodes) if store.shard is None or whole else store.shard.nodes
+    def __init__(
+        self,
+        indptr: Int64[Tensor, "N_1"],
+        indices: Int[Tensor, "M"],
+        *,
+        original: Int64[Tensor, "N"] | None = None,
+        self_loops: Int32[Tensor, "N"] | None = None,
+        weights: UInt32[Tensor, "M"] | None = None,
+        degrees: Int64[Tensor, "N_1"] | None = None,
+        nodes: range | None = None,
+        first_edge: int = 0,
+        replace: bool = False,
+        weighted: bool = False,
+    ) -> None:
+        if weighted and weights is None:
+            raise ConfigError(
+                "weighted sampling needs edge weights, and the store has none",
+                where="weighted",
+                fix="Ingest the graph again with an edge weight column, or set weighted to false",
+            )
+        self.num_nodes = indptr.shape[0] - 1
+        self.nodes = range(self.num_nodes) if nodes is None else nodes
+        self.id_dtype = indices.dtype
+        self.self_loops = self_loops
         self.replace = replace
-        self._indptr = as_tensor(store.indptr)
-        indices, self._first_edge = store.held("indices")
-        self._indices = as_tensor(indices)
-        self.id_dtype = self._indices.dtype
-        self._original = None if store.original_index is None else as_tensor(store.original_index)
-        self.self_loops = None if store.self_loops is None else as_tensor(store.self_loops)
-        self._weights: Tensor | None = None
-        if weighted:
-            if not store.has("edge_weight_quantised"):
-                raise ConfigError(
-                    "weighted sampling needs edge weights, and the store has none",
-                    where="weighted",
-                    fix="Ingest the graph again with an edge weight column, or set weighted to false",
-                )
-            self._weights = as_tensor(store.held("edge_weight_quantised")[0])
+        self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
+        self._degrees = indptr if degrees is None else degrees
+        self._original = original
+        self._weights = weights if weighted else None
 
     def sample(
         self,
@@ -92,7 +108,7 @@ class LocalTopology:
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct store ids; see :func:`partita.kernels.sample_neighbors`.
+        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
@@ -123,11 +139,11 @@ class LocalTopology:
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
         """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
         return kernels.gcn_coefficients(
-            self._indptr, self.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
+            self._degrees, self.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
         )
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """Original indices of store ids, int64."""
+        """Original indices of ids, int64."""
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
 
@@ -136,6 +152,41 @@ class LocalTopology:
         return Traffic()
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """In-degrees of store ids, int64; parallel edges and self loops count."""
+        """In-degrees of ids, int64; parallel edges and self loops count."""
         ids = ids.long()
-        return self._indptr[ids + 1] - self._indptr[ids]
+        return self._degrees[ids + 1] - self._degrees[ids]
+
+
+class LocalTopology(ArrayTopology):
+    """In-neighbours that are in the memory maps of a graph store, or of one host's shard of it.
+
+    Of a store it draws for all nodes; of a shard whose edges are cut, for the nodes of its host
+    (:attr:`~ArrayTopology.nodes`). What follows from node columns (original indices, degrees, coefficients) is known
+    of all nodes in either case.
+
+    Args:
+        store: the graph, or a shard of it.
+        replace: draw with replacement.
+        weighted: draw in proportion to the edge weights.
+
+    Raises:
+        ConfigError: ``weighted`` without edge weights in the store.
+    """
+
+    def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
+        indices, first_edge = store.held("indices")
+        weights = None
+        if weighted and store.has("edge_weight_quantised"):
+            weights = as_tensor(store.held("edge_weight_quantised")[0])
+        cut = store.shard is not None and store.shard.topology == "partitioned"
+        super().__init__(
+            as_tensor(store.indptr),
+            as_tensor(indices),
+            original=None if store.original_index is None else as_tensor(store.original_index),
+            self_loops=None if store.self_loops is None else as_tensor(store.self_loops),
+            weights=weights,
+            nodes=store.shard.nodes if cut and store.shard is not None else None,
+            first_edge=first_edge,
+            replace=replace,
+            weighted=weighted,
+        )

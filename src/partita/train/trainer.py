@@ -327,9 +327,9 @@ class Trainer:
             if self._state.best is not None:
                 load_model(self.recorder.folder.checkpoints / self._state.best.checkpoint, self.job.model)
 
-        self.job.team.agree(load)  # by the leader, who has written it
-        share_model(self.job.team.context, self.job.model)
         with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
+            self.job.team.agree(load)  # by the leader, who has written it
+            share_model(self.job.team.context, self.job.model)
             return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
