@@ -152,6 +152,17 @@ def test_weighted_streams_and_loads_are_accepted(name, graph, data):
     assert 0 <= parts.min() <= parts.max() < num_parts
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_edges_of_weight_zero_are_accepted(name):
+    """Then even nodes with edges may have no weight at all."""
+    indptr, src = np.array([0, 0, 1, 1, 3]), np.array([0, 2, 0], dtype=np.int32)
+    for weight in ([0, 1, 0], [0, 0, 0]):
+        stream = RowStream(indptr, src, np.array(weight, dtype=np.uint32))
+        for num_parts in (1, 2, 3):
+            parts, _, _ = run(name, stream, num_parts)
+            assert 0 <= parts.min() <= parts.max() < num_parts
+
+
 # Memory: the same nodes with ten times the edges, under a hard limit of private memory
 
 NUM_PARTS = 16

@@ -22,8 +22,8 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     when hardly a node moves. What is cheaper:
 
     - an unweighted stream: fewer replicas, that is pairs of a node and a foreign part with an out-neighbour of it
-      (METIS calls their number the communication volume), then fewer cut edges. For every node and part it must be
-      known whether there are no, one or more out-neighbours in it: ``N x parts / 4`` bytes;
+      (METIS calls their number the communication volume), then fewer cut in-edges of the node. For every node and
+      part it must be known whether there are no, one or more out-neighbours in it: ``N x parts / 4`` bytes;
     - a weighted stream, or where ``task.memory_limit`` has no room for that: less weight of cut edges
       (Nishimura and Ugander, "Restreaming graph partitioning", KDD 2013, with a hard cap instead of a penalty).
 

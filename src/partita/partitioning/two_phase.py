@@ -60,7 +60,8 @@ def _homes(task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Integer[np.ndar
     for edges in task.stream.edges("cluster nodes"):
         _cluster_edges(edges.src, edges.dst, survey.degree, survey.symmetric, cap, cluster, volume)
     order = _by_volume(volume, cluster.dtype)
-    part = np.full(task.num_nodes, -1, dtype=np.int32)
+    # A cluster without volume has no edges, or only edges of weight 0, which may go anywhere.
+    part = (np.arange(task.num_nodes) % task.num_parts).astype(np.int32)
     loads = np.zeros(task.num_parts, dtype=np.int64)
     heap = np.arange(task.num_parts)
     heapify(heap, loads)
@@ -184,11 +185,12 @@ def _place_others(src, dst, degree, home, limit, key, volume, sets, loads, again
 @compiled
 def _better_home(u, v, home_u, home_v, degree_u, degree_v, volume_u, volume_v, sets):
     """The home of u or of v, whichever has the higher score; v's where scores are equal."""
-    gain_u, gain_v = 2.0 - degree_u / (degree_u + degree_v), 2.0 - degree_v / (degree_u + degree_v)
+    degrees, volumes = max(1, degree_u + degree_v), max(1, volume_u + volume_v)  # 0 if all edges have weight 0
+    gain_u, gain_v = 2.0 - degree_u / degrees, 2.0 - degree_v / degrees
     score_u = gain_v if has_replica(sets, v, home_u) else 0.0
     if has_replica(sets, u, home_u):
-        score_u = gain_u + score_u + volume_u / (volume_u + volume_v)
+        score_u = gain_u + score_u + volume_u / volumes
     score_v = gain_u if has_replica(sets, u, home_v) else 0.0
     if has_replica(sets, v, home_v):
-        score_v = score_v + gain_v + volume_v / (volume_u + volume_v)
+        score_v = score_v + gain_v + volume_v / volumes
     return home_v if score_v >= score_u else home_u
