@@ -132,7 +132,7 @@ def measure(context: Any, case: Case, folder: Path, name: str, epochs: int) -> C
     row = {**case, "step_seconds": 0.0, "wire": 0.0}
     if context.mesh.rank == 0:
         found = [event for event in events if event["event"] == "epoch"]
-        steps = trainer.job.seed_order.num_steps
+        steps = trainer.job.views.seed_order.num_steps
         seconds = [event["seconds"] / steps for event in found[1:]]
         row |= {"steps": steps * epochs, "step_seconds": round(statistics.median(seconds), 5)}
         row["least_step_seconds"] = round(min(seconds), 5)

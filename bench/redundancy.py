@@ -84,10 +84,10 @@ def count(context: Context, store: str, runs: list[dict[str, Any]], max_steps: i
     found = []
     for settings in runs:
         job = Job.prepare(Config.make(settings), partita.open(store), context)
-        total, steps = Counts.zero(job.config.layers), min(job.seed_order.num_steps, max_steps)
+        total, steps = Counts.zero(job.config.layers), min(job.views.seed_order.num_steps, max_steps)
         for step in range(steps):
-            seeds = job.team.share(job.seed_order.batch(0, step))
-            total += job.engine.sample(seeds, StepKey(job.config.seed, 0, step)).counts
+            seeds = job.team.share(job.views.seed_order.batch(0, step))
+            total += job.views.engine.sample(seeds, StepKey(job.config.seed, 0, step)).counts
         found.append({"counts": total.to_json(), "steps": steps})
     return found
 

@@ -19,6 +19,8 @@ from partita.core.errors import ConfigError, nearest
 
 PRESETS: dict[str, dict[str, Any]] = {
     "gsplit": {"strategy": "gsplit", "deal": "owner", "cache_policy": "strategy"},
+    "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
+    "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
 }
 """Settings of a published system by its name; what is given besides wins over them."""
 
@@ -81,7 +83,9 @@ class Config(BaseModel):
     weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
 
     # Workers
-    preset: str = Field("", description="Settings of a published system (gsplit); options given besides win.")
+    preset: str = Field(
+        "", description="Settings of a published system (gsplit, grappa, sdt-gnn); options given besides win."
+    )
     workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
     strategy: str = Field(
         "gdp",
@@ -104,8 +108,47 @@ class Config(BaseModel):
         "own", description="Every worker caches for itself, or the workers of a host share what they cache."
     )
 
+    # Isolated training
+    views: str = Field(
+        "whole",
+        description="What a worker trains on: the whole graph, or only parts of it, by a schedule: all, cyclic, "
+        "tournament, or package.module:Name.",
+    )
+    halo: Literal["none", "one-hop", "one-hop+edges"] = Field(
+        "none", description="What views have of the nodes around their parts: nothing, features, edges too."
+    )
+    sync: str = Field(
+        "gradient-sum",
+        description="How views agree: gradient-sum in every step, model-average, or package.module:Name.",
+    )
+    coverage: str = Field(
+        "resampling",
+        description="How gradients of views count whose neighbourhoods are cut off: resampling, uniform, "
+        "resampling_raw, none.",
+    )
+    average_every: int = Field(1, ge=1, description="Epochs from one averaging of models to the next.")
+    optimizer_state: Literal["keep", "reset", "average"] = Field(
+        "keep", description="What becomes of the optimiser states of views when their models are averaged."
+    )
+    switch_deficit: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="A round of the tournament ends early where the mean share of in-neighbours out of sight is "
+        "above this; 0: never.",
+    )
+    switch_window: int = Field(20, ge=1, description="Steps over which that mean is taken.")
+    memory_per_worker: Bytes | None = Field(
+        None, ge=2**20, description="Memory that views must fit into, for instance 4GiB; default what is available."
+    )
+    compute_share: float = Field(
+        2 / 3, ge=0, lt=1, description="Share of that memory that is left for computing; the rest is for views."
+    )
+
     # Optimisation
-    batch_size: int = Field(1024, ge=1, description="Seed nodes per step, over all workers.")
+    batch_size: int = Field(
+        1024, ge=0, description="Seed nodes per step, over all workers (model-average: of each view); 0: all of them."
+    )
     epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser by name.")
     lr: float = Field(0.003, gt=0, description="Learning rate.")

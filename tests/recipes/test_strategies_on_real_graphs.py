@@ -3,12 +3,13 @@
 ``python -m pytest tests/recipes/test_strategies_on_real_graphs.py -o junit_family=xunit1 --junit-xml=FILE`` leaves the
 accuracies in FILE, as properties of the tests; docs/strategies_accuracy.md shows them.
 
-In float32 two runs that add in another order drift apart with every step of Adam. After the first epoch, of 2 to 20
-steps, losses differ by less than 1e-6, and 1e-5 is asked for; later ones drift to 2e-4 in the 60 steps of three epochs
-on the SBM, and 1e-3 is asked for. The accuracy of the last weights must be equal to half a point, where another seed
-moves it by one or two on Cora. No run picks its best epoch, because a tie that falls the other way would compare
-different epochs. What is rounding and what is not, the runs in float64 tell: there losses agree to 1e-9 and all
-predictions are the same.
+In float32 two runs that add in another order drift apart with every step of Adam, and jump apart where a rounding
+error switches a ReLU or the sign of a step: how far, depends on the machine. After the first epoch, of 2 to 20 steps,
+losses differ by less than 4e-6, and 1e-5 is asked for. Later ones are noted, not judged (2e-6 on one machine and 2e-2
+on another after 30 steps on Cora, where float64 stays below 3e-14 on both). The accuracy of the last weights must be
+equal to half a point, where another seed moves it by one or two on Cora. No run picks its best epoch, because a tie
+that falls the other way would compare different epochs. What is rounding and what is not, the runs in float64 tell,
+on Cora over all epochs: there losses agree to 1e-9 and all predictions are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import partita
 
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit", "source,destination,data")
 MODEL = {"model": "sage", "layers": 3, "hidden": 64, "dropout": 0.5, "lr": 0.003, "eval_every": 0}
-FIRST_LOSS, LATER_LOSSES, EXACT_LOSSES = 1e-5, 1e-3, 1e-9
+FIRST_LOSS, EXACT_LOSSES = 1e-5, 1e-9
 ACCURACY = 0.005
 PROBABILITY = 1e-6
 
@@ -65,7 +66,7 @@ RECIPES = {
     "cora": Recipe(
         lambda data, store: partita.ingest(data / "cora.npz", store),
         {**MODEL, "fanout": "10,10,5", "batch_size": 70, "epochs": 15, "normalize_features": True, "lr": 0.01},
-        least=0.70, most=0.90, short={"epochs": 4},
+        least=0.70, most=0.90, short={},
     ),
     "coauthor_cs": Recipe(
         lambda data, store: partita.ingest(data / "coauthor_cs.npz", store),
@@ -160,7 +161,6 @@ def test_two_workers_reach_the_accuracy_of_one(graphs, record_property, name, st
     record_property("first_loss", float(differences[0]))
     record_property("losses", float(differences.max()))
     assert differences[0] <= FIRST_LOSS
-    assert differences.max() <= LATER_LOSSES
     assert abs(found["accuracy"] - alone["accuracy"]) <= ACCURACY
 
 

@@ -15,7 +15,14 @@ from pydantic.fields import FieldInfo
 from partita.config import Config
 
 # The first setting of each group in the help; a group reaches to the next one.
-_GROUPS = {"model": "Model", "fanout": "Sampling", "preset": "Workers", "batch_size": "Optimisation", "seed": "Run"}
+_GROUPS = {
+    "model": "Model",
+    "fanout": "Sampling",
+    "preset": "Workers",
+    "views": "Isolated training",
+    "batch_size": "Optimisation",
+    "seed": "Run",
+}
 
 
 def config_options() -> list[inspect.Parameter]:

@@ -29,6 +29,8 @@ Examples:
 
     partita train graph2 --out run --workers 2 --preset gsplit
 
+    partita train graph4 --out run --workers 2 --preset grappa
+
     partita train --resume run --epochs 40
 """
 _EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbours of every node.
@@ -167,16 +169,16 @@ def train_worker(
             assert out is not None
             trainer = Trainer(store, out=out, config=Config.make(config), context=context)
         if console is not None:
-            from partita.report.terminal import epoch_line
+            from partita.report.terminal import event_line
 
             epochs, metric = trainer.job.config.epochs, trainer.job.metric
-            trainer.recorder.callbacks = (
-                lambda event: (
-                    console.print(epoch_line(event, epochs, metric), highlight=False)
-                    if event["event"] == "epoch"
-                    else None
-                ),
-            )
+
+            def show_event(event: dict[str, Any]) -> None:
+                line = event_line(event, epochs, metric)
+                if line is not None:
+                    console.print(line, highlight=False)
+
+            trainer.recorder.callbacks = (show_event,)
         summary = trainer.fit()
     return summary.status, str(summary.path), trainer.job.team.leads
 

@@ -8,6 +8,7 @@ before they are summed. All arithmetic is in float64.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -94,3 +95,39 @@ COVERAGES: Names[Coverage] = Names(
     {"none": no_correction, "uniform": uniform, "resampling": resampling, "resampling_raw": resampling_raw},
 )
 """By name. ``COVERAGES.register`` adds one's own."""
+
+
+class Covered(NamedTuple):
+    """Sums over batches: how much of the neighbourhoods of their seeds was in the views.
+
+    Attributes:
+        batches: how many, one per worker and step.
+        factors: sum of their factors.
+        blind: those with factor 0: something is missing, and no neighbour was sampled.
+        seeds: of the batches.
+        deficits: sum over the seeds of 1 - d_local / d_global.
+    """
+
+    batches: float = 0.0
+    factors: float = 0.0
+    blind: float = 0.0
+    seeds: float = 0.0
+    deficits: float = 0.0
+
+    def plus(self, other: Covered) -> Covered:
+        """The sums of both."""
+        return Covered(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def deficit(self) -> float:
+        """Mean over the seeds; 0 of none."""
+        return self.deficits / self.seeds if self.seeds else 0.0
+
+    @property
+    def factor(self) -> float:
+        """Mean over the batches; 1 of none."""
+        return self.factors / self.batches if self.batches else 1.0
+
+
+NO_BATCHES = Covered()
+"""No batch at all."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from partita.core.errors import ConfigError, nearest
+from partita.core.imports import imported
 
 Thing = TypeVar("Thing")
 
@@ -38,11 +39,13 @@ class Names(Generic[Thing]):
         self._registered[name] = thing
 
     def find(self, name: str) -> Thing:
-        """The thing of a name.
+        """The thing of a name, or what ``package.module:Name`` imports.
 
         Raises:
             ConfigError: there is none; the message says which name was probably meant.
         """
+        if ":" in name:
+            return imported(name, self._what)
         found = self._registered.get(name, self._known.get(name))
         if found is None:
             raise ConfigError(f"there is no {self._what} '{name}'", where=self._what, fix=nearest(name, self))

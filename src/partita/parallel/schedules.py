@@ -139,11 +139,17 @@ class Tournament:
         lengths: planned epochs of every round of a sweep.
 
     Raises:
-        ConfigError: there is no part or worker, or there are more workers than views in a round.
+        ConfigError: there are less than two parts, no worker, or more workers than views in a round.
     """
 
     def __init__(self, num_parts: int, num_workers: int, epochs: int) -> None:
         _check(num_parts, num_workers)
+        if num_parts < 2:
+            raise ConfigError(
+                "one chunk makes no pair",
+                where="schedule 'tournament'",
+                fix=f"Run partita partition STORE OUT --parts {self.default_parts(num_workers)}, then train OUT",
+            )
         views = -(-num_parts // 2)
         if num_workers > views:
             raise ConfigError(

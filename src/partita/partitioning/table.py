@@ -63,24 +63,9 @@ def find_partitioner(algorithm: Any) -> Partitioner:
 
         return AssignmentFile(Path(algorithm))
     if ":" in algorithm:
-        return _as_partitioner(_imported(algorithm), algorithm)
+        return _as_partitioner(imported(algorithm, "algorithm"), algorithm)
     known = [*PARTITIONERS, *_registered]
     raise ConfigError(f"there is no partitioner '{algorithm}'", where="algorithm", fix=nearest(algorithm, known))
-
-
-def _imported(algorithm: str) -> Any:
-    module, _, name = algorithm.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"'{algorithm}' cannot be imported ({error})",
-            where="algorithm",
-            fix="Write package.module:Name, with the package installed or in a folder of PYTHONPATH",
-        ) from error
-    return found
 
 
 def _as_partitioner(found: Any, name: str) -> Partitioner:

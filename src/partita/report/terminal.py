@@ -169,6 +169,18 @@ def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
     return f"epoch {event['epoch'] + 1:>{width}}/{epochs}  {'  '.join(shown)}  {rate} seeds/s"
 
 
+def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None:
+    """The line of an event of a run as it is shown while training; ``None`` for one that is not."""
+    kind = event["event"]
+    if kind == "epoch":
+        return epoch_line(event, epochs, metric)
+    if kind == "note":
+        return str(event["text"])
+    if kind == "switch" and event["reason"] == "deficit":
+        return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbours are out of sight"
+    return None
+
+
 def run_table(record: Mapping[str, Any]) -> Table:
     """The summary at the end of a run, from ``run.json``."""
     table = Table(title="Run", title_justify="left", title_style="bold", box=None, padding=(0, 2), show_header=False)
@@ -187,5 +199,17 @@ def run_table(record: Mapping[str, Any]) -> Table:
     if counts:
         table.add_row("sampled edges", f"{counts['sampled_edges']:,}")
         table.add_row("input rows", f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} reads")
+    views = record.get("views")
+    if views:
+        waited = sum(times["waited"] for times in views["loading"])
+        loaded = sum(times["views"] for times in views["loading"])
+        table.add_row(
+            "views", f"{loaded:,} loaded ({views['schedule']} of {views['parts']} parts), waited {waited:.1f} s"
+        )
+    traffic = record.get("traffic_bytes")
+    if traffic:
+        parts = [f"{kind} {format_bytes(sent)}" for kind, sent in traffic.items() if kind != "evaluation" and sent]
+        moved = sum(traffic["evaluation"].values())
+        table.add_row("between workers", "  ".join([*parts, *([f"evaluation {format_bytes(moved)}"] if moved else [])]))
     table.add_row("peak memory", format_bytes(record["peak_memory_bytes"]))
     return table

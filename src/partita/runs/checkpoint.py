@@ -8,7 +8,6 @@ has its name is complete. No generator state is kept: samples and dropout are fu
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -22,12 +21,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from partita.comm.context import Context
-from partita.comm.group import Group
+from partita.comm.tensors import share_tensors
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.records import Counts
 from partita.parallel.strategies import Workers
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
+_MEMBERS = "members.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class TrainState:
         peak_memory_bytes: most private memory seen so far.
         traffic: bytes that left one worker for another in training steps so far, by kind, over all workers.
         evaluation: the same in evaluations.
+        views: where the views of isolated training are.
     """
 
     epoch: int = 0
@@ -75,6 +76,7 @@ class TrainState:
     peak_memory_bytes: int = 0
     traffic: dict[str, int] = field(default_factory=dict)
     evaluation: dict[str, int] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -111,8 +113,21 @@ class TrainState:
         )
 
 
-def save_checkpoint(checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState) -> Path:
+def save_checkpoint(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: TrainState,
+    members: Mapping[str, Tensor] | None = None,
+) -> Path:
     """Write a checkpoint, then drop all but it and the best one.
+
+    Args:
+        checkpoints: folder of the run.
+        model: its weights are saved.
+        optimizer: over its parameters.
+        state: the position.
+        members: further tensors by name: the models of the views of isolated training.
 
     Raises:
         ResourceError: the disk is full; earlier checkpoints are untouched.
@@ -124,6 +139,8 @@ def save_checkpoint(checkpoints: Path, model: nn.Module, optimizer: torch.optim.
         aside.mkdir(parents=True)
         save_file({k: v.detach().contiguous() for k, v in model.state_dict().items()}, aside / "model.safetensors")
         save_file(_flatten_optimizer(model, optimizer), aside / "optimizer.safetensors")
+        if members:
+            save_file({k: v.contiguous() for k, v in members.items()}, aside / _MEMBERS)
         (aside / "state.json").write_text(json.dumps(state.to_json(), indent=2), encoding="utf-8")
         for file in aside.iterdir():
             with file.open("rb") as opened:
@@ -210,7 +227,7 @@ def share_model(context: Workers, model: nn.Module) -> None:
 
 def share_checkpoint(
     context: Context, checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> TrainState | None:
+) -> tuple[TrainState, dict[str, Tensor]] | None:
     """Load the latest checkpoint, which only the first worker needs to see, on all workers. All call this.
 
     Args:
@@ -220,7 +237,7 @@ def share_checkpoint(
         optimizer: over its parameters; takes their state.
 
     Returns:
-        The position, or ``None`` where there is no checkpoint.
+        The position and the tensors besides, or ``None`` where there is no checkpoint.
 
     Raises:
         RunError: on all workers: a file is damaged, or belongs to another model.
@@ -233,8 +250,11 @@ def share_checkpoint(
         state = read_state(latest)
         load_model(latest, model)
         load_optimizer(latest, model, optimizer)
+        if (latest / _MEMBERS).exists():
+            members.update(_load(latest / _MEMBERS))
         return state.to_json()
 
+    members: dict[str, Tensor] = {}
     values = context.agree(load)
     if values is None:
         return None
@@ -242,35 +262,7 @@ def share_checkpoint(
     tensors = share_tensors(context.group("all"), _flatten_optimizer(model, optimizer))
     if context.mesh.rank > 0:
         _fill_optimizer(tensors, model, optimizer)
-    return TrainState.from_json(values)
-
-
-def share_tensors(group: Group, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give all workers of a group the tensors of the first one; counted as metadata.
-
-    Args:
-        group: all its workers call this.
-        tensors: by name; those of the other workers are ignored.
-
-    Returns:
-        The first worker's tensors, on the CPU where they were received.
-    """
-    if group.size == 1:
-        return dict(tensors)
-    listed = {name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()}
-    listed = group.broadcast(listed)
-    shared = {}
-    for name, (dtype, shape) in listed.items():
-        if group.rank == 0:
-            shared[name] = tensors[name]
-            flat = tensors[name].detach().contiguous().view(-1)
-            send, receive = [flat.numel()] * group.size, [flat.numel(), *[0] * (group.size - 1)]
-            group.exchange(flat.repeat(group.size), send, receive, "metadata")
-        else:
-            nothing = torch.empty(0, dtype=getattr(torch, dtype))
-            receive = [math.prod(shape), *[0] * (group.size - 1)]
-            shared[name] = group.exchange(nothing, [0] * group.size, receive, "metadata").view(shape)
-    return shared
+    return TrainState.from_json(values), share_tensors(context.group("all"), members)
 
 
 def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

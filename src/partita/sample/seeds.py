@@ -53,5 +53,8 @@ class SeedOrder:
         if not 0 <= step < self.num_steps:
             raise IndexError(f"step {step} of an epoch of {self.num_steps} steps")
         start = step * self.batch_size
-        stop = min(start + self.batch_size, self.seeds.shape[0])
+        return self.between(epoch, start, min(start + self.batch_size, self.seeds.shape[0]))
+
+    def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B"]:
+        """Store ids of the seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
         return self.seeds[keyed_permutation(start, stop, self.seeds.shape[0], fold(self._key, epoch))]

@@ -11,19 +11,20 @@ from torch import Tensor
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.nn.model import Model, build_model
-from partita.parallel.caching import fill_caches
-from partita.parallel.engine import Engine
-from partita.parallel.stores import place_topology
-from partita.parallel.strategies import Strategy, build_engine, parse_strategy
-from partita.runs.load import DTYPES, open_rows, open_topology
-from partita.sample.seeds import SeedOrder
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.parallel.strategies import Strategy, parse_strategy
+from partita.runs.load import DTYPES, open_features
+from partita.sample.topology import as_tensor
+from partita.train.isolated import PartViews
 from partita.train.optimise import OPTIMIZERS
+from partita.train.resident import Views
 from partita.train.team import Team, deal_of
+from partita.train.whole import WholeGraph
+
+WHOLE = "whole"
+"""The setting ``views`` of a run whose workers share the whole graph."""
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,28 @@ class Job:
     Attributes:
         config: the settings.
         store: the graph store.
-        topology: what this host has of the graph's edges.
         task: ``classes``, ``multilabel`` or ``regression``.
         metric: picks the best model.
         y: labels of all nodes, as the store holds them.
-        seed_order: which seeds make up the batch of a step.
+        num_seeds: training nodes.
         model: in the dtype of the run.
         optimizer: over the model's parameters.
-        engine: samples and computes batches.
         team: the workers.
         strategy: who computes what.
-        in_order: sampling exchanges something, so all workers sample the same steps in the same order.
+        views: what the workers train on.
     """
 
     config: Config
     store: GraphStore
-    topology: LocalTopology
     task: str
     metric: str
     y: Num[Tensor, "N ..."]
-    seed_order: SeedOrder
+    num_seeds: int
     model: Model
     optimizer: torch.optim.Optimizer
-    engine: Engine
     team: Team
     strategy: Strategy
-    in_order: bool
+    views: Views
 
     @classmethod
     def prepare(cls, config: Config, store: GraphStore, context: Context, model: Model | None = None) -> Job:
@@ -73,60 +70,26 @@ class Job:
         Raises:
             ConfigError: a setting, the model and the store do not fit each other.
         """
-        rows = open_rows(store, config)
         task, y = _labels(store)
         metric = selection_metric(task, config.metric)
-        seed_order = SeedOrder(_seeds(store, task, y), config.seed, config.batch_size)
+        seeds = _seeds(store, task, y)
         store.require_host(context.mesh.host, context.mesh.hosts)
-        local = open_topology(store, config)
+        if not store.has("x"):
+            open_features(store, config)  # says what to do
         if model is None:
             model = _named_model(config, store)
         _check_model(model, config, store)
-        dtype = DTYPES[config.precision]
-        model.to(dtype)
-        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
+        model.to(DTYPES[config.precision])
+        optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
         strategy = parse_strategy(config.strategy, config.layers)
-        part_offsets = as_tensor(store.part_offsets)
         team = Team(context, deal_of(config, strategy, store, context), store)
         team.check_same(config, store)
-        topology = place_topology(local, config.topology, store, context)
-        cache = cache_settings(config, context)
-        engine = build_engine(strategy, model, topology, rows, fanouts, dtype, context, part_offsets, cache)
-        team.share(seed_order.seeds[:0])  # complains where seeds cannot be dealt out so
-        return cls(
-            config=config,
-            store=store,
-            topology=local,
-            task=task,
-            metric=metric,
-            y=y,
-            seed_order=seed_order,
-            model=model,
-            optimizer=OPTIMIZERS[config.optimizer](model.parameters(), config),
-            engine=engine,
-            team=team,
-            strategy=strategy,
-            in_order=context.mesh.size > 1 and engine.collective,
-        )
-
-    def fill_caches(self) -> None:
-        """Choose the feature rows to cache, and read them. All workers call this, before the first batch."""
-        fill_caches(
-            self.engine,
-            self.strategy,
-            self.team.context,
-            cache_settings(self.config, self.team.context),
-            self.store,
-            as_tensor(self.store.part_offsets),
-            self.seed_order,
-            self.team.share,
-            self.config.seed,
-        )
-
-
-def cache_settings(config: Config, context: Context) -> CacheSettings:
-    """What every worker keeps copies of."""
-    return CacheSettings(config.cache, config.cache_policy, config.cache_layout, context.device)
+        views: Views
+        if config.views == WHOLE:
+            views = WholeGraph.make(config, store, team, strategy, seeds, model)
+        else:
+            views = PartViews(config, store, team, strategy, model, optimizer)
+        return cls(config, store, task, metric, y, len(seeds), model, optimizer, team, strategy, views)
 
 
 def _labels(store: GraphStore) -> tuple[str, Tensor]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from partita.core.memory import PeakMemory
 from partita.runs.checkpoint import TrainState, save_checkpoint
@@ -121,7 +123,7 @@ class Recorder:
             return
         event = {"event": event.pop("event"), "epoch": state.epoch, "step": state.step, **event}
         self._log.write(event)
-        self._events.write(event, state.epoch * self.job.seed_order.num_steps + state.step)
+        self._events.write(event, state.epoch * self.job.views.steps(state) + state.step)
         for callback in self.callbacks:
             callback(dict(event))
 
@@ -130,11 +132,11 @@ class Recorder:
         """Since the last checkpoint of this process."""
         return (time.monotonic() - self._saved_at) / 60
 
-    def save(self, state: TrainState) -> None:
-        """Write a checkpoint."""
+    def save(self, state: TrainState, members: Mapping[str, Tensor]) -> None:
+        """Write a checkpoint, with the models of views where they have their own."""
         if self.job.team.leads:
             state = state.with_(peak_memory_bytes=self._peak(state))
-            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state)
+            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state, members)
         self._saved_at = time.monotonic()
 
     def close(self, status: str, metrics: dict[str, dict[str, float]], state: TrainState) -> RunSummary:

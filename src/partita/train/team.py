@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
+from partita.parallel.coverage import NO_BATCHES, Covered
 from partita.parallel.shares import Deal, share_of
 from partita.parallel.strategies import Strategy
 from partita.sample.topology import as_tensor
@@ -29,10 +30,12 @@ PURPOSES = ("train", "sample")
 
 Value = TypeVar("Value")
 
+_LATE = float(2**20)
+
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """One step, summed over the workers.
+    """One step, or several, summed over the workers.
 
     Attributes:
         loss_sum: over the seeds of the global batch.
@@ -40,6 +43,8 @@ class StepTotals:
         counts: edges and rows.
         traffic: bytes sent since the step before, by kind.
         evaluation: bytes sent by evaluation since the step before, by kind.
+        covered: what was seen of the neighbourhoods.
+        late: it is time for a checkpoint.
     """
 
     loss_sum: float
@@ -47,6 +52,8 @@ class StepTotals:
     counts: Counts
     traffic: dict[str, int]
     evaluation: dict[str, int]
+    covered: Covered = NO_BATCHES
+    late: bool = False
 
 
 class Team:
@@ -60,6 +67,7 @@ class Team:
     Attributes:
         size: number of workers.
         leads: whether this worker writes the run folder.
+        group: of all workers.
     """
 
     def __init__(self, context: Context, deal: Deal, store: GraphStore) -> None:
@@ -68,7 +76,7 @@ class Team:
         self.leads = context.mesh.rank == 0
         self._deal = deal
         self._part_offsets = as_tensor(store.part_offsets)
-        self._group = context.group("all", "train")
+        self.group = context.group("all", "train")
         self._counts: Counts | None = None
         self._phase = "start"
         self._seen: Snapshot = context.meter.snapshot()
@@ -80,10 +88,12 @@ class Team:
         """This worker's part of a global batch."""
         return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self._deal, self._part_offsets)
 
-    def total(self, loss_sum: float, stop: bool, counts: Counts) -> StepTotals:
-        """Sum what every worker says of its step. All workers must call this."""
+    def total(
+        self, loss_sum: float, stop: bool, counts: Counts, covered: Covered | None = None, *, late: bool = False
+    ) -> StepTotals:
+        """Sum what every worker says of its step. All workers must call this, all with ``covered`` or all without."""
         if self.size == 1:
-            return StepTotals(loss_sum, stop, counts, {}, {})
+            return StepTotals(loss_sum, stop, counts, {}, {}, covered or NO_BATCHES, late)
         self._book(self._phase)
         self._counts = counts if self._counts is None else self._counts + counts
         sent = {
@@ -91,14 +101,19 @@ class Team:
             for phase, reported in self._reported.items()
         }
         self._reported = {phase: _copy(snapshot) for phase, snapshot in self._sent.items()}
-        numbers = [loss_sum, float(stop), *counts.flat(), *sent["training"], *sent["evaluation"]]
+        # A worker asks for a stop with 1, and the first one, whose clock counts, for a checkpoint with 2^20.
+        asked = float(stop) + (_LATE if late and self.leads else 0.0)
+        numbers = [loss_sum, asked, *counts.flat(), *sent["training"], *sent["evaluation"]]
+        numbers += covered or ()
         totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
-        self._group.sum_([totals], kind="metadata")
-        loss, stops, *rest = totals.tolist()
+        self.group.sum_([totals], kind="metadata")
+        loss, asked, *rest = totals.tolist()
         whole = [int(number) for number in rest]
         n, k = len(counts.flat()), len(KINDS)
         training, evaluation = (dict(zip(KINDS, whole[at : at + k], strict=True)) for at in (n, n + k))
-        return StepTotals(loss, stops > 0, Counts.from_flat(whole[:n]), training, evaluation)
+        seen = Covered(*rest[n + 2 * k :])
+        stops = asked % _LATE > 0
+        return StepTotals(loss, stops, Counts.from_flat(whole[:n]), training, evaluation, seen, asked >= _LATE)
 
     @contextmanager
     def sending_for(self, phase: str) -> Iterator[None]:
@@ -118,18 +133,6 @@ class Team:
             for link, num_bytes in links.items():
                 account[kind][link] += num_bytes
                 self._seen[kind][link] += num_bytes
-
-    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Add the gradients of all workers up; a parameter that a worker did not use has gradient 0 there."""
-        if self.size == 1:
-            return
-        gradients = []
-        for parameter in parameters:
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                gradients.append(parameter.grad)
-        self._group.sum_(gradients)
 
     def agree(self, make: Callable[[], Value]) -> Value:
         """Let the leader do something and give its result (a JSON value), or its error, to all."""
@@ -154,7 +157,7 @@ class Team:
                 for phase, snapshot in self._sent.items()
             },
         }
-        return [mine] if self.size == 1 else self._group.gather(mine)
+        return [mine] if self.size == 1 else self.group.gather(mine)
 
 
 def _copy(snapshot: Snapshot) -> Snapshot:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +17,13 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
-from partita.core.keys import StepKey
-from partita.core.protocols import Topology
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.infer.evaluate import evaluate_split
-from partita.infer.metrics import as_target, better, loss_sum
-from partita.infer.run import open_inference
-from partita.infer.table import RowTable
+from partita.infer.metrics import as_target, loss_sum
 from partita.nn.model import Model
+from partita.parallel.coverage import NO_BATCHES, Covered
 from partita.parallel.engine import Batch
 from partita.runs.checkpoint import (
-    Best,
     TrainState,
     latest_checkpoint,
     load_model,
@@ -36,18 +32,21 @@ from partita.runs.checkpoint import (
 )
 from partita.runs.folder import RunFolder
 from partita.runs.load import DTYPES, open_store_of, read_run
+from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
+from partita.train.resident import Resident
 from partita.train.team import PURPOSES, StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal",
-    "topology", "cache", "cache_policy", "cache_layout",
+    "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
 )  # fmt: skip
-_STEP_EVENTS = 50
+STEP_EVENTS = 50
+"""Steps from one event of ``metrics.jsonl`` about a step to the next."""
 
 
 class Trainer:
@@ -109,7 +108,8 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``memory_limit``, ``checkpoint_minutes``,
-                ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``.
+                ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``,
+                ``memory_per_worker``, ``compute_share``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -130,7 +130,10 @@ class Trainer:
         context, config = join_team(context, config)
         self.job = Job.prepare(config, open_store_of(folder, record, store), context, model)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
-        self._state = saved or TrainState(counts=Counts.zero(config.layers))
+        self._state = TrainState(counts=Counts.zero(config.layers))
+        if saved is not None:
+            self._state, tensors = saved
+            self.job.views.restore(self._state.views, tensors)
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state)
         return self
 
@@ -176,15 +179,17 @@ class Trainer:
         Returns:
             What ``run.json`` says; ``status`` is ``interrupted`` where the run was stopped.
         """
-        config = self.job.config
+        config, job = self.job.config, self.job
         kernels.load()  # what the compiler itself takes is not the run's memory
-        self._full_graph: tuple[Topology, RowTable] | None = None  # what evaluation reads
+        self._evaluation = Evaluation(job)
+        self._tally = _Tally(Counts.zero(config.layers))
         self.recorder.start()
-        self._stopping = False  # agreed by all workers
+        self._stopping = self._late = False  # agreed by all workers
         try:
-            with _threads(config.threads), stop_requests() as stop:
-                with self.job.team.sending_for("start"):
-                    self.job.fill_caches()
+            with closing(job.views), _threads(config.threads), stop_requests() as stop:
+                with job.team.sending_for("start"):
+                    for note in job.views.start():
+                        self.recorder.emit({"event": "note", "text": note}, self._state)
                 while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
                     self._train_epoch(stop)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
@@ -192,133 +197,133 @@ class Trainer:
                     self._save()
                 metrics = self._final_metrics() if status == "finished" else {}
         except BaseException as error:
-            self._close(f"failed: {type(error).__name__}", {})
+            self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
             raise
         return self._close(status, metrics)
 
     def _train_epoch(self, stop: StopRequest) -> None:
-        config, state = self.job.config, self._state
-        started = time.perf_counter()
-        steps = self.job.seed_order.num_steps
-        description = f"epoch {state.epoch + 1}/{config.epochs}"
-        first = state.seeds_done
-        with (
-            closing(
-                prefetched(self._sample, state.step, steps, config.prefetch, in_order=self.job.in_order)
-            ) as batches,
-            progress.task(description, total=len(self.job.seed_order.seeds), unit="seeds") as task,
-        ):
+        started, first = time.perf_counter(), self._state.seeds_done
+        views, steps = self.job.views, self.job.views.steps(self._state)
+        description = f"epoch {self._state.epoch + 1}/{self.job.config.epochs}"
+        with progress.task(description, total=self.job.num_seeds, unit="seeds") as task:
             task.advance(first)
-            while batch := self._next(batches):
-                size = self.job.seed_order.size(self._state.step)
-                totals = self._step(batch, size, stop)
-                state = self._state
-                self._state = state = state.with_(
-                    step=state.step + 1,
-                    loss_sum=state.loss_sum + totals.loss_sum,
-                    seeds_done=state.seeds_done + size,
-                ).adding(totals.counts, totals.traffic, totals.evaluation)
-                task.advance(size)
-                self.recorder.memory.look()
-                if state.step % _STEP_EVENTS == 0:
-                    self.recorder.emit({"event": "step", "loss": totals.loss_sum / size}, state)
-                # A worker alone need not wait for the next step to hear of its own request.
-                self._stopping = totals.stop or (self.job.team.size == 1 and bool(stop))
-                if self._stopping and state.step < steps:
+            for phase in views.phases(self._state):
+                self._train_phase(phase, task, stop)
+                if self._stopping and self._state.step < steps:
                     return
-                if self.recorder.minutes_since_save > config.checkpoint_minutes and state.step < steps:
-                    self._save()
         seconds = time.perf_counter() - started
-        self._end_epoch(seconds, (state.seeds_done - first) / seconds)
+        self._end_epoch(seconds, (self._state.seeds_done - first) / seconds)
 
-    def _next(self, batches: Iterator[Batch]) -> Batch | None:
-        with _timer(self._add_seconds, "wait_for_batch"):
-            return next(batches, None)
+    def _train_phase(self, phase: Any, task: progress.Task, stop: StopRequest) -> None:
+        config, job = self.job.config, self.job
+        with _timer(self._add_seconds, "wait_for_view"):
+            resident = job.views.enter(phase, self._state)
+        end, steps = resident.first + resident.steps, job.views.steps(self._state)
+        done = self._state.step - resident.first
+        with closing(
+            prefetched(resident.sample, done, resident.steps, config.prefetch, in_order=resident.in_order)
+        ) as batches:
+            while self._state.step < end and not self._stopping:
+                with _timer(self._add_seconds, "wait_for_batch"):
+                    batch = next(batches)
+                totals = self._step(resident, batch, stop)
+                self._state = self._state.with_(step=self._state.step + 1)
+                if totals is not None:
+                    self._settle(totals, stop, task)
+                self.recorder.memory.look()
+                if self._late and self._state.step < steps:
+                    self._save()
+        job.views.leave()
 
-    def _sample(self, step: int) -> Batch:
-        job, epoch = self.job, self._state.epoch
-        # Several steps are sampled side by side, so each of them needs no further threads.
-        with kernels.limited(1):
-            seeds = job.team.share(job.seed_order.batch(epoch, step))
-            return job.engine.sample(seeds, StepKey(job.config.seed, epoch, step))
+    def _step(self, resident: Resident, batch: Batch | None, stop: StopRequest) -> StepTotals | None:
+        """One optimiser step; what workers have done since they last settled it, where they do so in this step."""
+        job, config, totals = self.job, self.job.config, None
+        step = self._state.step - resident.first
+        size = resident.size(step)
+        self._tally.seeds += size
+        if batch is not None:
+            for group in job.optimizer.param_groups:
+                group["lr"] = learning_rate(config, *resident.progress(step))
+            job.model.train()
+            with _timer(self._add_seconds, "forward"):
+                with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
+                    output = resident.engine.forward(batch)
+                y = as_target(job.task, resident.labels(job.y, batch))
+                # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
+                summed = loss_sum(job.task, output.to(DTYPES[config.precision]), y)
+                loss = summed / (size if resident.joint else len(batch.seeds))
+            covered = resident.covered(batch) if resident.covered is not None else NO_BATCHES
+            self._tally.add(float(summed.detach()), batch.counts, covered)
+        if resident.settles(step):
+            totals = self._total(resident, stop)
+        if batch is not None:
+            with _timer(self._add_seconds, "backward"):
+                job.optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+            with _timer(self._add_seconds, "sum_gradients"):
+                # Of this step: a worker that settles in every step has one batch in its sums.
+                job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
+            with _timer(self._add_seconds, "optimizer"):
+                job.optimizer.step()
+        return totals
 
-    def _step(self, batch: Batch, size: int, stop: StopRequest) -> StepTotals:
-        """One optimiser step on a global batch of ``size`` seeds, of which ``batch`` has this worker's."""
-        job, config, key = self.job, self.job.config, batch.key
-        steps = job.seed_order.num_steps
-        for group in job.optimizer.param_groups:
-            group["lr"] = learning_rate(config, key.epoch * steps + key.step, config.epochs * steps)
-        job.model.train()
-        with _timer(self._add_seconds, "forward"):
-            with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
-                output = job.engine.forward(batch)
-            y = as_target(job.task, job.y[batch.seeds.long()])
-            # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-            summed = loss_sum(job.task, output.to(DTYPES[config.precision]), y)
-            loss = summed / size
-        totals = job.team.total(float(summed.detach()), bool(stop), batch.counts)
+    def _total(self, resident: Resident, stop: StopRequest) -> StepTotals:
+        """Add up what all workers have done since the last time, and see that it makes sense."""
+        tally, late = self._tally, self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
+        covered = None if resident.covered is None else tally.covered
+        totals = self.job.team.total(tally.loss_sum, bool(stop), tally.counts, covered, late=late)
         if not math.isfinite(totals.loss_sum):
+            state = self._state
             raise RunError(
-                f"the loss is {totals.loss_sum / size} in epoch {key.epoch + 1}, step {key.step + 1}",
+                f"the loss is {totals.loss_sum / tally.seeds} in epoch {state.epoch + 1}, step {state.step + 1}",
                 where=str(self.recorder.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
-        with _timer(self._add_seconds, "backward"):
-            job.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-        if job.team.size > 1:
-            with _timer(self._add_seconds, "sum_gradients"):
-                job.team.sum_gradients(job.model.parameters())
-        with _timer(self._add_seconds, "optimizer"):
-            job.optimizer.step()
         return totals
+
+    def _settle(self, totals: StepTotals, stop: StopRequest, task: progress.Task) -> None:
+        """Note what all workers have done."""
+        seeds, state = self._tally.seeds, self._state
+        self._tally = _Tally(Counts.zero(self.job.config.layers))
+        state = state.with_(loss_sum=state.loss_sum + totals.loss_sum, seeds_done=state.seeds_done + seeds)
+        self._state = state = state.adding(totals.counts, totals.traffic, totals.evaluation)
+        task.advance(seeds)
+        if state.step % STEP_EVENTS == 0:
+            self.recorder.emit({"event": "step", "loss": totals.loss_sum / seeds}, state)
+        event = self.job.views.observe(state.epoch, totals.covered)
+        if event is not None:
+            self.recorder.emit(event, state)
+        # A worker alone need not wait for the next step to hear of its own request.
+        self._stopping = totals.stop or (self.job.team.size == 1 and bool(stop))
+        self._late = totals.late
 
     def _end_epoch(self, seconds: float, rate: float) -> None:
         """Log the epoch, evaluate if it is time to, save."""
-        config, state = self.job.config, self._state
+        state = self._state
+        evaluates = self._evaluation.due(state.epoch)
+        with _timer(self._add_seconds, "join_models"):
+            ended = self.job.views.end_epoch(state.epoch, model_wanted=evaluates or self._late or self._stopping)
         event: Event = {
             "event": "epoch",
             "loss": state.loss_sum / max(1, state.seeds_done),
             "learning_rate": self.job.optimizer.param_groups[0]["lr"],
             "seconds": seconds,
             "seeds_per_second": rate,
+            **ended.fields,
         }
-        done = state.epoch + 1
-        following = state.with_(epoch=done, step=0, loss_sum=0.0, seeds_done=0)
-        is_last = done == config.epochs
-        if "val" in self.job.store.splits and config.eval_every and (done % config.eval_every == 0 or is_last):
+        following = state.with_(epoch=state.epoch + 1, step=0, loss_sum=0.0, seeds_done=0)
+        if evaluates:
             with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
-                metrics = self._evaluate("val")
+                metrics = self._evaluation.of("val")
+            self.recorder.memory.look()
             event |= {f"val_{name}": value for name, value in metrics.items()}
-            following = self._judge(following, metrics)
+            following = self._evaluation.judge(following, metrics)
         self.recorder.emit(event, state)
+        for other in ended.events:
+            self.recorder.emit(other, state)
         self._state = following
-        self._save()
-
-    def _judge(self, state: TrainState, metrics: dict[str, float]) -> TrainState:
-        """Compare an evaluation with the best so far."""
-        value = metrics.get(self.job.metric)
-        if value is None:
-            raise ConfigError(
-                f"metric '{self.job.metric}' does not exist for this validation split",
-                where=str(self.job.store.path),
-                fix=f"Choose another: --metric {'|'.join(metrics)}",
-            )
-        if state.best is None or better(self.job.metric, value, state.best.value):
-            return state.with_(best=Best(self.job.metric, value, state.epoch, state.name), evaluations_since_best=0)
-        waited = state.evaluations_since_best + 1
-        return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)
-
-    def _evaluate(self, split: str) -> dict[str, float]:
-        job, context = self.job, self.job.team.context
-        if self._full_graph is None:
-            self._full_graph = open_inference(job.store, job.config, context.mesh)
-        topology, inputs = self._full_graph
-        metrics = evaluate_split(
-            job.model, job.store, topology, inputs, split, memory_limit=job.config.memory_limit, context=context
-        )
-        self.recorder.memory.look()
-        return metrics
+        if ended.has_model:
+            self._save()
 
     def _final_metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the best weights on all splits but the training one."""
@@ -330,11 +335,12 @@ class Trainer:
         with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
-            return {name: self._evaluate(name) for name in self.job.store.splits if name != "train"}
+            return {name: self._evaluation.of(name) for name in self.job.store.splits if name != "train"}
 
     def _save(self) -> None:
-        with _timer(self._add_seconds, "checkpoint"):
-            self.recorder.save(self._state)
+        with _timer(self._add_seconds, "checkpoint"), self.job.views.saving(self._state) as (values, tensors):
+            self.recorder.save(self._state.with_(views=values), tensors)
+        self._late = False
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
         spent = self._state.stage_seconds
@@ -342,13 +348,29 @@ class Trainer:
 
     def _close(self, status: str, metrics: dict[str, dict[str, float]]) -> RunSummary:
         team, recorder = self.job.team, self.recorder
-        if status in ("finished", "interrupted") and team.size > 1:
+        recorder.record |= self.job.views.record()
+        if team.size > 1:
             # What was sent since the last step is in nobody's totals yet.
             last = team.total(0.0, False, Counts.zero(self.job.config.layers))
             self._state = self._state.adding(last.counts, last.traffic, last.evaluation)
             recorder.record["traffic_bytes"] = {**self._state.traffic, "evaluation": self._state.evaluation}
             recorder.record["workers"] = team.each()
         return recorder.close(status, metrics, self._state)
+
+
+@dataclass
+class _Tally:
+    """What this worker has done since the workers last settled it; ``seeds`` are those of all."""
+
+    counts: Counts
+    loss_sum: float = 0.0
+    seeds: int = 0
+    covered: Covered = NO_BATCHES
+
+    def add(self, loss_sum: float, counts: Counts, covered: Covered) -> None:
+        self.loss_sum += loss_sum
+        self.counts = self.counts + counts
+        self.covered = self.covered.plus(covered)
 
 
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:

@@ -69,8 +69,8 @@ class _StopAt:
     def __init__(self, trainer: partita.Trainer, epoch: int, step: int) -> None:
         self.trainer, self.at, self.original = trainer, (epoch, step), trainer._step
 
-    def __call__(self, batch, *rest):
-        totals = self.original(batch, *rest)
+    def __call__(self, resident, batch, *rest):
+        totals = self.original(resident, batch, *rest)
         if (batch.key.epoch, batch.key.step) == self.at:
             os.kill(os.getpid(), signal.SIGINT)
         return totals
@@ -115,10 +115,10 @@ def die(*_, **__):
 at = (int(epoch), int(step))
 if stage == "step":
     original = trainer._step
-    def stop(batch, *rest):
+    def stop(resident, batch, *rest):
         if (batch.key.epoch, batch.key.step) == at:
             die()
-        return original(batch, *rest)
+        return original(resident, batch, *rest)
     trainer._step = stop
 else:
     import partita.runs.checkpoint as checkpoint

@@ -1,0 +1,78 @@
+"""Full-graph metrics of a model that is being trained, and which of its states was the best."""
+
+from __future__ import annotations
+
+from partita.core.errors import ConfigError
+from partita.core.protocols import Topology
+from partita.infer.evaluate import evaluate_split
+from partita.infer.metrics import better
+from partita.infer.run import open_inference
+from partita.infer.table import RowTable
+from partita.runs.checkpoint import Best, TrainState
+from partita.train.job import WHOLE, Job
+
+Metrics = dict[str, float]
+
+
+class Evaluation:
+    """Metrics of the model as it is, from all neighbours of every node, whatever it is trained on.
+
+    All workers compute, each for its own nodes. In isolated training the first worker computes alone, and nothing
+    but its result travels, unless hosts have shards, so that no worker sees all of the graph.
+
+    Args:
+        job: what is trained.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._opened: tuple[Topology, RowTable] | None = None
+        self._alone = job.config.views != WHOLE and job.store.shard is None
+
+    def of(self, split: str) -> Metrics:
+        """Metrics on a split. All workers call this."""
+        return self._job.team.agree(lambda: self._compute(split)) if self._alone else self._compute(split)
+
+    def _compute(self, split: str) -> Metrics:
+        job, context = self._job, self._job.team.context
+        if self._opened is None:
+            self._opened = open_inference(job.store, job.config, context.mesh)
+        topology, inputs = self._opened
+        return evaluate_split(
+            job.model,
+            job.store,
+            topology,
+            inputs,
+            split,
+            memory_limit=job.config.memory_limit,
+            context=None if self._alone else context,
+        )
+
+    def due(self, epoch: int) -> bool:
+        """Whether the model is to be evaluated after an epoch (0-based)."""
+        config, done = self._job.config, epoch + 1
+        wanted = bool(config.eval_every) and (done % config.eval_every == 0 or done == config.epochs)
+        return wanted and "val" in self._job.store.splits
+
+    def judge(self, state: TrainState, metrics: Metrics) -> TrainState:
+        """Compare an evaluation with the best so far.
+
+        Args:
+            state: the position that the metrics are of, and the best so far.
+            metrics: on the validation split.
+
+        Raises:
+            ConfigError: the metric that picks the best model is not among them.
+        """
+        metric = self._job.metric
+        value = metrics.get(metric)
+        if value is None:
+            raise ConfigError(
+                f"metric '{metric}' does not exist for this validation split",
+                where=str(self._job.store.path),
+                fix=f"Choose another: --metric {'|'.join(metrics)}",
+            )
+        if state.best is None or better(metric, value, state.best.value):
+            return state.with_(best=Best(metric, value, state.epoch, state.name), evaluations_since_best=0)
+        waited = state.evaluations_since_best + 1
+        return state.with_(evaluations_since_best=waited, stopped=0 < self._job.config.patience <= waited)

@@ -1,0 +1,140 @@
+"""The whole graph as what all workers train on: every epoch is one phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from partita.config import Config
+from partita.core.keys import StepKey
+from partita.features.tiers import CacheSettings
+from partita.graph.store import GraphStore
+from partita.nn.model import Model
+from partita.parallel.caching import fill_caches
+from partita.parallel.coverage import Covered
+from partita.parallel.engine import Engine
+from partita.parallel.stores import place_topology
+from partita.parallel.strategies import Strategy, build_engine
+from partita.parallel.syncs import GradientSum, Sync, SyncSettings
+from partita.runs.checkpoint import TrainState
+from partita.runs.load import DTYPES, open_rows, open_topology
+from partita.sample.seeds import SeedOrder
+from partita.sample.topology import as_tensor
+from partita.train.resident import EpochEnd, Resident
+from partita.train.team import Team
+
+
+@dataclass
+class WholeGraph:
+    """Implements :class:`partita.train.resident.Views`: any strategy, one model, gradients summed in every step.
+
+    Attributes:
+        config: the settings.
+        store: the graph store.
+        team: the workers.
+        strategy: who computes what.
+        seed_order: which seeds make up the batch of a step.
+        engine: samples and computes batches.
+        sync: the plain sum.
+    """
+
+    config: Config
+    store: GraphStore
+    team: Team
+    strategy: Strategy
+    seed_order: SeedOrder
+    engine: Engine
+    sync: Sync
+
+    @classmethod
+    def make(
+        cls, config: Config, store: GraphStore, team: Team, strategy: Strategy, seeds: Tensor, model: Model
+    ) -> WholeGraph:
+        """Open what is to be read, and build the engine. All workers call this.
+
+        Args:
+            config: the settings.
+            store: the graph store.
+            team: the workers.
+            strategy: who computes what.
+            seeds: store ids of the training nodes, in ascending original index.
+            model: in the dtype of the run.
+
+        Raises:
+            ConfigError: the strategy, the model, the store and the workers do not fit each other.
+        """
+        rows, context = open_rows(store, config), team.context
+        topology = place_topology(open_topology(store, config), config.topology, store, context)
+        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
+        part_offsets, cache = as_tensor(store.part_offsets), _cache(config, team)
+        engine = build_engine(
+            strategy, model, topology, rows, fanouts, DTYPES[config.precision], context, part_offsets, cache
+        )
+        team.share(seeds[:0])  # complains where seeds cannot be dealt out so
+        order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+        return cls(config, store, team, strategy, order, engine, GradientSum(SyncSettings(coverage="none")))
+
+    def start(self) -> list[str]:
+        """Choose the feature rows to cache, and read them."""
+        fill_caches(
+            self.engine, self.strategy, self.team.context, _cache(self.config, self.team), self.store,
+            as_tensor(self.store.part_offsets), self.seed_order, self.team.share, self.config.seed,
+        )  # fmt: skip
+        return []
+
+    def steps(self, state: TrainState) -> int:
+        """The same in every epoch."""
+        return self.seed_order.num_steps
+
+    def phases(self, state: TrainState) -> Iterable[None]:
+        """A single one."""
+        return (None,)
+
+    def enter(self, phase: None, state: TrainState) -> Resident:
+        """All steps of the epoch."""
+        order, epoch, seed = self.seed_order, state.epoch, self.config.seed
+        return Resident(
+            engine=self.engine,
+            first=0,
+            steps=order.num_steps,
+            own_steps=order.num_steps,
+            joint=True,
+            size=order.size,
+            seeds=lambda step: self.team.share(order.batch(epoch, step)),
+            key=lambda step: StepKey(seed, epoch, step),
+            progress=lambda step: (epoch * order.num_steps + step, self.config.epochs * order.num_steps),
+            in_order=self.team.size > 1 and self.engine.collective,
+        )
+
+    def leave(self) -> None:
+        """Nothing is to be kept."""
+
+    def observe(self, epoch: int, covered: Covered) -> None:
+        """Everything is in view."""
+
+    def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
+        """There is one model all the time."""
+        return EpochEnd()
+
+    def saving(self, state: TrainState) -> AbstractContextManager[tuple[dict[str, Any], dict[str, Tensor]]]:
+        """Epoch and step say it all."""
+        return nullcontext(({}, {}))
+
+    def restore(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Nothing is to be done."""
+
+    def record(self) -> dict[str, Any]:
+        """Nothing is to be said."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is to be done."""
+
+
+def _cache(config: Config, team: Team) -> CacheSettings:
+    """What every worker keeps copies of."""
+    return CacheSettings(config.cache, config.cache_policy, config.cache_layout, team.context.device)

@@ -1,0 +1,138 @@
+"""Isolated training on several workers: what dense matrices compute; nothing but gradients and models travels."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from isolated import assert_same, dense_epoch, epochs_of, model_of
+
+import partita
+from partita.core.errors import ConfigError
+from partita.graph.store import GraphStore
+from partita.parallel.schedules import make_schedule
+from partita.runs.checkpoint import latest_checkpoint, read_state
+from partita.testing.graphs import small_random_store
+from partita.train import resident
+
+SETTINGS = {
+    "layers": 2, "hidden": 8, "fanout": "4,3", "batch_size": 16, "epochs": 3, "seed": 5, "precision": "float64",
+    "threads": 1,
+}  # fmt: skip
+AVERAGE = {"views": "cyclic", "sync": "model-average", "halo": "one-hop"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> GraphStore:
+    """Five parts."""
+    folder = tmp_path_factory.mktemp("stores")
+    whole = small_random_store(folder / "whole", 240, 1600, undirected=True, num_features=6)
+    partita.partition(whole, folder / "five", parts=5, algorithm="random")
+    return partita.open(folder / "five")
+
+
+def sent_for_training(record: dict) -> dict[str, int]:
+    return {kind: sent for kind, sent in record["traffic_bytes"].items() if kind != "evaluation"}
+
+
+@pytest.mark.parametrize(("views", "workers"), [("tournament", 2), ("tournament", 3), ("cyclic", 2), ("all", 3)])
+@pytest.mark.parametrize("coverage", ["none", "resampling"])
+def test_an_epoch_is_that_of_dense_matrices(store, tmp_path, views, workers, coverage) -> None:
+    """With five chunks one has no partner, and a worker may have nothing at all."""
+    settings = {
+        **SETTINGS, "views": views, "coverage": coverage, "fanout": -1, "batch_size": 0, "epochs": 1,
+        "optimizer": "sgd", "momentum": 0.0, "lr": 0.1, "norm": "none", "dropout": 0.0,
+    }  # fmt: skip
+    start = partita.Trainer(store, out=tmp_path / "start", **settings)
+    weights = {name: tensor.clone() for name, tensor in start.job.model.state_dict().items()}
+    start.job.views.close()
+    assignment = make_schedule(views, 5, workers, 1).assignment(0)
+    expected, factors = dense_epoch(store, weights, assignment, "none", coverage, 0.1)
+    summary = partita.Trainer.launch(store.path, out=tmp_path / "run", workers=workers, **settings)
+    for name, value in model_of(tmp_path / "run").items():
+        wanted = expected[name].numpy()
+        assert np.abs(value - wanted).max() <= 1e-12 * np.abs(wanted).max(), name
+    assert epochs_of(tmp_path / "run")[0]["coverage"] == pytest.approx(np.mean(factors))
+    sent = sent_for_training(summary.record)
+    assert sent.pop("gradients") > 0
+    assert sent.pop("metadata") > 0
+    assert not any(sent.values())
+    moved = summary.record["traffic_bytes"]["evaluation"]
+    assert not any(moved.get(kind, 0) for kind in ("ids", "features", "forward", "backward", "gradients"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"average_every": 2, "optimizer_state": "average"}])
+def test_averaged_models_do_not_depend_on_the_workers(store, tmp_path, settings) -> None:
+    settings = {**SETTINGS, **AVERAGE, **settings, "schedule": "cosine"}
+    partita.Trainer(store, out=tmp_path / "one", **settings).fit()
+    for workers in (2, 3):
+        out = tmp_path / str(workers)
+        summary = partita.Trainer.launch(store.path, out=out, workers=workers, **settings)
+        assert_same(out, tmp_path / "one", 1e-12)
+        for found, expected in zip(epochs_of(out), epochs_of(tmp_path / "one"), strict=True):
+            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+            assert found["deficit"] == pytest.approx(expected["deficit"])
+        sent = sent_for_training(summary.record)
+        assert sent["gradients"] > 0
+        assert not any(sent.get(kind, 0) for kind in ("ids", "features", "forward", "backward"))
+        assert sum(load["views"] for load in summary.record["views"]["loading"]) == 15
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("isolated", [AVERAGE, {"views": "tournament"}], ids=["average", "sweep"])
+def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypatch, isolated, workers) -> None:
+    monkeypatch.setattr(resident, "SETTLE_STEPS", 1)
+    settings = {**SETTINGS, **isolated, "eval_every": 0}
+    whole = partita.Trainer(store, out=tmp_path / "whole", **settings).fit()
+    cut = partita.Trainer(store, out=tmp_path / "cut", **settings)
+    step = cut._step
+
+    def stop(*arguments):
+        if (cut._state.epoch, cut._state.step) == (1, 3):
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments)
+
+    cut._step = stop  # type: ignore[method-assign]
+    assert cut.fit().status == "interrupted"
+    state = read_state(latest_checkpoint(tmp_path / "cut" / "checkpoints"))
+    assert (state.epoch, state.step) == (1, 4)
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "train", "--resume", tmp_path / "cut"]
+    done = subprocess.run([*map(str, command), "--workers", str(workers)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "cut" / "run.json").read_text())
+    assert record["status"] == "finished"
+    # Every seed of every epoch was trained on once, by whomever.
+    seeds = len(store.split("train"))
+    assert [event["epoch"] for event in epochs_of(tmp_path / "cut")] == [0, 1, 2]
+    assert record["counts"]["computed_destinations"][-1] == 3 * seeds
+    if isolated is AVERAGE:
+        assert_same(tmp_path / "cut", tmp_path / "whole", 1e-12)
+        assert record["metrics"]["test"] == pytest.approx(whole.metrics["test"])
+    elif workers == 1:
+        assert_same(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_too_many_workers_are_refused(store, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"5 chunks make 3 pairs at a time, too few for 4 workers.*--parts 8"):
+        partita.Trainer.launch(store.path, out=tmp_path / "run", workers=4, **SETTINGS, views="tournament")
+    with pytest.raises(ConfigError, match=r"the store has 5 parts, so some of 6 workers.*--parts 6"):
+        partita.Trainer.launch(store.path, out=tmp_path / "run", workers=6, **SETTINGS, views="cyclic")
+    with pytest.raises(ConfigError, match="batch normalisation"):
+        partita.Trainer.launch(
+            store.path, out=tmp_path / "run", workers=2, **SETTINGS, views="tournament", norm="batch"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_presets_train_and_predict(store, tmp_path) -> None:
+    for preset in ("grappa", "sdt-gnn"):
+        run: Path = tmp_path / preset
+        partita.Trainer.launch(store.path, out=run, workers=2, preset=preset, layers=2, hidden=8, epochs=2)
+        partita.predict(run, out=tmp_path / f"{preset}.parquet")
+        assert (tmp_path / f"{preset}.parquet").exists()
