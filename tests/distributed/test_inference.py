@@ -348,8 +348,10 @@ def load_from_the_first(context, folder: str) -> list[float]:
     """Each worker has a folder of its own; only that of the first one holds a checkpoint."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    state = share_checkpoint(context, Path(folder) / f"host{context.mesh.rank}", model, optimizer)
-    assert state is not None
+    found = share_checkpoint(context, Path(folder) / f"host{context.mesh.rank}", model, optimizer)
+    assert found is not None
+    state, members = found
+    assert members["a"].tolist() == [1.0, 2.0]
     x = torch.arange(18, dtype=torch.float32).reshape(6, 3).sin()
     model(x).pow(2).sum().backward()
     optimizer.step()
@@ -365,7 +367,7 @@ def test_only_the_first_worker_needs_to_see_the_checkpoints(tmp_path) -> None:
         optimizer.zero_grad()
         model(torch.rand(6, 3)).pow(2).sum().backward()
         optimizer.step()
-    save_checkpoint(tmp_path / "host0", model, optimizer, TrainState(epoch=4, step=2))
+    save_checkpoint(tmp_path / "host0", model, optimizer, TrainState(epoch=4, step=2), {"a": torch.tensor([1.0, 2.0])})
     first, second, third = run_workers(load_from_the_first, 3, tmp_path, timeout=150)
     assert first == second == third
     assert first[:2] == [4, 2]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +118,42 @@ def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypa
         assert record["metrics"]["test"] == pytest.approx(whole.metrics["test"])
     elif workers == 1:
         assert_same(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("isolated", [AVERAGE, {"views": "tournament"}], ids=["average", "sweep"])
+def test_interrupted_on_two_workers_and_gone_on_with_on_others(store, tmp_path, isolated) -> None:
+    settings = {**SETTINGS, **isolated, "epochs": 400, "eval_every": 0}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "train"]
+    process = subprocess.Popen(
+        [*command, str(store.path), "--out", str(run), "--workers", "2", *options],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() or '"epoch": 3' not in (run / "metrics.jsonl").read_text():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130, process.stderr.read()
+    process.stderr.close()
+    record = json.loads((run / "run.json").read_text())
+    epochs = record["epoch"] + 3
+    for workers in (1, 2, 3):
+        copy = tmp_path / f"on{workers}"
+        shutil.copytree(run, copy)
+        done = subprocess.run(
+            [*command, "--resume", str(copy), "--workers", str(workers), "--epochs", str(epochs)],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert len(epochs_of(copy)) == epochs
+    if isolated is AVERAGE:
+        for workers in (2, 3):
+            assert_same(tmp_path / f"on{workers}", tmp_path / "on1", 1e-9)
+        partita.Trainer(store, out=tmp_path / "whole", **{**settings, "epochs": epochs}).fit()
+        assert_same(tmp_path / "on1", tmp_path / "whole", 1e-9)
 
 
 def test_too_many_workers_are_refused(store, tmp_path) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch.distributed as dist
 
-from partita.comm import context as module
+from partita.comm import rendezvous as module
 
 NAME = "GLOO_SOCKET_IFNAME"
 INTERFACES = {"lo": "127.0.0.1", "eth0": "192.168.1.10", "eth1": "10.0.0.10"}

@@ -1,26 +1,23 @@
-"""Who a worker is and whom it talks to: the only reader of the launcher's variables."""
+"""Who a worker is and whom it talks to."""
 
 from __future__ import annotations
 
 import atexit
-import ipaddress
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
 
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import Group
 from partita.comm.mesh import AXES, Mesh
 from partita.comm.meter import Meter
+from partita.comm.rendezvous import meet, number_of, workers_per_host
 from partita.core.errors import ConfigError
 
 TIMEOUT = timedelta(minutes=30)
@@ -108,16 +105,16 @@ class Context:
         if dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            rank, size = _number("RANK"), _number("WORLD_SIZE")
+            rank, size = number_of("RANK"), number_of("WORLD_SIZE")
             if not 0 <= rank < size:
                 raise ConfigError(f"RANK={rank} with WORLD_SIZE={size}", where="environment", fix="Count from 0")
             owner = size > 1
             if owner:
-                _rendezvous(rank, size, timeout)
+                meet(rank, size, timeout)
         else:
             return None
         try:
-            workers = _workers_per_host(rank, size) if size > 1 else 1
+            workers = workers_per_host(rank, size, _wire_of_default()) if size > 1 else 1
             mesh = Mesh.of(rank, size, workers)
             place = _device(device, mesh.worker)
             return cls(mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, owner=owner)
@@ -285,108 +282,11 @@ class Context:
         return next(members for members in self.mesh.members(axis) if self.mesh.rank in members)
 
 
-def _rendezvous(rank: int, size: int, timeout: timedelta) -> None:
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        if name not in os.environ:
-            raise ConfigError(
-                f"{name} is not set, but RANK and WORLD_SIZE are",
-                where="environment",
-                fix="Start the workers with torchrun, or unset RANK and WORLD_SIZE",
-            )
-    _number("MASTER_PORT")
-    with peer_errors():
-        store, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
-        _choose_interface(store, rank, size)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-
-
-def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
-    """Let gloo use the interface that leads to the other hosts, unless ``GLOO_SOCKET_IFNAME`` says which.
-
-    Left alone, gloo takes the address that the host's own name stands for. Plain Debian and Ubuntu map it to
-    127.0.1.1, and the workers of other hosts then wait for a minute and fail. The first host itself may reach
-    ``MASTER_ADDR`` through its loopback interface, so the first and the last worker say what they found: ranks are
-    host-major, so of several hosts one of the two is on another one.
-    """
-    name = "GLOO_SOCKET_IFNAME"
-    if os.environ.get(name):
-        found = ""
-    else:
-        found = _address_towards(os.environ["MASTER_ADDR"], _number("MASTER_PORT"))
-    ends = (0, size - 1)
-    if rank in ends:
-        store.set(f"partita/address/{rank}", found)
-    if not found:
-        return
-    if ipaddress.ip_address(found).is_loopback:
-        others = [store.get(f"partita/address/{end}").decode() for end in ends]
-        away = next((other for other in others if other and not ipaddress.ip_address(other).is_loopback), None)
-        found = _address_towards(away, _number("MASTER_PORT")) if away else found
-    interface = _interface_of(found)
-    if interface is not None:
-        os.environ[name] = interface  # also for groups that are made later
-
-
-def _address_towards(host: str, port: int) -> str:
-    """Our own address on the way to a host; empty where there is none. Nothing is sent."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return probe.getsockname()[0].partition("%")[0]
-    except OSError:
-        return ""
-
-
-def _interface_of(address: str) -> str | None:
-    """Name of the interface that has an address."""
-    for name, held in psutil.net_if_addrs().items():
-        if any(each.address.partition("%")[0] == address for each in held):
-            return name
-    return None
-
-
-def _workers_per_host(rank: int, size: int) -> int:
-    """How many workers each host has; all workers must agree, and ranks be host-major."""
-    group = Group(dist.group.WORLD, rank, range(size), ["same_host"] * size, Meter(), wire=_wire_of_default())
-    known = "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ
-    local = (_number("LOCAL_RANK"), _number("LOCAL_WORLD_SIZE")) if known else None
-    answers = group.gather({"local": local, "host": socket.gethostname()})
-    if all(answer["local"] is not None for answer in answers):
-        workers = answers[0]["local"][1]
-        right = workers >= 1 and size % workers == 0
-        right = right and all(answer["local"] == [at % workers, workers] for at, answer in enumerate(answers))
-        held = ", ".join(f"{local[0]}/{local[1]}" for local in (answer["local"] for answer in answers))
-        held = f"LOCAL_RANK/LOCAL_WORLD_SIZE by rank: {held}"
-    else:
-        names = [answer["host"] for answer in answers]
-        workers = names.count(names[0])
-        right = size % workers == 0 and all(
-            len(set(names[at : at + workers])) == 1 and names.count(names[at]) == workers
-            for at in range(0, size, workers)
-        )
-        held = f"host names by rank: {', '.join(names)}"
-    if not right:
-        raise ConfigError(
-            f"every host needs the same number of workers, with consecutive ranks; {held}",
-            where="environment",
-            fix="Start the same number of workers on every host, for instance with torchrun --nproc-per-node",
-        )
-    return workers
-
-
 def _wire_of_default() -> torch.device:
     """The device that the default process group sends from."""
     if dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
-
-
-def _number(name: str) -> int:
-    try:
-        return int(os.environ[name])
-    except ValueError:
-        raise ConfigError(f"{name}={os.environ[name]} is not a whole number", where="environment") from None
 
 
 def _device(device: torch.device | str, worker: int) -> torch.device:

@@ -43,37 +43,8 @@ class Schedule(Protocol):
         ...
 
 
-class All:
-    """Every part is resident all the time: worker w holds the parts p with ``p mod W = w`` as one view.
-
-    Args:
-        num_parts: P.
-        num_workers: W.
-        epochs: of the run; not looked at.
-
-    Raises:
-        ConfigError: there is no part, or no worker.
-    """
-
-    def __init__(self, num_parts: int, num_workers: int, epochs: int = 0) -> None:
-        _check(num_parts, num_workers)
-        self.num_parts, self.num_workers = num_parts, num_workers
-
-    @staticmethod
-    def default_parts(num_workers: int) -> int:
-        """How many parts to make for so many workers."""
-        return num_workers
-
-    def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
-        """One phase, the same in every epoch."""
-        dealt = [tuple(range(worker, self.num_parts, self.num_workers)) for worker in range(self.num_workers)]
-        return (tuple(parts or None for parts in dealt),)
-
-
-class Cyclic:
-    """P parts over W workers, one at a time: worker w trains on part w, then on part w + W, and so on.
-
-    SDT-GNN, section III-C: every part is visited once an epoch, and models are joined after all were.
+class Steady:
+    """What schedules have in common whose epochs are all alike.
 
     Args:
         num_parts: P.
@@ -92,6 +63,22 @@ class Cyclic:
     def default_parts(num_workers: int) -> int:
         """How many parts to make for so many workers, where memory asks for no more."""
         return num_workers
+
+
+class All(Steady):
+    """Every part is resident all the time: worker w holds the parts p with ``p mod W = w`` as one view."""
+
+    def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
+        """One phase, the same in every epoch."""
+        dealt = [tuple(range(worker, self.num_parts, self.num_workers)) for worker in range(self.num_workers)]
+        return (tuple(parts or None for parts in dealt),)
+
+
+class Cyclic(Steady):
+    """P parts over W workers, one at a time: worker w trains on part w, then on part w + W, and so on.
+
+    SDT-GNN, section III-C: every part is visited once an epoch, and models are joined after all were.
+    """
 
     def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
         """``ceil(P / W)`` phases, the same in every epoch."""

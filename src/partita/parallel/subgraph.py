@@ -12,7 +12,6 @@ from jaxtyping import Bool, Int64, Integer
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError, nearest
 from partita.graph.store import GraphStore
-from partita.kernels.compile import compiled
 
 EDGES_AT_ONCE = 1 << 18
 """Edges in a piece: some 10 MiB of buffers, whatever the size of the graph and of its longest row."""
@@ -84,30 +83,11 @@ class Owned:
 
     def local(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Local ids of store ids; -1 for nodes of other parts."""
+        from partita.parallel.subgraph_loops import number
+
         found = np.empty(len(ids), dtype=np.int64)
-        _number(ids, self.starts, self.stops, self.bases, found)
+        number(ids, self.starts, self.stops, self.bases, found)
         return found
-
-
-@compiled
-def _number(ids: np.ndarray, starts: np.ndarray, stops: np.ndarray, bases: np.ndarray, found: np.ndarray) -> None:
-    """Write the local id of every node, -1 where it is in no run; ids that follow each other are often in one run."""
-    run, runs = 0, len(starts)
-    for i in range(len(ids)):
-        node = ids[i]
-        if runs == 0 or node < starts[run] or node >= stops[run]:
-            low, high = 0, runs
-            while low < high:
-                middle = (low + high) >> 1
-                if stops[middle] <= node:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low == runs or node < starts[low]:
-                found[i] = -1
-                continue
-            run = low
-        found[i] = node - starts[run] + bases[run]
 
 
 @dataclass(frozen=True)
@@ -343,21 +323,6 @@ class _Ranks:
 
     def fill(self, ids: Integer[np.ndarray, "p"], ranks: Int64[np.ndarray, "p"], base: int) -> None:
         """Write ``base`` plus the rank of every node whose entry is below 0; all of these are among the nodes."""
-        _fill_ranks(ids, self._ids, self._first, self._shift, base, ranks)
+        from partita.parallel.subgraph_loops import fill_ranks
 
-
-@compiled
-def _fill_ranks(
-    ids: np.ndarray, members: np.ndarray, first: np.ndarray, shift: int, base: int, ranks: np.ndarray
-) -> None:
-    for i in range(len(ids)):
-        if ranks[i] < 0:
-            node = np.int64(ids[i])
-            low, high = first[node >> shift], first[(node >> shift) + 1]
-            while low < high:
-                middle = (low + high) >> 1
-                if members[middle] < node:
-                    low = middle + 1
-                else:
-                    high = middle
-            ranks[i] = base + low
+        fill_ranks(ids, self._ids, self._first, self._shift, base, ranks)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from partita.core.errors import ConfigError, InputError, nearest
+from partita.core.imports import imported
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask, Requires
 
 PARTITIONERS: dict[str, str] = {

@@ -15,7 +15,7 @@ from partita.parallel.controller import Controller
 from partita.parallel.schedules import SCHEDULES, All, Cyclic, Schedule, Tournament, make_schedule
 from partita.parallel.workload import parts_for
 
-SIZES = [(chunks, workers) for chunks in range(1, 14) for workers in range(1, (chunks + 1) // 2 + 1)]
+SIZES = [(chunks, workers) for chunks in range(2, 34) for workers in range(1, min(8, (chunks + 1) // 2) + 1)]
 
 
 def views_of(assignment):
@@ -39,10 +39,15 @@ def test_all_and_cyclic_show_every_part_once_an_epoch(parts, workers, epoch) -> 
             assert view is None or (len(view) == 1 and view[0] % workers == worker)
 
 
-@pytest.mark.parametrize(("chunks", "workers"), SIZES)
-def test_a_sweep_pairs_all_chunks_once(chunks, workers) -> None:
+@pytest.mark.parametrize("chunks", range(2, 34))
+def test_a_sweep_pairs_all_chunks_once(chunks) -> None:
+    for workers in [workers for other, workers in SIZES if other == chunks]:
+        check_sweep(chunks, workers)
+
+
+def check_sweep(chunks: int, workers: int) -> None:
     schedule = Tournament(chunks, workers, epochs=0)
-    assert schedule.num_rounds == (1 if chunks == 1 else chunks - 1 + chunks % 2)
+    assert schedule.num_rounds == chunks - 1 + chunks % 2
     met = []
     for pairing in range(schedule.num_rounds):
         views = schedule.pairs(pairing)
@@ -51,6 +56,15 @@ def test_a_sweep_pairs_all_chunks_once(chunks, workers) -> None:
         assert sum(len(view) == 1 for view in views) == chunks % 2
         met += [view for view in views if len(view) == 2]
     assert sorted(met) == list(combinations(range(chunks), 2))
+    # And so for the workers, over one sweep of rounds of one epoch.
+    trained = [
+        parts
+        for epoch in range(schedule.num_rounds)
+        for phase in schedule.assignment(epoch)
+        for parts in phase
+        if parts is not None and len(parts) == 2
+    ]
+    assert sorted(trained) == list(combinations(range(chunks), 2))
 
 
 @given(st.sampled_from(SIZES), st.integers(0, 60), st.integers(0, 200))
@@ -118,6 +132,8 @@ def test_refusals_and_names(monkeypatch) -> None:
     monkeypatch.setattr(SCHEDULES, "_registered", {})
     with pytest.raises(ConfigError, match=r"4 chunks make 2 pairs at a time, too few for 3 workers.*--parts 6"):
         Tournament(4, 3, 10)
+    with pytest.raises(ConfigError, match=r"one chunk makes no pair.*--parts 2"):
+        Tournament(1, 1, 10)
     with pytest.raises(ConfigError, match="Give at least 1"):
         All(0, 1)
     with pytest.raises(ConfigError, match="Did you mean 'tournament'"):
