@@ -6,7 +6,8 @@ Needs root and iproute2 (see partita.testing.hosts). Every case trains a two-lay
 R-MAT graph with 256 features for some epochs of 24 steps. ``gdp`` reads input rows from the host's own copy of the
 store; ``by-owner,data,data`` asks the owner for them, as hosts must who hold their own part only; ``grappa`` and
 ``sdt-gnn`` are the presets. A case that is in the CSV file already is not measured again. Seconds are the median epoch
-without the first one, with averaging of models and without evaluation and checkpoints; ``wire`` is what has left the interfaces of both hosts in an epoch.
+without the first one, with averaging of models
+and without evaluation and checkpoints; ``wire`` is what has left the interfaces of both hosts in an epoch.
 """
 
 from __future__ import annotations

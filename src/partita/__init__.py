@@ -28,6 +28,7 @@ _PUBLIC = {
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
     "partition": "partita.partitioning.job",
+    "partition_for_memory": "partita.parallel.automatic",
     "predict": "partita.infer.predict",
     "presample": "partita.partitioning.presample",
     "quality": "partita.partitioning.quality",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from partita.infer.predict import predict as predict
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
+    from partita.parallel.automatic import partition_for_memory as partition_for_memory
     from partita.partitioning.job import partition as partition
     from partita.partitioning.presample import presample as presample
     from partita.partitioning.quality import quality as quality

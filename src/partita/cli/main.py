@@ -31,7 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
     except MemoryError:
         if debug:
             raise
-        _say_error("out of memory. Give a lower --memory-limit, or a smaller --batch-size or --fanout")
+        _say_error(
+            "out of memory. Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training "
+            "also a lower --memory-per-worker, or more parts"
+        )
         sys.exit(2)
     except Exception as error:
         if debug:

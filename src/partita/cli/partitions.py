@@ -36,6 +36,8 @@ Examples:
 
     partita partition graph graph16 --parts 16 --algorithm spring --dry-run
 
+    partita partition graph graphs --parts auto --memory-per-worker 4GiB --workers 2
+
     partita partition edges.csv parts.npy --parts 4 --algorithm spring --undirected
 
     partita partition graph graph4 --parts 4 --algorithm parts.csv --refine 10
@@ -61,6 +63,7 @@ Examples:
     partita quality graph --assignment parts.csv --parts 4 --json
 """
 _SOURCE = "Files of edges"
+_AUTO = "With --parts auto: as many parts as make each fit a worker"
 
 
 def _option(text: str) -> tuple[str, float]:
@@ -71,6 +74,26 @@ def _option(text: str) -> tuple[str, float]:
         return name, float(value)
     except ValueError:
         raise ConfigError(f"'{text}' is no option", where="--option", fix="Write for instance cap=0.1") from None
+
+
+def _budget(parts: str, **given: Any) -> dict[str, Any] | None:
+    """What --parts auto is to go by, as far as it was given; ``None`` for a given number of parts."""
+    from partita.core.errors import ConfigError
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if parts != "auto":
+        for name in given:
+            raise ConfigError(
+                f"it decides the number of parts, and {parts} are asked for",
+                where=f"--{name.replace('_', '-')}",
+                fix="Leave it out, or write --parts auto",
+            )
+        return None
+    if "memory_per_worker" not in given:
+        raise ConfigError(
+            "auto needs to know a worker's memory", where="--parts", fix="Add for instance --memory-per-worker 4GiB"
+        )
+    return given
 
 
 def presample(
@@ -117,7 +140,7 @@ def partition(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A graph store, or a file of edges.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The store or assignment file to make.")],
     *,
-    parts: Annotated[str, typer.Option(help="Number of parts, or hosts x workers such as 2x4.")],
+    parts: Annotated[str, typer.Option(help="Number of parts, or hosts x workers such as 2x4; auto: see below.")],
     algorithm: Annotated[str, typer.Option(help="See above.")] = "spring+",
     weights: Annotated[
         str, typer.Option(help="What is balanced and cut: none, presample, edges, node or degree.")
@@ -142,6 +165,25 @@ def partition(
     undirected: Annotated[
         bool, typer.Option("--undirected", help="Every line stands for both directions.", rich_help_panel=_SOURCE)
     ] = False,
+    memory_per_worker: Annotated[
+        str | None, typer.Option(help="Memory of a worker, for instance 4GiB.", rich_help_panel=_AUTO)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of workers: the least number of parts; default 1.", rich_help_panel=_AUTO)
+    ] = None,
+    halo: Annotated[
+        str | None,
+        typer.Option(
+            help="What a worker holds around a part: none, one-hop (default) or one-hop+edges.", rich_help_panel=_AUTO
+        ),
+    ] = None,
+    compute_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of that memory that is left for computing; the rest is for a part. Default 2/3.",
+            rich_help_panel=_AUTO,
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -163,21 +205,48 @@ def partition(
         "undirected": undirected,
         **parse_memory(memory_limit),
     }
-    expected = None
+    budget = _budget(
+        parts, memory_per_worker=memory_per_worker, workers=workers, halo=halo, compute_share=compute_share
+    )
+    more: dict[str, Any] = {}
+    plan = None
     with shown(quiet=json) as console:
+
+        def say(sentence: str) -> None:
+            if console is not None:
+                console.print(sentence, highlight=False)
+
+        if budget is not None:
+            from partita.parallel.automatic import partition_for_memory, plan_for_memory
+
+            budget["feature_dtype"] = feature_dtype
+            if dry_run:
+                plan = plan_for_memory(source, out, **budget)
+                settings["parts"] = plan.parts
+                say(plan.explain())
         if dry_run:
             expected = estimate(prepare(source, **settings), out, feature_dtype)
+            more["expected"] = expected.to_json()
             if console is not None:
                 print_table(_estimate_table(expected))
-        summary = partition_graph(
-            source, None if dry_run else out, feature_dtype=None if dry_run else feature_dtype, overwrite=overwrite,
-            **settings,
-        )  # fmt: skip
+        if budget is not None and not dry_run:
+            del settings["parts"]
+            made = partition_for_memory(source, out, overwrite=overwrite, say=say, **budget, **settings)
+            summary, plan, more = made.partition, made.plan, made.to_json()
+        else:
+            summary = partition_graph(
+                source, None if dry_run else out, feature_dtype=None if dry_run else feature_dtype,
+                overwrite=overwrite, **settings,
+            )  # fmt: skip
+            if plan is not None and summary.quality is not None:
+                plan = plan if halo == "none" else plan.recheck(summary.quality.replication_factor)
+                more["plan"] = plan.to_json()
     if json:
-        finish({**summary.to_json(), **({"expected": expected.to_json()} if expected else {})}, "", as_json=True)
+        finish({**summary.to_json(), **more}, "", as_json=True)
         return
     values = {
         "written": summary.path or "nothing (dry run)",
+        **({} if plan is None else {"plan": plan.explain()}),
         "algorithm": summary.algorithm,
         "seconds": "  ".join(f"{name} {value:.2f}" for name, value in summary.seconds.items()),
         "peak memory": _bytes(summary.peak_memory_bytes),

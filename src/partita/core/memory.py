@@ -6,9 +6,17 @@ memory-mapped columns can be dropped at any time and do not count.
 
 from __future__ import annotations
 
+import math
+import mmap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
+from jaxtyping import Shaped
+from numpy.typing import DTypeLike
 
 _STATUS = Path("/proc/self/status")
 _CGROUP_FILES = (
@@ -45,7 +53,11 @@ def available_bytes() -> int:
 
 
 class PeakMemory:
-    """Remembers the most private memory seen above a base line, by being asked at the right moments."""
+    """Remembers the most private memory seen above a base line: asked at the right moments, or by a clock.
+
+    Attributes:
+        peak_bytes: above what was held when this was made.
+    """
 
     def __init__(self) -> None:
         self._base = private_bytes()
@@ -54,3 +66,37 @@ class PeakMemory:
     def look(self) -> None:
         """Note the memory in use now."""
         self.peak_bytes = max(self.peak_bytes, private_bytes() - self._base)
+
+    @contextmanager
+    def watching(self, seconds: float = 0.05) -> Iterator[None]:
+        """Look every so many seconds as well, from a thread, until the end of the block."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(seconds):
+                self.look()
+
+        thread = threading.Thread(target=watch, name="partita-memory", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self.look()
+
+
+_MAPPED = 2**20
+
+
+def fresh_array(shape: int | tuple[int, ...], dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
+    """An array of unknown contents whose memory goes back to the system when it is dropped, if it is large.
+
+    What malloc hands out may stay with the process after it was freed, most of all when another thread frees it.
+    """
+    shape, dtype = (shape,) if isinstance(shape, int) else shape, np.dtype(dtype)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes < _MAPPED or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.empty(shape, dtype)
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)

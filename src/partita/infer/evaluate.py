@@ -60,9 +60,12 @@ def evaluate_split(
     metrics: Metrics | None = None
     if context.mesh.rank == 0:
         output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
+        outputs.clear()  # from here on there is one copy
         y = as_tensor(store.y)[ids]
         known = has_label(store.task, y)
-        metrics = compute_metrics(store.task, output[known], as_target(store.task, y[known]))
+        if not bool(known.all()):
+            output, y = output[known], y[known]
+        metrics = compute_metrics(store.task, output, as_target(store.task, y))
     return context.group("all").broadcast(metrics)
 
 

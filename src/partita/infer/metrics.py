@@ -20,6 +20,7 @@ TASK_METRICS = {
     "regression": ("mae", "rmse"),
 }
 LOWER_IS_BETTER = {"mae", "rmse", "loss"}
+_ROWS_AT_ONCE = 1 << 16
 
 
 def better(metric: str, value: float, than: float) -> bool:
@@ -82,7 +83,8 @@ def compute_metrics(task: str, output: Float[Tensor, "R C"], y: Num[Tensor, "R .
 
     output = output.detach().float()
     rows, columns = output.shape
-    metrics: Metrics = {"loss": float(loss_sum(task, output.double(), y)) / max(rows, 1)}
+    pieces = zip(output.split(_ROWS_AT_ONCE), y.split(_ROWS_AT_ONCE))  # in double precision: a copy of a piece only
+    metrics: Metrics = {"loss": sum(float(loss_sum(task, o.double(), t)) for o, t in pieces) / max(rows, 1)}
     if rows == 0:
         return metrics
     if task == "regression":
@@ -92,25 +94,27 @@ def compute_metrics(task: str, output: Float[Tensor, "R C"], y: Num[Tensor, "R .
         truth, score = y.long(), output.sigmoid()
         metrics["micro_f1"] = float(tm.multilabel_f1_score(score, truth, columns, average="micro"))
         metrics["macro_f1"] = float(tm.multilabel_f1_score(score, truth, columns, average="macro"))
+        exclusive = bool((truth.sum(dim=1) == 1).all())
+        auc = _roc_auc(score, lambda column: truth[:, column], exclusive=exclusive)
     else:
-        truth, score = functional.one_hot(y.long(), columns), output.softmax(dim=1)
         predicted = output.argmax(dim=1)
         metrics["accuracy"] = int((predicted == y).sum()) / rows
         metrics["macro_f1"] = float(tm.multiclass_f1_score(predicted, y.long(), columns, average="macro"))
-    auc = _roc_auc(score, truth)
+        auc = _roc_auc(output.softmax(dim=1), lambda column: (y == column).long(), exclusive=True)
     return metrics if auc is None else metrics | {"roc_auc": auc}
 
 
-def _roc_auc(score: Tensor, truth: Tensor) -> float | None:
+def _roc_auc(score: Tensor, truth: Callable[[int], Tensor], *, exclusive: bool) -> float | None:
     from torchmetrics.functional.classification import binary_auroc
 
-    if truth.shape[1] == 2 and bool((truth.sum(dim=1) == 1).all()):
-        score, truth = score[:, 1:], truth[:, 1:]  # two classes: one curve, of the second class
-    areas = [
-        float(binary_auroc(score[:, column], truth[:, column]))
-        for column in range(truth.shape[1])
-        if 0 < int(truth[:, column].sum()) < truth.shape[0]
-    ]
+    columns = range(score.shape[1])
+    if len(columns) == 2 and exclusive:
+        columns = columns[1:]  # two classes: one curve, of the second class
+    areas = []
+    for column in columns:
+        holds = truth(column)
+        if 0 < int(holds.sum()) < len(holds):
+            areas.append(float(binary_auroc(score[:, column], holds)))
     return sum(areas) / len(areas) if areas else None
 
 

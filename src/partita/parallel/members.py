@@ -96,8 +96,9 @@ class Members:
             }
 
     def tensors(self) -> dict[str, Tensor]:
-        """All states of this worker's views by name, for a checkpoint; models that are the last mean once."""
-        found = {f"{_MEAN}/model/{key}": tensor for key, tensor in self._start.model.items()}
+        """All states of this worker's views by name, for a checkpoint; the last mean only on the first worker."""
+        mean = self._start.model if self._group.rank == 0 else {}
+        found = {f"{_MEAN}/model/{key}": tensor for key, tensor in mean.items()}
         for name, state in self._states.items():
             if state.model is not self._start.model:
                 found |= {f"{name}/model/{key}": tensor for key, tensor in state.model.items()}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError
+from partita.core.memory import fresh_array
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.graph.metadata import index_dtype
 from partita.graph.store import GraphStore
@@ -111,8 +112,8 @@ class PartView:
         """
         found = Subgraph.find(store, parts, halo)
         columns = _Taken.of(store, features, weights)
-        indices = np.empty(found.num_edges, dtype=index_dtype(found.num_nodes))
-        weight = np.empty(found.num_edges, dtype=np.uint32) if columns.weights else None
+        indices = fresh_array(found.num_edges, index_dtype(found.num_nodes))
+        weight = fresh_array(found.num_edges, np.uint32) if columns.weights else None
         done = 0
         for local, at, kept in found.edges():
             indices[done : done + len(local)] = local
@@ -297,7 +298,7 @@ def _rows(store: GraphStore, found: Subgraph) -> Shaped[np.ndarray, "n F"]:
     """Copies of the feature rows of all nodes of a view."""
     held, first = store.held("x")
     _require_rows(store, found, range(first, first + len(held)))
-    m, out = found.owned.count, np.empty((found.num_nodes, held.shape[1]), dtype=held.dtype)
+    m, out = found.owned.count, fresh_array((found.num_nodes, held.shape[1]), held.dtype)
     at_once = max(1, _CHUNK_BYTES // max(1, held.itemsize * held.shape[1]))
     with progress.task("load feature rows", total=len(out), unit="rows") as task:
         for start, stop, base in found.owned.runs():

@@ -84,16 +84,23 @@ class PartsPlan:
     def explain(self) -> str:
         """One sentence with all numbers."""
         kind = "the largest part takes" if self.measured_part is not None else "a part takes about"
+        turns = self.parts_per_worker
         return (
             f"{self.parts} part{'' if self.parts == 1 else 's'} for {self.workers} "
             f"worker{'' if self.workers == 1 else 's'}: {kind} {self.part_bytes:,} bytes (graph and features "
             f"{self.graph_bytes:,}, replication {self.replication:.3g}), and {self.room:,} of {self.memory:,} bytes "
             f"are left for it, which is {'enough' if self.fits else 'too little'}"
+            + (f"; a worker takes up to {turns} parts in turn" if self.fits and turns > 1 else "")
         )
 
     def to_json(self) -> dict[str, Any]:
         """All numbers as values that JSON can hold."""
-        derived = {"room": self.room, "part_bytes": self.part_bytes, "fits": self.fits}
+        derived = {
+            "room": self.room,
+            "part_bytes": self.part_bytes,
+            "parts_per_worker": self.parts_per_worker,
+            "fits": self.fits,
+        }
         return {**asdict(self), **derived, "explanation": self.explain()}
 
 
@@ -117,11 +124,11 @@ def parts_for(
     if graph_bytes < 0 or workers < 1 or not replication > 0 or not math.isfinite(replication):
         raise ConfigError(
             f"{graph_bytes:,} bytes, {workers} workers, replication {replication}: out of range",
-            where="parts",
+            where="workers",
             fix="Give at least 1 worker and a replication factor above 0",
         )
     if not 0 <= share < 1:
-        raise ConfigError(f"a share of {share}", where="share", fix="Give at least 0 and less than 1")
+        raise ConfigError(f"a share of {share}", where="compute_share", fix="Give at least 0 and less than 1")
     plan = PartsPlan(workers, graph_bytes, memory, workers, replication, share)
     if plan.room <= 0:
         raise _no_room(memory, share)
@@ -131,6 +138,6 @@ def parts_for(
 def _no_room(memory: int, share: float) -> ConfigError:
     return ConfigError(
         f"of {memory:,} bytes, {share:.0%} are for computing, and nothing is left for a part",
-        where="memory",
+        where="memory_per_worker",
         fix="Give the workers more memory, or computing a smaller share",
     )

@@ -254,7 +254,7 @@ class PartViews:
                 self._members.join(for_good=due)
         fields = {"coverage": self._covered.factor, "deficit": self._covered.deficit}
         self._covered = Covered()
-        return EpochEnd(fields, events, due or model_wanted or self._members is None)
+        return EpochEnd(fields, events, model_wanted or self._members is None)
 
     @contextmanager
     def saving(self, state: TrainState) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:

@@ -83,12 +83,12 @@ class EpochEnd:
     Attributes:
         fields: more to log of the epoch.
         events: more to log.
-        has_model: workers have one model now, which can be evaluated and saved.
+        saves: a checkpoint is due: it costs no exchange, or was wanted.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    has_model: bool = True
+    saves: bool = True
 
 
 @runtime_checkable

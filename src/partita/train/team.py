@@ -56,6 +56,29 @@ class StepTotals:
     late: bool = False
 
 
+@dataclass
+class Tally:
+    """What a worker has done since the workers last settled it.
+
+    Attributes:
+        counts: edges and rows.
+        loss_sum: over its seeds.
+        seeds: those of all workers.
+        covered: what was seen of the neighbourhoods.
+    """
+
+    counts: Counts
+    loss_sum: float = 0.0
+    seeds: int = 0
+    covered: Covered = NO_BATCHES
+
+    def add(self, loss_sum: float, counts: Counts, covered: Covered) -> None:
+        """Add a step."""
+        self.loss_sum += loss_sum
+        self.counts = self.counts + counts
+        self.covered = self.covered.plus(covered)
+
+
 class Team:
     """The workers of a run, as the trainer sees them.
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,15 +20,9 @@ from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.metrics import as_target, loss_sum
 from partita.nn.model import Model
-from partita.parallel.coverage import NO_BATCHES, Covered
+from partita.parallel.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
-from partita.runs.checkpoint import (
-    TrainState,
-    latest_checkpoint,
-    load_model,
-    share_checkpoint,
-    share_model,
-)
+from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import DTYPES, open_store_of, read_run
 from partita.train.evaluation import Evaluation
@@ -39,7 +32,7 @@ from partita.train.optimise import learning_rate
 from partita.train.prefetch import prefetched
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.resident import Resident
-from partita.train.team import PURPOSES, StepTotals, join_team
+from partita.train.team import PURPOSES, StepTotals, Tally, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal",
@@ -182,19 +175,25 @@ class Trainer:
         config, job = self.job.config, self.job
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
-        self._tally = _Tally(Counts.zero(config.layers))
+        self._tally = Tally(Counts.zero(config.layers))
         self.recorder.start()
         self._stopping = self._late = False  # agreed by all workers
         try:
-            with closing(job.views), _threads(config.threads), stop_requests() as stop:
+            with (
+                closing(job.views), self.recorder.memory.watching(), _threads(config.threads), stop_requests() as stop
+            ):  # fmt: skip
                 with job.team.sending_for("start"):
                     for note in job.views.start():
                         self.recorder.emit({"event": "note", "text": note}, self._state)
                 while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
                     self._train_epoch(stop)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
-                if latest_checkpoint(self.recorder.folder.checkpoints) is None or status == "interrupted":
+                # To save may be collective, so the first worker, which alone sees the folder, decides for all.
+                if job.team.agree(lambda: latest_checkpoint(self.recorder.folder.checkpoints) is None) or (
+                    status == "interrupted"
+                ):
                     self._save()
+                job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
         except BaseException as error:
             self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
@@ -230,7 +229,6 @@ class Trainer:
                 self._state = self._state.with_(step=self._state.step + 1)
                 if totals is not None:
                     self._settle(totals, stop, task)
-                self.recorder.memory.look()
                 if self._late and self._state.step < steps:
                     self._save()
         job.views.leave()
@@ -284,7 +282,7 @@ class Trainer:
     def _settle(self, totals: StepTotals, stop: StopRequest, task: progress.Task) -> None:
         """Note what all workers have done."""
         seeds, state = self._tally.seeds, self._state
-        self._tally = _Tally(Counts.zero(self.job.config.layers))
+        self._tally = Tally(Counts.zero(self.job.config.layers))
         state = state.with_(loss_sum=state.loss_sum + totals.loss_sum, seeds_done=state.seeds_done + seeds)
         self._state = state = state.adding(totals.counts, totals.traffic, totals.evaluation)
         task.advance(seeds)
@@ -301,8 +299,9 @@ class Trainer:
         """Log the epoch, evaluate if it is time to, save."""
         state = self._state
         evaluates = self._evaluation.due(state.epoch)
+        wanted = evaluates or self._late or self._stopping or state.epoch + 1 == self.job.config.epochs
         with _timer(self._add_seconds, "join_models"):
-            ended = self.job.views.end_epoch(state.epoch, model_wanted=evaluates or self._late or self._stopping)
+            ended = self.job.views.end_epoch(state.epoch, model_wanted=wanted)
         event: Event = {
             "event": "epoch",
             "loss": state.loss_sum / max(1, state.seeds_done),
@@ -315,14 +314,13 @@ class Trainer:
         if evaluates:
             with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
                 metrics = self._evaluation.of("val")
-            self.recorder.memory.look()
             event |= {f"val_{name}": value for name, value in metrics.items()}
             following = self._evaluation.judge(following, metrics)
         self.recorder.emit(event, state)
         for other in ended.events:
             self.recorder.emit(other, state)
         self._state = following
-        if ended.has_model:
+        if ended.saves:
             self._save()
 
     def _final_metrics(self) -> dict[str, dict[str, float]]:
@@ -356,21 +354,6 @@ class Trainer:
             recorder.record["traffic_bytes"] = {**self._state.traffic, "evaluation": self._state.evaluation}
             recorder.record["workers"] = team.each()
         return recorder.close(status, metrics, self._state)
-
-
-@dataclass
-class _Tally:
-    """What this worker has done since the workers last settled it; ``seeds`` are those of all."""
-
-    counts: Counts
-    loss_sum: float = 0.0
-    seeds: int = 0
-    covered: Covered = NO_BATCHES
-
-    def add(self, loss_sum: float, counts: Counts, covered: Covered) -> None:
-        self.loss_sum += loss_sum
-        self.counts = self.counts + counts
-        self.covered = self.covered.plus(covered)
 
 
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
