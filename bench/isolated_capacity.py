@@ -8,9 +8,9 @@ into as many chunks as the budget asks for, and one epoch of Grappa's schedule b
 imports; a third of it is for views. The store that was generated is deleted when it is partitioned, and what was
 partitioned when it is trained, so DIR needs room for two stores of the largest scale.
 
-    python bench/isolated_capacity.py --folder DIR --scales 22 --parts 64 --epochs 9 --out switching.csv
+    python bench/isolated_capacity.py --folder DIR --scales 20 --parts 64 --train 0.6 --epochs 3 --out switching.csv
 
-measures what changing views costs at a given number of chunks, with and without reading ahead.
+measures what changing views costs at a given number of chunks; with ``--one-at-a-time`` without reading ahead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
 import csv
+import json
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ from partita.parallel.views import PartView
 FIELDS = (
     "scale", "nodes", "edges", "store_bytes", "parts", "views", "epochs", "generate_seconds", "partition_seconds",
     "epoch_seconds", "seeds", "sampled_edges", "wait_for_view", "loading_seconds", "wait_for_batch", "forward",
-    "backward", "optimizer", "checkpoint", "largest_view_bytes", "peak_memory_bytes", "budget_bytes",
+    "backward", "optimizer", "checkpoint", "mean_view_bytes", "peak_memory_bytes", "budget_bytes", "ahead",
 )  # fmt: skip
 
 
@@ -43,7 +46,7 @@ def measure(scale: int, options: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(path, ignore_errors=True)
     started = time.perf_counter()
     partita.generate_rmat(
-        whole, scale=scale, num_features=16, num_classes=16, dtype="float16", split=(0.01, 0, 0),
+        whole, scale=scale, num_features=16, num_classes=16, dtype="float16", split=(options.train, 0, 0),
         memory_limit=options.budget // 2,
     )  # fmt: skip
     generated = time.perf_counter()
@@ -54,11 +57,19 @@ def measure(scale: int, options: argparse.Namespace) -> dict[str, Any]:
     if not options.keep:
         shutil.rmtree(whole)
     store = partita.open(str(cut))
-    summary = partita.Trainer(
-        store, out=out, preset="grappa", layers=2, hidden=64, fanout="10,10", epochs=options.epochs, eval_every=0,
-        checkpoint_minutes=1000.0, memory_per_worker=options.budget, seed=options.seed,
-    ).fit()  # fmt: skip
-    record, stages = summary.record, summary.record["stage_seconds"]
+    share = 2 / 3
+    if options.one_at_a_time:  # room for one and a half
+        share = 1 - 1.5 * PartView.measure(store, (0, 1), "none", weights=False).bytes / options.budget
+    # In a process of its own, whose memory is nobody else's.
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "train", str(cut), "--out", str(out)]
+    options_of_run = {
+        "preset": "grappa", "layers": 2, "hidden": 64, "fanout": "10,10", "epochs": options.epochs, "eval-every": 0,
+        "checkpoint-minutes": 1000, "memory-per-worker": options.budget, "compute-share": share, "seed": options.seed,
+    }  # fmt: skip
+    command += [f"--{name}={value}" for name, value in options_of_run.items()]
+    done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    record = json.loads(done.stdout)
+    stages = record["stage_seconds"]
     loading = record["views"]["loading"][0]
     size = sum(file.stat().st_size for file in cut.rglob("*") if file.is_file())
     row = {
@@ -75,9 +86,10 @@ def measure(scale: int, options: argparse.Namespace) -> dict[str, Any]:
         "seeds": record["counts"]["computed_destinations"][-1],
         "sampled_edges": record["counts"]["sampled_edges"],
         "loading_seconds": loading["seconds"],
-        "largest_view_bytes": loading["bytes"] // loading["views"],
+        "mean_view_bytes": loading["bytes"] // loading["views"],
         "peak_memory_bytes": record["peak_memory_bytes"],
         "budget_bytes": options.budget,
+        "ahead": record["views"]["ahead"],
         **{name: stages[name] for name in FIELDS if name in stages},
     }
     for path in (cut, out) if not options.keep else (out,):
@@ -96,8 +108,6 @@ def parts_for(store: partita.GraphStore, room: int) -> int:
 
 
 def seconds_of(run: Path) -> list[float]:
-    import json
-
     events = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [event["seconds"] for event in events if event["event"] == "epoch"]
 
@@ -109,6 +119,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=6 * 2**30, help="bytes of private memory; default 6 GiB")
     parser.add_argument("--parts", type=int, default=0, help="chunks; default: as the budget asks for")
     parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--train", type=float, default=0.01, help="fraction of the nodes that are trained on")
+    parser.add_argument("--one-at-a-time", action="store_true", help="no memory for reading ahead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help="keep the stores of the last scale")
     parser.add_argument("--out", type=Path, default=Path("capacity_measured.csv"))

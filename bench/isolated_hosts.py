@@ -28,7 +28,6 @@ from hosts import KINDS, PORT, interface_bytes
 
 RATES = ("100mbit", "1gbit")
 WAYS = ("gdp", "by-owner,data,data", "grappa", "sdt-gnn")
-PARTS = (4, 16)
 KEY = ("rate", "workers", "way", "parts")
 FIELDS = (
     *KEY, "epochs", "epoch_seconds", "least_epoch_seconds", *KINDS, "other_host", "wire", "sampled_edges",
@@ -41,10 +40,11 @@ Case = dict[str, Any]
 def cases() -> list[Case]:
     found = []
     for rate, workers in itertools.product(RATES, (2, 4)):
-        for way, parts in itertools.product(WAYS, PARTS):
-            exact = way in WAYS[:2]
-            if not exact or parts == PARTS[0]:  # exact ways: one part a worker
-                found.append(dict(zip(KEY, (rate, workers, way, workers if exact else parts), strict=True)))
+        for way in WAYS:
+            # Exact ways need a part for every worker, pairs of chunks two.
+            least = {"grappa": 2 * workers}.get(way, workers)
+            for parts in (workers,) if way in WAYS[:2] else (max(least, 4), 16):
+                found.append(dict(zip(KEY, (rate, workers, way, parts), strict=True)))
     return found
 
 
@@ -56,7 +56,7 @@ def make_graphs(folder: Path, scale: int) -> None:
         folder / "whole", scale=scale, edge_factor=8, num_features=256, num_classes=16, undirected=True,
         split=(fraction, 1 / 2**scale, 0),
     )  # fmt: skip
-    for parts in (2, *PARTS):
+    for parts in (2, 4, 8, 16):
         partita.partition(whole, folder / f"parts{parts}", parts=parts)
 
 

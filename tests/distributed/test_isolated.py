@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from isolated import assert_same, dense_epoch, epochs_of, model_of
 
@@ -154,6 +155,36 @@ def test_interrupted_on_two_workers_and_gone_on_with_on_others(store, tmp_path, 
             assert_same(tmp_path / f"on{workers}", tmp_path / "on1", 1e-9)
         partita.Trainer(store, out=tmp_path / "whole", **{**settings, "epochs": epochs}).fit()
         assert_same(tmp_path / "on1", tmp_path / "whole", 1e-9)
+
+
+@pytest.mark.parametrize(("isolated", "rank"), [({**AVERAGE, "views": "cyclic"}, 1), ({"views": "tournament"}, 0)])
+def test_killed_and_gone_on_with_gives_the_same_bytes(store, tmp_path, isolated, rank) -> None:
+    """kill -9 of a worker: all end within seconds, the cause is named, nothing is lost."""
+    settings = {**SETTINGS, **isolated, "epochs": 40, "eval_every": 3, "checkpoint_minutes": 0.001}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-c", "from partita.cli import main; main()", "train"]
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        [*command, str(store.path), "--out", str(run), "--workers", "2", *options],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() or '"epoch": 4' not in (run / "metrics.jsonl").read_text():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = [child for child in psutil.Process(process.pid).children() if "partita.comm.worker" in child.cmdline()]
+    victim = next(child for child in workers if child.cmdline()[-1] == str(rank))
+    victim.kill()
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode != 0
+    assert f"worker {rank}" in errors
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in workers)
+    done = subprocess.run([*command, "--resume", str(run)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    partita.Trainer.launch(store.path, out=tmp_path / "whole", workers=2, **settings)
+    assert_same(run, tmp_path / "whole")
+    assert epochs_of(run) == epochs_of(tmp_path / "whole")
 
 
 def test_too_many_workers_are_refused(store, tmp_path) -> None:

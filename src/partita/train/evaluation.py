@@ -48,11 +48,16 @@ class Evaluation:
             context=None if self._alone else context,
         )
 
+    @property
+    def splits(self) -> list[str]:
+        """Those that there is something to measure on, but for the training nodes."""
+        return [name for name, ids in self._job.store.splits.items() if name != "train" and len(ids)]
+
     def due(self, epoch: int) -> bool:
         """Whether the model is to be evaluated after an epoch (0-based)."""
         config, done = self._job.config, epoch + 1
         wanted = bool(config.eval_every) and (done % config.eval_every == 0 or done == config.epochs)
-        return wanted and "val" in self._job.store.splits
+        return wanted and "val" in self.splits
 
     def judge(self, state: TrainState, metrics: Metrics) -> TrainState:
         """Compare an evaluation with the best so far.

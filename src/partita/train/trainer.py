@@ -333,7 +333,7 @@ class Trainer:
         with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
-            return {name: self._evaluation.of(name) for name in self.job.store.splits if name != "train"}
+            return {name: self._evaluation.of(name) for name in self._evaluation.splits}
 
     def _save(self) -> None:
         with _timer(self._add_seconds, "checkpoint"), self.job.views.saving(self._state) as (values, tensors):
