@@ -11,7 +11,6 @@ epoch left out: the median and the least. Bytes are sums over both hosts; ``wire
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import os
@@ -22,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from rows import append_row, read_rows
 
 RATES = ("100mbit", "1gbit")
 FEATURES = (64, 256)
@@ -55,13 +56,6 @@ def key_of(row: Case) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in KEY)
 
 
-def read(path: Path) -> list[Case]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def make_graphs(folder: Path, scale: int, steps: int, features: set[int]) -> None:
     """The graph in two parts, with several widths of features; its training nodes make ``steps`` batches."""
     import partita
@@ -78,15 +72,19 @@ def make_graphs(folder: Path, scale: int, steps: int, features: set[int]) -> Non
 
 def start(options: argparse.Namespace, rate: str, workers: int, todo: list[Case], folder: Path) -> None:
     """Measure the cases of a rate and a number of workers."""
-    from partita.testing.hosts import EmulatedHosts
-
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"cases": todo, "epochs": options.epochs, "out": str(options.out.absolute())}))
+    run_on_two_hosts(rate, workers, [__file__, "--worker", str(folder)])
+
+
+def run_on_two_hosts(rate: str, workers: int, script: list[str]) -> None:
+    """Run a script on so many workers of each of two emulated hosts, to its end."""
+    from partita.testing.hosts import EmulatedHosts
+
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with EmulatedHosts(2, rate=rate) as hosts:
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(workers)]
         command += ["--master-addr", hosts.addresses[0], "--master-port", PORT]
-        script = [__file__, "--worker", str(folder)]
         started = [hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in (0, 1)]
         while any(process.poll() is None for process in started):
             time.sleep(0.2)
@@ -104,7 +102,7 @@ def work(folder: Path) -> None:
         for number, case in enumerate(plan["cases"]):
             row = measure(context, case, folder, f"{case['rate']}-{case['workers_per_host']}-{number}", plan["epochs"])
             if context.mesh.rank == 0:
-                append(Path(plan["out"]), row)
+                append_row(Path(plan["out"]), FIELDS, row)
                 done = f"{number + 1}/{len(plan['cases'])}"
                 print(done, *key_of(row), f"{row['step_seconds']:.3f} s, {row['wire'] / 1e6:.2f} MB", flush=True)
 
@@ -152,15 +150,6 @@ def interface_bytes() -> int:
     return sum(queue["bytes"] for queue in queues)
 
 
-def append(path: Path, row: Case) -> None:
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def table(rows: list[Case]) -> str:
     """Milliseconds of a step by strategy, megabytes on the wire in brackets; the fastest of a line in bold."""
     columns = [(1, strategy) for strategy in STRATEGIES] + [(2, "gdp"), (2, HYBRID)]
@@ -201,7 +190,7 @@ def main() -> None:
 
     if available() is not None:
         sys.exit(f"hosts cannot be emulated: {available()}")
-    done = {key_of(row) for row in read(options.out)}
+    done = {key_of(row) for row in read_rows(options.out)}
     todo = [case for case in cases(options.quick) if key_of(case) not in done]
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
         folder = Path(name)
@@ -210,7 +199,7 @@ def main() -> None:
             make_graphs(folder, scale, options.steps, {case["columns"] for case in todo})
         for (rate, workers), group in itertools.groupby(todo, lambda case: (case["rate"], case["workers_per_host"])):
             start(options, rate, workers, list(group), folder)
-    text = table(read(options.out))
+    text = table(read_rows(options.out))
     if options.table:
         options.table.write_text(text)
     else:

@@ -8,7 +8,8 @@ depths and layers; seed by seed. Settings are the same for all runs of a graph, 
 whole affordable, for all ways alike: features wider than 512 columns are projected to 256 random directions, batches
 are sampled, and the best of a few evaluations on the validation split picks the weights.
 
-One worker trains all views of an epoch one after the other (phases).
+One worker trains all views of an epoch one after the other (phases). With sdt-gnn a view's batch is 1024 divided by
+the number of parts, so that every view makes as many steps as exact training.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
-import csv
 import itertools
 import shutil
 import statistics
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rows import append_row, read_rows
 
 import partita
 
@@ -119,13 +120,18 @@ def run(key: tuple[str, ...], folder: Path) -> dict[str, Any]:
     metric = METRIC.get(graph, "accuracy")
     if model == "gat":
         settings = {**settings, "heads": 4}
+    if settings.get("preset") == "sdt-gnn":  # every view makes as many steps as exact training
+        settings = {**settings, "batch_size": SETTINGS["batch_size"] // int(parts)}
     events: list[dict[str, Any]] = []
     started = time.perf_counter()
-    summary = partita.Trainer(
-        store, out=out, callbacks=[events.append],
-        **{**SETTINGS, "model": model, "layers": int(layers), "fanout": FANOUTS[int(layers)], "seed": int(seed)},
-        **{"metric": metric, **settings},
-    ).fit()  # fmt: skip
+    of_run = {
+        "model": model,
+        "layers": int(layers),
+        "fanout": FANOUTS[int(layers)],
+        "seed": int(seed),
+        "metric": metric,
+    }
+    summary = partita.Trainer(store, out=out, callbacks=[events.append], **{**SETTINGS, **of_run, **settings}).fit()
     best = summary.record["best"]
     covered = [event["coverage"] for event in events if "coverage" in event]
     return {
@@ -136,22 +142,6 @@ def run(key: tuple[str, ...], folder: Path) -> dict[str, Any]:
         "coverage": round(statistics.mean(covered), 4) if covered else 1.0,
         "seconds": round(time.perf_counter() - started, 1),
     }
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path: Path, row: dict[str, Any]) -> None:
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -199,7 +189,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no run after so long; 0: only the tables")
     parser.add_argument("--work", type=Path, help="folder for stores, kept; default: a temporary one")
     options = parser.parse_args()
-    done = {tuple(row[name] for name in KEY) for row in read(options.out)}
+    done = {tuple(row[name] for name in KEY) for row in read_rows(options.out)}
     stop = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
         folder = options.work or Path(name)
@@ -209,9 +199,9 @@ def main() -> None:
                 break
             if key not in done:
                 row = run(key, folder)
-                append(options.out, row)
+                append_row(options.out, FIELDS, row)
                 print(*key, f"{100 * row['test']:.2f}", f"{row['seconds']:.0f} s", flush=True)
-    text = table(read(options.out))
+    text = table(read_rows(options.out))
     if options.table:
         options.table.write_text(text)
     else:

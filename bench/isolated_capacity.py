@@ -20,7 +20,6 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
-import csv
 import json
 import shutil
 import subprocess
@@ -28,6 +27,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from rows import append_row
 
 import partita
 from partita.parallel.views import PartView
@@ -128,12 +129,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for scale in options.scales:
         row = measure(scale, options)
-        is_new = not options.out.exists()
-        with options.out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
+        append_row(options.out, FIELDS, row)
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
 
 

@@ -13,18 +13,16 @@ and without evaluation and checkpoints; ``wire`` is what has left the interfaces
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from hosts import KINDS, PORT, interface_bytes
+from hosts import KINDS, interface_bytes, run_on_two_hosts
+from rows import append_row, read_rows
 
 RATES = ("100mbit", "1gbit")
 WAYS = ("gdp", "by-owner,data,data", "grappa", "sdt-gnn")
@@ -62,21 +60,9 @@ def make_graphs(folder: Path, scale: int) -> None:
 
 def start(rate: str, workers: int, todo: list[Case], options: argparse.Namespace, folder: Path) -> None:
     """Measure the cases of a rate and a number of workers."""
-    from partita.testing.hosts import EmulatedHosts
-
-    (folder / "plan.json").write_text(
-        json.dumps({"cases": todo, "epochs": options.epochs, "out": str(options.out.absolute())})
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with EmulatedHosts(2, rate=rate) as hosts:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
-        command += ["--nproc-per-node", str(workers // 2), "--master-addr", hosts.addresses[0], "--master-port", PORT]
-        script = [__file__, "--worker", str(folder)]
-        started = [hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in (0, 1)]
-        while any(process.poll() is None for process in started):
-            time.sleep(0.2)
-    if any(process.returncode for process in started):
-        sys.exit(f"{rate}, {workers} workers: torchrun failed")
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps({"cases": todo, "epochs": options.epochs, "out": str(options.out.absolute())}))
+    run_on_two_hosts(rate, workers // 2, [__file__, "--worker", str(folder)])
 
 
 def work(folder: Path) -> None:
@@ -90,7 +76,7 @@ def work(folder: Path) -> None:
             out = folder / f"{case['rate']}-{case['workers']}-{number}"
             row = measure(context, case, folder / f"parts{case['parts']}", out, plan["epochs"])
             if context.mesh.rank == 0:
-                append(Path(plan["out"]), row)
+                append_row(Path(plan["out"]), FIELDS, row)
                 name = " ".join(str(case[key]) for key in KEY)
                 print(f"{name}  {row['epoch_seconds']:.3f} s, {row['wire'] / 1e6:.2f} MB", flush=True)
 
@@ -134,22 +120,6 @@ def measure(context: Any, case: Case, store: Path, out: Path, epochs: int) -> Ca
     return row
 
 
-def read(path: Path) -> list[Case]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path: Path, row: Case) -> None:
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
 def table(rows: list[Case]) -> str:
     """One line a case."""
     lines = [
@@ -185,7 +155,7 @@ def main() -> None:
 
     if available() is not None:
         sys.exit(f"hosts cannot be emulated: {available()}")
-    done = {tuple(row[name] for name in KEY) for row in read(options.out)}
+    done = {tuple(row[name] for name in KEY) for row in read_rows(options.out)}
     todo = [case for case in cases() if tuple(str(case[name]) for name in KEY) not in done]
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
         folder = Path(name)
@@ -193,7 +163,7 @@ def main() -> None:
             make_graphs(folder, options.scale)
         for (rate, workers), group in itertools.groupby(todo, lambda case: (case["rate"], case["workers"])):
             start(rate, workers, list(group), options, folder)
-    text = table(read(options.out))
+    text = table(read_rows(options.out))
     if options.table:
         options.table.write_text(text)
     else:
