@@ -87,6 +87,9 @@ def test_an_epoch_can_be_left_anywhere_and_gone_on_with(plan, data) -> None:
     other = make(data.draw(st.integers(1, workers)), base=progress, first=step)
     assert other.first == step
     before, after = taken(plan, 0, step), taken(other, step)
+    assert {name: done.seeds for name, done in progress.items() if done.seeds} == {
+        name: len(places) for name, places in before.items() if places
+    }
     for phase in other.phases:
         for share in phase.shares:
             name = view_name(share.parts)
