@@ -93,10 +93,16 @@ def fresh_array(shape: int | tuple[int, ...], dtype: DTypeLike) -> Shaped[np.nda
     """An array of unknown contents whose memory goes back to the system when it is dropped, if it is large.
 
     What malloc hands out may stay with the process after it was freed, most of all when another thread frees it.
+
+    Raises:
+        MemoryError: there is not so much.
     """
     shape, dtype = (shape,) if isinstance(shape, int) else shape, np.dtype(dtype)
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes < _MAPPED or not hasattr(mmap, "MAP_PRIVATE"):
         return np.empty(shape, dtype)
-    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{num_bytes:,} bytes cannot be had: {error}") from None
     return np.frombuffer(pages, dtype).reshape(shape)
