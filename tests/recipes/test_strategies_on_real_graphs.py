@@ -5,11 +5,12 @@ accuracies in FILE, as properties of the tests; docs/strategies_accuracy.md show
 
 In float32 two runs that add in another order drift apart with every step of Adam, and jump apart where a rounding
 error switches a ReLU or the sign of a step: how far, depends on the machine. After the first epoch, of 2 to 20 steps,
-losses differ by less than 4e-6, and 1e-5 is asked for. Later ones are noted, not judged (2e-6 on one machine and 2e-2
-on another after 30 steps on Cora, where float64 stays below 3e-14 on both). The accuracy of the last weights must be
-equal to half a point, where another seed moves it by one or two on Cora. No run picks its best epoch, because a tie
-that falls the other way would compare different epochs. What is rounding and what is not, the runs in float64 tell,
-on Cora over all epochs: there losses agree to 1e-9 and all predictions are the same.
+losses differ by less than 4e-6, and 1e-5 is asked for. Later ones may differ by 1e-3 of the loss that the run began
+with: a loss that has fallen to a hundredth of that (Cora, 15 epochs) is no measure of its own error (2e-2 on one
+machine and 2e-6 on another, where float64 stays below 3e-14). The accuracy of the last weights must be equal to half a
+point, where another seed moves it by one or two on Cora. No run picks its best epoch, because a tie that falls the
+other way would compare different epochs. What is rounding and what is not, the runs in float64 tell, on Cora over all
+epochs: there losses agree to 1e-9 and all predictions are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import partita
 
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit", "source,destination,data")
 MODEL = {"model": "sage", "layers": 3, "hidden": 64, "dropout": 0.5, "lr": 0.003, "eval_every": 0}
-FIRST_LOSS, EXACT_LOSSES = 1e-5, 1e-9
+FIRST_LOSS, LATER_LOSSES, EXACT_LOSSES = 1e-5, 1e-3, 1e-9
 ACCURACY = 0.005
 PROBABILITY = 1e-6
 
@@ -161,6 +162,9 @@ def test_two_workers_reach_the_accuracy_of_one(graphs, record_property, name, st
     record_property("first_loss", float(differences[0]))
     record_property("losses", float(differences.max()))
     assert differences[0] <= FIRST_LOSS
+    curve = np.abs(np.array(found["losses"]) - alone["losses"]) / alone["losses"][0]
+    record_property("curve", float(curve.max()))
+    assert curve.max() <= LATER_LOSSES
     assert abs(found["accuracy"] - alone["accuracy"]) <= ACCURACY
 
 

@@ -37,13 +37,22 @@ def open_features(store: GraphStore, config: Config) -> FeatureColumn:
     Raises:
         ConfigError: the store has none.
     """
+    require_features(store)
+    return feature_column(store.held("x")[0], config)
+
+
+def require_features(store: GraphStore) -> None:
+    """See that there is something to train on.
+
+    Raises:
+        ConfigError: the store has no features.
+    """
     if not store.has("x"):
         raise ConfigError(
             "the store has no features to train on",
             where=str(store.path),
             fix="Ingest again with --features FILE (or --nodes FILE)",
         )
-    return feature_column(store.held("x")[0], config)
 
 
 def open_rows(store: GraphStore, config: Config) -> HostRows:

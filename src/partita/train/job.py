@@ -15,7 +15,7 @@ from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.nn.model import Model, build_model
 from partita.parallel.strategies import Strategy, parse_strategy
-from partita.runs.load import DTYPES, open_features
+from partita.runs.load import DTYPES, require_features
 from partita.sample.topology import as_tensor
 from partita.train.isolated import PartViews
 from partita.train.optimise import OPTIMIZERS
@@ -74,8 +74,7 @@ class Job:
         metric = selection_metric(task, config.metric)
         seeds = _seeds(store, task, y)
         store.require_host(context.mesh.host, context.mesh.hosts)
-        if not store.has("x"):
-            open_features(store, config)  # says what to do
+        require_features(store)
         if model is None:
             model = _named_model(config, store)
         _check_model(model, config, store)

@@ -30,8 +30,6 @@ PURPOSES = ("train", "sample")
 
 Value = TypeVar("Value")
 
-_LATE = float(2**20)
-
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
@@ -44,7 +42,7 @@ class StepTotals:
         traffic: bytes sent since the step before, by kind.
         evaluation: bytes sent by evaluation since the step before, by kind.
         covered: what was seen of the neighbourhoods.
-        late: it is time for a checkpoint.
+        late: it is time for a checkpoint, by the clock of the first worker.
     """
 
     loss_sum: float
@@ -124,19 +122,24 @@ class Team:
             for phase, reported in self._reported.items()
         }
         self._reported = {phase: _copy(snapshot) for phase, snapshot in self._sent.items()}
-        # A worker asks for a stop with 1, and the first one, whose clock counts, for a checkpoint with 2^20.
-        asked = float(stop) + (_LATE if late and self.leads else 0.0)
-        numbers = [loss_sum, asked, *counts.flat(), *sent["training"], *sent["evaluation"]]
+        numbers = [
+            loss_sum,
+            float(stop),
+            float(late and self.leads),
+            *counts.flat(),
+            *sent["training"],
+            *sent["evaluation"],
+        ]
         numbers += covered or ()
         totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
         self.group.sum_([totals], kind="metadata")
-        loss, asked, *rest = totals.tolist()
+        loss, stops, late_by_leader, *rest = totals.tolist()
         whole = [int(number) for number in rest]
         n, k = len(counts.flat()), len(KINDS)
         training, evaluation = (dict(zip(KINDS, whole[at : at + k], strict=True)) for at in (n, n + k))
         seen = Covered(*rest[n + 2 * k :])
-        stops = asked % _LATE > 0
-        return StepTotals(loss, stops, Counts.from_flat(whole[:n]), training, evaluation, seen, asked >= _LATE)
+        found = Counts.from_flat(whole[:n])
+        return StepTotals(loss, stops > 0, found, training, evaluation, seen, late_by_leader > 0)
 
     @contextmanager
     def sending_for(self, phase: str) -> Iterator[None]:

@@ -1,0 +1,59 @@
+"""Memory that goes back to the system, the most that was seen of it, and things named by where they are."""
+
+from __future__ import annotations
+
+import mmap
+import time
+
+import numpy as np
+import pytest
+
+from partita.core import memory
+from partita.core.errors import ConfigError
+from partita.core.imports import imported
+
+
+def test_a_large_array_goes_back_when_it_is_dropped() -> None:
+    before = memory.private_bytes()
+    array = memory.fresh_array((4096, 4096), np.float32)
+    array[:] = 1
+    assert (array.shape, array.dtype) == ((4096, 4096), np.float32)
+    held = memory.private_bytes() - before
+    assert held >= array.nbytes * 0.9
+    del array
+    assert memory.private_bytes() - before <= held / 10
+
+
+def test_small_arrays_and_empty_ones() -> None:
+    assert memory.fresh_array(0, np.int64).shape == (0,)
+    assert memory.fresh_array((3, 0), np.float16).shape == (3, 0)
+    assert memory.fresh_array(5, np.int32).nbytes == 20
+
+
+def test_memory_that_cannot_be_had_is_a_memory_error(monkeypatch) -> None:
+    def refuse(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="8,000,000 bytes"):
+        memory.fresh_array(1_000_000, np.int64)
+
+
+def test_the_clock_sees_what_nobody_looked_at() -> None:
+    peak = memory.PeakMemory()
+    with peak.watching(0.001):
+        array = memory.fresh_array(2**23, np.float64)
+        array[:] = 1
+        deadline = time.monotonic() + 20
+        while peak.peak_bytes < array.nbytes * 0.9:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        del array
+    assert peak.peak_bytes >= 2**26 * 0.9
+
+
+def test_things_by_where_they_are() -> None:
+    assert imported("partita.core.memory:PeakMemory.look", "here") is memory.PeakMemory.look
+    for wrong in ("no_such_package:Name", "partita.core.memory:Nothing", ":Name"):
+        with pytest.raises(ConfigError, match=r"here: .* cannot be imported .*package.module:Name"):
+            imported(wrong, "here")
