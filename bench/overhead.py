@@ -160,7 +160,7 @@ def compare_workers(options: argparse.Namespace, folder: Path) -> list[str]:
             out = folder / "run"
             arguments = [str(folder / "parts"), str(out), 1 + options.epochs, {"strategy": strategy, "threads": 1}]
             try:
-                found = run_local(train_worker, 2, arguments, threads=1, purposes=("train", "sample"))
+                found = run_local(train_worker, 2, arguments, threads=1, purposes=("train", "sample", "load"))
             finally:
                 shutil.rmtree(out, ignore_errors=True)
             # All pass an epoch together, so the first one's wall time is that of all; processor time adds up.

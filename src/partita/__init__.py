@@ -32,6 +32,7 @@ _PUBLIC = {
     "predict": "partita.infer.predict",
     "presample": "partita.partitioning.presample",
     "quality": "partita.partitioning.quality",
+    "random_walks": "partita.sample.walks",
     "register_partitioner": "partita.partitioning.table",
     "shard": "partita.partitioning.shards",
     "verify": "partita.graph.verify",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from partita.partitioning.quality import quality as quality
     from partita.partitioning.shards import shard as shard
     from partita.partitioning.table import register_partitioner as register_partitioner
+    from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest
     from partita.train.trainer import Trainer as Trainer
 

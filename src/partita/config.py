@@ -13,16 +13,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from partita.core.errors import ConfigError, nearest
 
 PRESETS: dict[str, dict[str, Any]] = {
+    "dsp": {"strategy": "gdp", "deal": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
     "gsplit": {"strategy": "gsplit", "deal": "owner", "cache_policy": "strategy"},
     "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
     "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
 }
 """Settings of a published system by its name; what is given besides wins over them."""
+
+SAMPLER_SETTINGS: dict[str, tuple[str, ...]] = {
+    "node": ("fanout",),
+    "layer": ("layer_budget",),
+    "walk": ("fanout", "walks", "walk_length", "walk_restart"),
+}
+"""Settings that are only for some samplers, by the name of each sampler."""
 
 ALL_NEIGHBOURS = -1
 DEFAULT_FANOUTS = (15, 10, 5)
@@ -74,17 +82,35 @@ class Config(BaseModel):
     normalize_features: bool = Field(False, description="Divide every feature row by the sum of its absolute values.")
 
     # Sampling
+    sampler: str = Field(
+        "node", description="How neighbours are drawn: node (for every node), layer (for a whole layer), walk."
+    )
     fanout: Fanouts = Field(
         (),
         description="Neighbours sampled per layer; first entry is the hop next to the seeds; -1 takes all; one number "
         "holds for every layer. Default 15,10,5 and 5 for every further layer.",
+    )
+    layer_budget: Fanouts = Field(
+        (),
+        description="Edges drawn per layer over the whole batch (sampler layer); first entry next to the seeds; one "
+        "number holds for every layer.",
+    )
+    walks: int = Field(
+        10, ge=1, description="Random walks from every node (sampler walk); it takes the fanout nodes most visited."
+    )
+    walk_length: int = Field(3, ge=1, description="Steps of every walk (sampler walk).")
+    walk_restart: float = Field(
+        0.5,
+        ge=0,
+        lt=1,
+        description="Probability, before every step, to go back to where the walk began (sampler walk).",
     )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
 
     # Workers
     preset: str = Field(
-        "", description="Settings of a published system (gsplit, grappa, sdt-gnn); options given besides win."
+        "", description="Settings of a published system (dsp, gsplit, grappa, sdt-gnn); options given besides win."
     )
     workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
     strategy: str = Field(
@@ -106,6 +132,13 @@ class Config(BaseModel):
     )
     cache_layout: Literal["own", "partitioned"] = Field(
         "own", description="Every worker caches for itself, or the workers of a host share what they cache."
+    )
+
+    topology_cache: Bytes | None = Field(
+        None,
+        ge=0,
+        description="Device memory of every worker for the edges of nodes (device cuda), for instance 8GiB; default "
+        "what fits in half of what is free.",
     )
 
     # Isolated training
@@ -167,8 +200,18 @@ class Config(BaseModel):
 
     # Run
     seed: int = Field(0, ge=0, description="Everything random in the run is a function of this.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "cpu",
+        description="What computes: cpu; cuda, a device for every worker of a host; auto: cuda where it can be used.",
+    )
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
-    prefetch: int = Field(2, ge=0, description="Batches sampled ahead by background threads; 0: none.")
+    prefetch: int = Field(
+        2,
+        ge=0,
+        description="Batches that may wait behind the sampler, and as many behind the loader, which work ahead in "
+        "threads of their own; 0: all is done one after the other.",
+    )
+    trace: bool = Field(False, description="Write what every thread does when to trace.json, for chrome://tracing.")
     memory_limit: Bytes | None = Field(
         None,
         ge=2**20,
@@ -194,22 +237,60 @@ class Config(BaseModel):
             raise ValueError(f"there is no preset '{preset}' (there is: {', '.join(PRESETS)})")
         return {**PRESETS.get(preset, {}), **values}
 
+    @field_validator("sampler")
+    @classmethod
+    def _known(cls, sampler: str) -> str:
+        if sampler not in SAMPLER_SETTINGS:
+            raise ValueError(f"there is no such sampler ({nearest(sampler, SAMPLER_SETTINGS)})")
+        return sampler
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        fanout = self.fanout
-        if not fanout:
-            fanout = (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * self.layers)[: self.layers]
-        elif len(fanout) == 1:
-            fanout = fanout * self.layers
-        if len(fanout) != self.layers:
+        own = SAMPLER_SETTINGS[self.sampler]
+        for name in sorted({name for settings in SAMPLER_SETTINGS.values() for name in settings}.difference(own)):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                users = [sampler for sampler, settings in SAMPLER_SETTINGS.items() if name in settings]
+                raise ValueError(f"{name} is for the sampler {' or '.join(users)}, not for '{self.sampler}'")
+        if self.sampler != "node" and self.views != "whole":
             raise ValueError(
-                f"fanout has {len(fanout)} entries but layers is {self.layers}; "
+                f"views '{self.views}' correct for neighbours out of sight by the share of its in-edges that each node "
+                f"has drawn, which the sampler '{self.sampler}' does not settle node by node; use sampler node, or "
+                "views whole"
+            )
+        if "fanout" in own:
+            fanout = self.fanout or (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * self.layers)[: self.layers]
+            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbours")
+        if self.sampler == "walk":
+            self._check_walk()
+        if "layer_budget" in own:
+            if not self.layer_budget:
+                raise ValueError("the sampler 'layer' needs a layer_budget, for instance 512,256,128")
+            self._set_per_layer("layer_budget", self.layer_budget, None, "every entry must be >= 1")
+        return self
+
+    def _check_walk(self) -> None:
+        if ALL_NEIGHBOURS in self.fanout:
+            raise ValueError(
+                f"fanout {','.join(map(str, self.fanout))}: the sampler 'walk' takes the nodes that its walks visit "
+                "most, so say how many: at least 1 for every layer"
+            )
+        if self.replace:
+            raise ValueError(
+                "replace is not for the sampler 'walk', whose walks may take an edge as often as they like"
+            )
+
+    def _set_per_layer(self, name: str, entries: tuple[int, ...], special: int | None, rule: str) -> None:
+        """Keep a list with an entry for every layer; a single one stands for all."""
+        if len(entries) == 1:
+            entries = entries * self.layers
+        if len(entries) != self.layers:
+            raise ValueError(
+                f"{name} has {len(entries)} entries but layers is {self.layers}; "
                 "give one entry per layer, or a single one for all"
             )
-        if any(k < 1 and k != ALL_NEIGHBOURS for k in fanout):
-            raise ValueError(f"fanout {','.join(map(str, fanout))}: every entry must be >= 1, or -1 for all neighbours")
-        object.__setattr__(self, "fanout", fanout)
-        return self
+        if any(k < 1 and k != special for k in entries):
+            raise ValueError(f"{name} {','.join(map(str, entries))}: {rule}")
+        object.__setattr__(self, name, entries)
 
     @classmethod
     def make(cls, values: Mapping[str, Any], *, where: str = "configuration") -> Config:
@@ -245,6 +326,10 @@ class Config(BaseModel):
     def fanout_of(self, layer: int) -> int:
         """Fanout of ``layer``, counted 1 (input side) to K (seed side)."""
         return self.fanout[self.layers - layer]
+
+    def budget_of(self, layer: int) -> int:
+        """Layer budget of ``layer``, counted 1 (input side) to K (seed side)."""
+        return self.layer_budget[self.layers - layer]
 
     def to_yaml(self) -> str:
         """All settings with their resolved values, as :meth:`load` reads them."""

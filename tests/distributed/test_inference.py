@@ -38,6 +38,7 @@ from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadGroups
 from partita.testing.workers import run_workers
+from partita.train.team import PURPOSES
 
 # The last layer is narrow enough for its sources to be projected before they are summed.
 N, WIDTH, HIDDEN, CLASSES = 60, 12, 9, 2
@@ -386,7 +387,7 @@ def move_in(context, run: str, out: str) -> dict[str, object]:
 def test_the_run_folder_need_not_be_shared(trained, tmp_path) -> None:
     run = tmp_path / "run"
     subprocess.run(["cp", "-r", trained / "run", run], check=True)
-    first, second = run_workers(move_in, 2, run, tmp_path / "p.csv", purposes=("train", "sample"), timeout=150)
+    first, second = run_workers(move_in, 2, run, tmp_path / "p.csv", purposes=PURPOSES, timeout=150)
     assert first["nodes"] == second["nodes"] == 300
     assert first["epoch"] == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "run", "temporary"]

@@ -32,6 +32,7 @@ from partita.parallel.shares import share_of
 from partita.parallel.strategies import Workers, parse_strategy
 from partita.testing.graphs import formula_store
 from partita.testing.workers import run_workers
+from partita.train.team import PURPOSES
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
@@ -420,7 +421,7 @@ def test_processes_take_the_same_step(tmp_path: Path, workers: int, hosts: int) 
     strategies = [*NAMED, *MIXED] if hosts == 1 else ["data@hosts+gsplit@workers", "gsplit"]
     results = run_workers(
         in_a_process, workers, str(tmp_path / "g"), strategies, ["sage", "gat"],
-        hosts=hosts, purposes=("train", "sample"), timeout=120,
+        hosts=hosts, purposes=PURPOSES, timeout=120,
     )  # fmt: skip
     for result in results:
         assert len(result) == 2 * len(strategies)

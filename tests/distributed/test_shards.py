@@ -17,6 +17,7 @@ from partita.core.errors import ConfigError, StoreError
 from partita.runs.checkpoint import latest_checkpoint
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
+from partita.train.team import PURPOSES
 
 SETTINGS: dict[str, Any] = {
     "layers": 2, "hidden": 8, "fanout": (4, 3), "batch_size": 48, "epochs": 2, "precision": "float64", "dropout": 0.3,
@@ -67,9 +68,7 @@ def test_a_share_on_every_host_trains_the_model_of_the_whole_graph(graph, tmp_pa
     topology = "partitioned" if kind == "shard" else "replicated"
     names = list(WAYS) if kind == "shard" else ["gdp", "gsplit"]
     ways = {name: {**WAYS[name], "topology": topology} for name in names}
-    results = run_workers(
-        train_here, 4, kind, str(graph), str(tmp_path), ways, hosts=2, purposes=("train", "sample"), timeout=300
-    )
+    results = run_workers(train_here, 4, kind, str(graph), str(tmp_path), ways, hosts=2, purposes=PURPOSES, timeout=300)
     for name in names:
         model = WAYS[name].get("model", "sage")
         alone = tmp_path / f"alone-{model}"
@@ -111,9 +110,7 @@ def refuse_here(context: Context, folder: str, out: str) -> str:
 
 
 def test_what_a_share_cannot_do_is_said(graph, tmp_path) -> None:
-    said = run_workers(
-        refuse_here, 4, str(graph), str(tmp_path / "run"), hosts=2, purposes=("train", "sample"), timeout=120
-    )
+    said = run_workers(refuse_here, 4, str(graph), str(tmp_path / "run"), hosts=2, purposes=PURPOSES, timeout=120)
     for lines in said:
         assert "--topology partitioned" in lines
         assert "partita shard" in lines

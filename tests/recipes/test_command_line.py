@@ -377,3 +377,28 @@ def test_gsplit_as_published_on_two_workers(graph, tmp_path) -> None:
     assert "partita partition STORE OUT --parts 2" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_dsp_as_published_on_two_workers(graph, tmp_path) -> None:
+    """Partitioned topology, a cache shared by the workers, the pipeline with a trace: to the model of one worker."""
+    options = ["--layers", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "64", "--epochs", "2"]
+    options += ["--precision", "float64"]
+    as_json("partition", graph, tmp_path / "parts", "--parts", "2", "--algorithm", "metis")
+    record = as_json(
+        "train", tmp_path / "parts", "--out", tmp_path / "run", "--workers", "2", "--preset", "dsp", "--cache", "16KiB",
+        "--trace", *options,
+    )  # fmt: skip
+    assert record["placements"] == "direct,data,data"
+    rows = record["counts"]["rows_from"]
+    assert rows["cache"] > 0
+    assert rows["peers"] > 0
+    assert rows["host"] > 0
+    assert record["traffic_bytes"]["ids"] > 0
+    assert record["pipeline"].keys() == {"sample", "load"}
+    assert json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
+    alone = as_json("train", graph, "--out", tmp_path / "alone", *options)
+    assert record["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
+    done = partita(
+        "train", tmp_path / "parts", "--out", tmp_path / "shown", "--workers", "2", "--preset", "dsp", *options
+    )
+    assert "ahead of the trainer" in done.stdout

@@ -17,6 +17,7 @@ from partita.features.policies import best_first
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, make_tiers
 from partita.testing.threads import ThreadContext
+from partita.train.team import PURPOSES
 
 NUM_NODES = 70
 WIDTH = 6
@@ -63,7 +64,7 @@ class Rows:
 def axis_of(context: ThreadContext, name: str) -> Axis:
     mesh, parts = context.mesh, PARTS[context.mesh.size]
     owners = owners_of_parts(len(parts) - 1, name, mesh.hosts, mesh.workers)
-    return Axis(context.group(name, "sample"), context.group(name, "train"), torch.tensor(parts), owners)
+    return Axis(*(context.group(name, purpose) for purpose in PURPOSES), torch.tensor(parts), owners)
 
 
 Maker = Callable[[ThreadContext, Rows], FeatureTier]

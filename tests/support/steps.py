@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -14,9 +15,10 @@ from torch.nn import functional
 from torch_geometric.nn import GraphConv, SAGEConv
 
 from partita.comm.axis import Axis
+from partita.comm.group import Group
 from partita.comm.mesh import Mesh
 from partita.core.keys import StepKey, fold
-from partita.core.protocols import Topology
+from partita.core.protocols import Sampler, Topology
 from partita.core.records import Counts, LayerRows, Sampled, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
@@ -31,6 +33,7 @@ from partita.parallel.placements.data import Data
 from partita.parallel.shares import Deal, share_of
 from partita.parallel.strategies import Workers, build_engine, make_axis, parse_strategy
 from partita.sample.collective import CollectiveTopology
+from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.threads import ThreadGroups
@@ -59,6 +62,7 @@ class Step:
         store: the graph.
         kind: of the layers, see :func:`make_layer`.
         fanouts: layer 1 first.
+        budgets: of a layer as a whole, layer 1 first; then the fanouts only say how many layers there are.
         hidden: columns between layers.
         features: columns of the input.
         parts: where parts begin and end; ``None`` for the store's own.
@@ -72,6 +76,7 @@ class Step:
     store: GraphStore
     kind: str = "sage"
     fanouts: tuple[int, ...] = (3, 2, 2)
+    budgets: tuple[int, ...] = ()
     hidden: int = 9
     features: int = 7
     classes: int = 2
@@ -82,6 +87,7 @@ class Step:
     parts: tuple[int, ...] | None = None
     seeds: tuple[int, ...] = tuple(range(0, 60, 4))
     replace: bool = False
+    weighted: bool = False
     model_seed: int = 27
     autocast: bool = False
     cache: CacheSettings = NO_CACHE
@@ -121,7 +127,10 @@ class Step:
         return HostRows(home, self.store.num_nodes, first, hot, extra)
 
     def topology(self) -> LocalTopology:
-        return LocalTopology(self.store, replace=self.replace)
+        return LocalTopology(self.store, replace=self.replace, weighted=self.weighted)
+
+    def sampler(self, group: Group) -> Sampler:
+        return LayerWise(self.budgets, group, weighted=self.weighted) if self.budgets else NodeWise(self.fanouts)
 
     def topology_of(self, context: Workers) -> Topology:
         """What a worker draws from."""
@@ -129,7 +138,7 @@ class Step:
             return self.topology()
         offsets = self.part_offsets()
         axis = make_axis(context, "all" if len(offsets) - 1 == context.mesh.size else "workers", offsets)
-        return CollectiveTopology(OwnTopology(self.store, axis, replace=self.replace), axis)
+        return CollectiveTopology(OwnTopology(self.store, axis, replace=self.replace, weighted=self.weighted), axis)
 
     def part_offsets(self) -> Tensor:
         return as_tensor(self.store.part_offsets) if self.parts is None else torch.tensor(self.parts)
@@ -142,13 +151,28 @@ class Step:
 class OwnTopology(LocalTopology):
     """A topology that knows no edges but those into the nodes of one worker."""
 
-    def __init__(self, store: GraphStore, axis: Axis, *, replace: bool) -> None:
-        super().__init__(store, replace=replace)
+    def __init__(self, store: GraphStore, axis: Axis, *, replace: bool, weighted: bool) -> None:
+        super().__init__(store, replace=replace, weighted=weighted)
         self._axis = axis
 
     def sample(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
-        assert bool((self._axis.owner(dst) == self._axis.rank).all()), "asked for another worker's nodes"
+        self._check_own(dst)
         return super().sample(dst, *arguments, **options)
+
+    def race_times(self, dst: Tensor, *arguments: Any) -> Tensor:
+        self._check_own(dst)
+        return super().race_times(dst, *arguments)
+
+    def arrivals(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
+        self._check_own(dst)
+        return super().arrivals(dst, *arguments, **options)
+
+    def step(self, ids: Tensor, draws: Tensor) -> Any:
+        self._check_own(ids)
+        return super().step(ids, draws)
+
+    def _check_own(self, dst: Tensor) -> None:
+        assert bool((self._axis.owner(dst) == self._axis.rank).all()), "asked for another worker's nodes"
 
 
 @dataclass
@@ -185,7 +209,7 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> Sh
     batch = engine.sample(seeds, KEY)
     with torch.autocast("cpu", torch.bfloat16, enabled=step.autocast):
         output = engine.forward(batch).to(step.dtype)
-    labels = step.original()[seeds.long()] % step.classes
+    labels = (step.original()[seeds.long().cpu()] % step.classes).to(output.device)
     loss = functional.cross_entropy(output, labels, reduction="sum") / len(step.seeds)
     loss.backward()
     gradients = {
@@ -199,7 +223,7 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> Sh
 def reference(step: Step) -> Outcome:
     """``[Data] * K`` in one process on the global batch."""
     model, column = step.model(), step.column()
-    data = Data(model, step.topology(), column, step.fanouts, step.dtype)
+    data = Data(model, step.topology(), column, step.sampler(Group.alone()), step.dtype)
     engine = Engine([data] * len(step.fanouts), column, step.store.num_nodes)
     done = run_share(step, engine, model, step.batch_seeds())
     return Outcome(done.loss, done.gradients, done.output, [done.batch])
@@ -215,7 +239,8 @@ def run_worker(
     parsed = parse_strategy(strategy, len(step.fanouts))
     rows = step.rows(context.mesh)
     engine = build_engine(
-        parsed, model, step.topology_of(context), rows, step.fanouts, step.dtype, context, offsets, step.cache
+        parsed, model, step.topology_of(context), rows, step.sampler(context.group("all", "sample")), step.dtype,
+        context, offsets, step.cache,
     )  # fmt: skip
     deal_out = (lambda found: share(context, found)) if share else (
         lambda found: share_of(found, context.mesh, deal, offsets)
@@ -228,14 +253,18 @@ def run_worker(
 
 
 def distributed(
-    step: Step, strategy: str, workers: int, *, hosts: int = 1, deal: Deal = "owner", share: Share | None = None
-) -> Outcome:
-    """The same step on several workers: losses and gradients are summed."""
+    step: Step, strategy: str, workers: int, *, hosts: int = 1, deal: Deal = "owner", share: Share | None = None,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Outcome:  # fmt: skip
+    """The same step on several workers, each in a block of ``around``: losses and gradients are summed."""
     groups = ThreadGroups(workers, hosts)
     models = [step.model() for _ in range(workers)]  # PyG's initialisation draws from one generator
-    done = groups.run(
-        lambda context: run_worker(context, step, strategy, deal, model=models[context.mesh.rank], share=share)
-    )
+
+    def work(context: Workers) -> ShareOutcome:
+        with around():
+            return run_worker(context, step, strategy, deal, model=models[context.mesh.rank], share=share)
+
+    done = groups.run(work)
     return Outcome(
         loss=torch.stack([each.loss for each in done]).sum(),
         gradients={n: torch.stack([each.gradients[n] for each in done]).sum(0) for n in done[0].gradients},

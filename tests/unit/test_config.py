@@ -54,6 +54,22 @@ def test_fanout_fits_the_layers(fanout, layers, resolved) -> None:
     assert Config.make({"fanout": fanout, "layers": layers}).fanout == resolved
 
 
+def test_layer_budgets_fit_the_layers_and_leave_no_fanout() -> None:
+    config = Config.make({"sampler": "layer", "layer_budget": "512,256,128"})
+    assert [config.budget_of(layer) for layer in (1, 2, 3)] == [128, 256, 512]
+    assert config.fanout == ()
+    assert Config.make({"sampler": "layer", "layer_budget": 64, "layers": 2}).layer_budget == (64, 64)
+    assert Config.make(config.model_dump(mode="json")) == config
+    assert Config.make(yaml.safe_load(config.to_yaml())) == config
+
+
+def test_walks_keep_their_settings() -> None:
+    config = Config.make({"sampler": "walk", "fanout": "8,4", "layers": 2, "walks": 20, "walk_restart": 0.25})
+    assert (config.fanout, config.walks, config.walk_length, config.walk_restart) == ((8, 4), 20, 3, 0.25)
+    assert Config.make({"sampler": "walk"}).fanout == (15, 10, 5)
+    assert Config.make(yaml.safe_load(config.to_yaml())) == config
+
+
 def test_fanout_of_counts_layers_from_the_input_side() -> None:
     config = Config.make({"fanout": "15,10,5"})
     assert [config.fanout_of(layer) for layer in (1, 2, 3)] == [5, 10, 15]
@@ -75,6 +91,23 @@ def test_fanout_of_counts_layers_from_the_input_side() -> None:
         ({"strategy": "gdp", "placements": "data,data,data"}, ["strategy and placements", "one of them"]),
         ({"topology": "split"}, ["topology", "'partitioned'"]),
         ({"cache": "some"}, ["cache", "512MiB"]),
+        ({"sampler": "laier"}, ["no such sampler", "'layer'"]),
+        ({"sampler": "layer"}, ["needs a layer_budget", "512,256,128"]),
+        ({"sampler": "layer", "layer_budget": "9,0,9"}, ["layer_budget 9,0,9", ">= 1"]),
+        ({"sampler": "layer", "layer_budget": -1}, ["layer_budget -1,-1,-1", ">= 1"]),
+        ({"sampler": "layer", "layer_budget": "9,9"}, ["layer_budget has 2 entries", "layers is 3"]),
+        ({"layer_budget": 9}, ["layer_budget", "sampler layer", "'node'"]),
+        ({"sampler": "layer", "layer_budget": 9, "fanout": 5}, ["fanout", "'layer'"]),
+        ({"sampler": "layer", "layer_budget": 9, "views": "all"}, ["views 'all'", "use sampler node"]),
+        ({"sampler": "walk", "fanout": "5,-1,5"}, ["fanout 5,-1,5", "'walk'", "at least 1"]),
+        ({"sampler": "walk", "replace": True}, ["replace", "'walk'"]),
+        ({"sampler": "walk", "views": "all"}, ["views 'all'", "use sampler node"]),
+        ({"sampler": "walk", "walks": 0}, ["walks = 0", "greater than or equal to 1"]),
+        ({"sampler": "walk", "walk_length": 0}, ["walk_length = 0", "greater than or equal to 1"]),
+        ({"sampler": "walk", "walk_restart": 1}, ["walk_restart", "less than 1"]),
+        ({"walks": 20}, ["walks", "sampler walk", "'node'"]),
+        ({"walk_restart": 0.2}, ["walk_restart", "sampler walk", "'node'"]),
+        ({"sampler": "layer", "layer_budget": 9, "walk_length": 4}, ["walk_length", "sampler walk", "'layer'"]),
     ],
 )
 def test_a_bad_setting_is_one_clear_message(settings, words) -> None:

@@ -17,7 +17,7 @@ from partita.config import Config
 # The first setting of each group in the help; a group reaches to the next one.
 _GROUPS = {
     "model": "Model",
-    "fanout": "Sampling",
+    "sampler": "Sampling",
     "preset": "Workers",
     "views": "Isolated training",
     "batch_size": "Optimisation",

@@ -96,11 +96,12 @@ def train(
         "quiet": json,
     }
     launched = "RANK" in os.environ  # by torchrun, one process a worker; some may not see the run folder
-    workers = parsed.workers
+    workers, device = parsed.workers, parsed.device
     if resume is not None and not launched:
         from partita.runs.folder import RunFolder
 
-        workers = settings.get("workers") or Config.load(RunFolder.open(resume).config).workers
+        found = Config.load(RunFolder.open(resume).config, settings)
+        workers, device = found.workers, found.device
     if workers == 1 or launched:
         status, path, leads = train_worker(None, **given)
         if not leads:
@@ -111,8 +112,9 @@ def train(
 
         arguments = {**given, "terminal": sys.stderr.isatty()}
         status, path, _ = launch(
-            "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, purposes=PURPOSES
-        )
+            "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, device=device,
+            purposes=PURPOSES,
+        )  # fmt: skip
     from partita.runs.folder import RunFolder
     from partita.train.recorder import RunSummary
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int, Int64
@@ -20,14 +20,17 @@ class Axis:
         sampling: for what is sent while sampling.
         computing: the same workers, for what is sent while computing. A group of its own, because sampling runs
             ahead in another thread.
+        loading: likewise, for feature rows: they are read ahead in a third thread.
         part_offsets: int64 (P+1): part p has the store ids ``part_offsets[p]:part_offsets[p+1]``; parts may be empty.
         owner_of_part: int64 (P), position in the groups of the worker that owns each part.
     """
 
     sampling: Group
     computing: Group
+    loading: Group
     part_offsets: Int64[Tensor, "P_1"]
     owner_of_part: Int64[Tensor, "P"]
+    _copies: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -42,9 +45,15 @@ class Axis:
     def owner(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         """Position of the worker that owns each store id: a range check, then a look-up by part."""
         if self.size == 1:
-            return torch.zeros(ids.shape[0], dtype=torch.int64)
-        part = torch.searchsorted(self.part_offsets[1:], ids.long(), right=True)
-        return self.owner_of_part[part]
+            return torch.zeros(ids.shape[0], dtype=torch.int64, device=ids.device)
+        ends, owner_of_part = self._on(ids.device)
+        return owner_of_part[torch.searchsorted(ends, ids.long(), right=True)]
+
+    def _on(self, device: torch.device) -> tuple[Int64[Tensor, "P"], Int64[Tensor, "P"]]:
+        """Where parts end, and their owners; copied to a device once."""
+        if device not in self._copies:
+            self._copies[device] = (self.part_offsets[1:].to(device), self.owner_of_part.to(device))
+        return self._copies[device]
 
 
 def owners_of_parts(num_parts: int, axis: str, hosts: int, workers: int) -> Int64[Tensor, "P"]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import Group
 from partita.comm.mesh import AXES, Mesh
 from partita.comm.meter import Meter
 from partita.comm.rendezvous import meet, number_of, workers_per_host
+from partita.comm.turns import MessageChannel, Turns
 from partita.core.errors import ConfigError
 
 TIMEOUT = timedelta(minutes=30)
@@ -45,6 +48,7 @@ class Context:
         purposes: Sequence[str] = ("train",),
         timeout: timedelta = TIMEOUT,
         checked: bool = False,
+        ordered: bool | None = None,
         owner: bool = False,
     ) -> None:
         self.mesh = mesh
@@ -59,19 +63,24 @@ class Context:
         nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
         # JSON values travel between processors, also where rows travel between devices.
         self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked)
-        for purpose in dict.fromkeys(purposes):
+        purposes = tuple(dict.fromkeys(purposes))
+        self._turns = None
+        if mesh.size > 1 and len(purposes) > 1 and (nccl if ordered is None else ordered):
+            self._turns = Turns(mesh.rank == 0, self._make_channel(), purposes)
+        for purpose in purposes:
+            turn = nullcontext if self._turns is None else partial(self._turns.turn, purpose)
             wire = self.device if nccl else torch.device("cpu")
             made: dict[tuple[int, ...], Group] = {}
             for axis in AXES:
                 own = self._own_members(axis)
                 if own not in made:  # on one host "workers" are "all"
-                    made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked)
+                    made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked, turn)
                 self._groups[axis, purpose] = made[own]
 
     @classmethod
     def alone(cls, device: torch.device | str = "cpu", *, purposes: Sequence[str] = ("train",)) -> Context:
         """A run of one worker: nothing of ``torch.distributed`` is used."""
-        return cls(Mesh.of(0, 1, 1), device=_device(device, 0), purposes=purposes)
+        return cls(Mesh.of(0, 1, 1), device=take(device, 0), purposes=purposes)
 
     @classmethod
     def from_environment(
@@ -81,6 +90,7 @@ class Context:
         purposes: Sequence[str] = ("train",),
         timeout: timedelta = TIMEOUT,
         checked: bool = False,
+        ordered: bool | None = None,
     ) -> Context | None:
         """Join the run that a launcher such as torchrun has started this process for.
 
@@ -90,10 +100,13 @@ class Context:
         workers a host has; without it (PyTorchJob, plain srun) workers that report the same host name share a host.
 
         Args:
-            device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host.
+            device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host, ``"auto"`` is
+                that where there is one, else the CPU.
             purposes: what groups are needed for, each of a thread of its own.
             timeout: how long to wait for a peer.
             checked: compare shapes and counts before every exchange.
+            ordered: all workers start their exchanges in one order, whichever threads they are of; ``None``: where the
+                backend needs it (NCCL).
 
         Returns:
             The context, or ``None`` where this process was not started by a launcher.
@@ -116,8 +129,10 @@ class Context:
         try:
             workers = workers_per_host(rank, size, _wire_of_default()) if size > 1 else 1
             mesh = Mesh.of(rank, size, workers)
-            place = _device(device, mesh.worker)
-            return cls(mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, owner=owner)
+            place = take(device, mesh.worker)
+            return cls(
+                mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=owner
+            )
         except BaseException:
             if owner:
                 dist.destroy_process_group()
@@ -135,6 +150,7 @@ class Context:
         purposes: Sequence[str] = ("train",),
         timeout: timedelta = TIMEOUT,
         checked: bool = False,
+        ordered: bool | None = None,
     ) -> Context:
         """Join a run on this machine, whose workers find each other through a file.
 
@@ -147,14 +163,17 @@ class Context:
             purposes: see :meth:`from_environment`.
             timeout: see :meth:`from_environment`.
             checked: see :meth:`from_environment`.
+            ordered: see :meth:`from_environment`.
         """
         mesh = Mesh.of(rank, size, size // hosts)
-        place = _device(device, rank)
+        place = take(device, rank)
         if size > 1:
             with peer_errors():
                 store = dist.FileStore(str(rendezvous), size)
                 dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-        return cls(mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, owner=size > 1)
+        return cls(
+            mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=size > 1
+        )
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis, always the same object.
@@ -169,9 +188,27 @@ class Context:
             known = ", ".join(f"{a}/{p}" for a, p in self._groups)
             raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
 
+    def on(self, device: torch.device | str, *, purposes: Sequence[str] = ("train",)) -> Context:
+        """A context of the same workers on another device. All workers call this, and close this one later.
+
+        Args:
+            device: see :meth:`from_environment`.
+            purposes: see there.
+        """
+        if choose(device).type == self.device.type:
+            return self
+        return type(self)(self.mesh, device=take(device, self.mesh.worker), purposes=purposes)
+
+    def fail(self, failure: BaseException) -> None:
+        """Let no thread of this worker wait for its turn: another one has failed."""
+        if self._turns is not None:
+            self._turns.abort(failure)
+
     def close(self) -> None:
         """Leave the run; may be called again."""
         atexit.unregister(self.close)
+        if self._turns is not None:
+            self._turns.close()
         made, self._made = self._made, []
         if self._owner and dist.is_initialized():
             dist.destroy_process_group()
@@ -262,7 +299,21 @@ class Context:
                     f"the {what} differs between workers: {key} is {said}", fix="Start all workers with the same"
                 )
 
-    def _make_group(self, axis: str, backend: str, wire: torch.device, timeout: timedelta, checked: bool) -> Group:
+    def _make_channel(self) -> MessageChannel:
+        # A thread waits there through every pause between exchanges, so its time is never up.
+        process_group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
+        self._made.append(process_group)
+        return MessageChannel(process_group, self.mesh.rank, self.mesh.size)
+
+    def _make_group(
+        self,
+        axis: str,
+        backend: str,
+        wire: torch.device,
+        timeout: timedelta,
+        checked: bool,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Group:
         """Make all groups along an axis, as ``torch.distributed`` demands of every worker; return the own one."""
         own = self._own_members(axis)
         mine = None
@@ -276,7 +327,7 @@ class Context:
         hosts = [rank // self.mesh.workers for rank in own]
         links = ["same_host" if host == self.mesh.host else "other_host" for host in hosts]
         rank = own.index(self.mesh.rank)
-        return Group(mine, rank, own, links, self.meter, wire=wire, checked=checked)
+        return Group(mine, rank, own, links, self.meter, wire=wire, checked=checked, turn=turn)
 
     def _own_members(self, axis: str) -> tuple[int, ...]:
         return next(members for members in self.mesh.members(axis) if self.mesh.rank in members)
@@ -287,15 +338,3 @@ def _wire_of_default() -> torch.device:
     if dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
-
-
-def _device(device: torch.device | str, worker: int) -> torch.device:
-    """The device of the worker at position ``worker`` of its host; it becomes PyTorch's current one."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError("there is no CUDA device", where="device", fix="Use device cpu")
-        if device.index is None:
-            device = torch.device("cuda", worker % torch.cuda.device_count())
-        torch.cuda.set_device(device)
-    return device

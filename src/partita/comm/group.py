@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class Group:
         wire: device that the backend sends from; other tensors are copied to it and back.
         checked: compare shapes and counts with the peers before every exchange (costs one more message each, which
             is not counted); a mismatch is an error instead of garbage or a hang.
+        turn: the backend is called in such a block; see :class:`partita.comm.turns.Turns`.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Group:
         *,
         wire: torch.device,
         checked: bool = False,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.rank = rank
         self.size = len(workers)
@@ -65,6 +68,7 @@ class Group:
         self._process_group = process_group
         self._wire = wire
         self._checked = checked
+        self._turn = turn
 
     @classmethod
     def alone(cls, meter: Meter | None = None) -> Group:
@@ -151,7 +155,7 @@ class Group:
         with torch.no_grad():
             for bucket in _buckets(tensors):
                 flat = self._to_wire(torch.cat([tensor.reshape(-1) for tensor in bucket]))
-                with peer_errors():
+                with peer_errors(), self._turn():
                     dist.all_reduce(flat, group=self._process_group)
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
@@ -200,7 +204,7 @@ class Group:
         staged = self._wire.type == "cpu" and rows.is_cuda
         incoming = torch.empty(shape, dtype=rows.dtype, device=self._wire, pin_memory=staged)
         target, source = _as_bytes(incoming), _as_bytes(self._to_wire(rows.contiguous()))
-        with peer_errors():
+        with peer_errors(), self._turn():
             if self._wire.type == "cpu":
                 self._pass(target, source, send, receive)
             else:

@@ -59,6 +59,7 @@ class Plan:
         device: see :meth:`partita.comm.context.Context.from_environment`.
         purposes: see there.
         checked: see there.
+        ordered: see there.
         parent: process id of the parent.
         path: the parent's ``sys.path``.
         python_path: the parent's ``PYTHONPATH``.
@@ -76,6 +77,7 @@ class Plan:
     device: str
     purposes: list[str]
     checked: bool
+    ordered: bool | None
     parent: int
     path: list[str]
     python_path: str | None
@@ -132,6 +134,7 @@ def run_local(
     device: str = "cpu",
     purposes: Sequence[str] = ("train",),
     checked: bool = False,
+    ordered: bool | None = None,
     timeout: float | None = None,
 ) -> list[Any]:
     """Run a function in ``size`` workers on this machine until all have returned.
@@ -151,6 +154,7 @@ def run_local(
         device: what the workers compute on.
         purposes: what groups are needed for.
         checked: compare shapes and counts before every exchange.
+        ordered: all workers start their exchanges in one order; see :meth:`partita.comm.context.Context.join`.
         timeout: seconds after which all are ended; ``None``: never.
 
     Returns:
@@ -180,6 +184,7 @@ def run_local(
         device=device,
         purposes=list(purposes),
         checked=checked,
+        ordered=ordered,
         parent=os.getpid(),
         path=[os.path.abspath(folder) for folder in sys.path],
         python_path=os.environ.get("PYTHONPATH"),

@@ -28,6 +28,8 @@ def bucket(owner: Int64[Tensor, "n"], size: int) -> tuple[Int64[Tensor, "n"], li
     Returns:
         The items' positions in sorted order; the number of items of each owner.
     """
+    if owner.device.type != "cpu":
+        return torch.sort(owner, stable=True).indices, torch.bincount(owner, minlength=size).tolist()
     # numpy sorts 16-bit keys by radix.
     order = np.argsort(owner.numpy().astype(np.int16), kind="stable")
     return torch.from_numpy(order), torch.bincount(owner, minlength=size).tolist()
@@ -35,11 +37,30 @@ def bucket(owner: Int64[Tensor, "n"], size: int) -> tuple[Int64[Tensor, "n"], li
 
 def first_appearance(ids: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int64[Tensor, "n"]]:
     """Distinct ids in the order of their first appearance, and where among them each id is."""
+    if ids.device.type != "cpu":
+        return _first_by_sorting(ids)
     _, first, inverse = np.unique(ids.numpy(), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return ids[torch.from_numpy(first[order])], torch.from_numpy(rank[inverse.reshape(-1)])
+
+
+def _first_by_sorting(ids: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int64[Tensor, "n"]]:
+    """:func:`first_appearance` by sorts and scans alone, which a device has.
+
+    A stable sort brings equal ids together, the first to appear in front.
+    """
+    ordered, order = torch.sort(ids, stable=True)
+    front = torch.ones_like(ordered, dtype=torch.bool)
+    front[1:] = ordered[1:] != ordered[:-1]
+    first = order[front]
+    new = torch.zeros_like(front)
+    new[first] = True
+    number = (new.cumsum(0) - 1)[first]
+    place = torch.empty_like(order)
+    place[order] = number[front.cumsum(0) - 1]
+    return ids[new], place
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +78,7 @@ class Gather:
     @classmethod
     def of(cls, index: Int64[Tensor, "n"], num_rows: int) -> Gather:
         """Sort the picks for the backward pass; ``num_rows`` is the number of rows to pick from."""
-        return cls(index, kernels.transpose(torch.arange(index.shape[0] + 1), index, num_rows))
+        return cls(index, kernels.transpose(torch.arange(index.shape[0] + 1, device=index.device), index, num_rows))
 
     def __call__(self, rows: Float[Tensor, "m F"]) -> Float[Tensor, "n F"]:
         """Pick; half precision is widened to float32."""

@@ -62,6 +62,7 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
         device=plan["device"],
         purposes=plan["purposes"],
         checked=plan["checked"],
+        ordered=plan["ordered"],
     )
     value = entry(context, *plan["arguments"], **plan["keywords"])
     context.close()  # not where the entry failed: other threads may still wait for other workers

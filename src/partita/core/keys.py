@@ -30,6 +30,8 @@ class Purpose(IntEnum):
     INITIALISE = 7
     GENERATE = 8
     PARTITION = 9
+    WALK = 10
+    EVALUATION_WALK = 11
 
 
 def mix64(z: int) -> int:
@@ -42,6 +44,11 @@ def mix64(z: int) -> int:
 def fold(key: int, value: int) -> int:
     """Mix ``value`` into ``key``: ``mix64(key + GOLDEN * (value + 1))`` modulo 2^64."""
     return mix64((key + GOLDEN * ((value + 1) & MASK64)) & MASK64)
+
+
+def below(draw: int, n: int) -> int:
+    """Map a 64-bit draw to 0..n-1."""
+    return (draw * n) >> 64
 
 
 @dataclass(frozen=True, slots=True)

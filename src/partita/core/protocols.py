@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.records import Block, LayerRows, Sampled, Traffic
+from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 
 
 @runtime_checkable
@@ -41,6 +42,40 @@ class Topology(Protocol):
         """
         ...
 
+    def draw(self, dst: Int[Tensor, "D"], rule: Callable[[Any, Any], Sampled], *, relabel: Any = None) -> Sampled:
+        """Draw in-neighbours by any rule, where the edges are.
+
+        Args:
+            dst: distinct store ids.
+            rule: called once, on every worker, also for no node; with the edges that are at hand there (a
+                :class:`partita.sample.topology.ArrayTopology`) and the store ids to draw for, which may repeat. What it
+                returns is not relabelled, and has no ``importance``, which the caller adds.
+            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
+        """
+        ...
+
+    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
+        """Where walks that stand at some nodes go next.
+
+        Args:
+            ids: store ids, repeated or not.
+            draws: the 64 bits of each walk's draw.
+
+        Returns:
+            Store ids, -1 where there is nowhere to go; how many steps another worker took.
+        """
+        ...
+
+    def walk(
+        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
+    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+        """Random walks; see :func:`partita.kernels.random_walks`.
+
+        Returns:
+            What walk after walk visits, -1 after its end; how many steps another worker took.
+        """
+        ...
+
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of store ids, int64; of any node, without an exchange."""
         ...
@@ -55,6 +90,39 @@ class Topology(Protocol):
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """Bytes that leave one worker for another to sample one layer with so many rows."""
+        ...
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Which in-edges of a layer's destinations make up a batch: a function of the key and of all workers' destinations.
+
+    Attributes:
+        collective: drawing exchanges more than the topology does, so that all workers must draw the same layers of the
+            same steps in the same order, each from one thread, also where they want nothing.
+        weighs: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of them have
+            :attr:`~partita.core.records.Sampled.shares`.
+        edges: what it draws are edges of the graph, so that coefficients of edges (GCN) are known of them.
+    """
+
+    collective: bool
+    weighs: bool
+    edges: bool
+
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Any = None) -> Sampled:
+        """Draw in-edges.
+
+        Args:
+            topology: where to draw.
+            dst: distinct store ids.
+            key: of the step and layer.
+            layer: 1 (input side) to K (seed side).
+            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
+        """
+        ...
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """Bytes that leave one worker for another to draw one layer, beside those of the topology."""
         ...
 
 
@@ -215,10 +283,12 @@ class Inputs(Protocol):
     Attributes:
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.
         collective: asking or reading exchanges something.
+        loads: :meth:`forward` reads rows, so it is worth doing ahead of time; otherwise the layer reads them.
     """
 
     dropout: float
     collective: bool
+    loads: bool
 
     def sums_by_id(self, training: bool) -> bool:
         """Whether layer 1 may sum rows by store id, so that its sources need not be de-duplicated."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
 Reduce = Literal["sum", "mean"]
@@ -29,15 +29,27 @@ class RemoteDraws:
     Attributes:
         destinations: nodes whose neighbours another worker drew.
         edges: edges that it drew for them.
+        times: arrival times that this worker sent to others, to draw a layer as a whole.
+        steps: steps of walks that another worker took.
     """
 
     destinations: int = 0
     edges: int = 0
+    times: int = 0
+    steps: int = 0
+
+    def __add__(self, other: RemoteDraws) -> RemoteDraws:
+        return RemoteDraws(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def rows(self) -> LayerRows:
         """As part of a layer's rows."""
-        return LayerRows(drawn_destinations=self.destinations, drawn_edges=self.edges)
+        return LayerRows(
+            drawn_destinations=self.destinations,
+            drawn_edges=self.edges,
+            drawn_times=self.times,
+            drawn_steps=self.steps,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,11 @@ class Sampled:
         src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabelled.
         positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
         remote: what another worker drew.
+        weights: uint32 (E), edge weight of every sampled edge; ``None`` if not asked for.
+        importance: float64 (E), how often each sampled edge must count so that sums over the sampled edges have those
+            over all edges as their expectation; ``None`` where the layer's own rule applies (1/k in a mean over k).
+        shares: float64 (E), what each of its neighbours counts of a destination's neighbourhood, in all 1: takes the
+            place of the layer's own rule; ``None`` where the sampler has no opinion.
     """
 
     indptr: Int[Tensor, "D_1"]
@@ -57,6 +74,9 @@ class Sampled:
     src: Int[Tensor, "S"] | None
     positions: Int[Tensor, "E"] | None
     remote: RemoteDraws = RemoteDraws()
+    weights: UInt32[Tensor, "E"] | None = None
+    importance: Float[Tensor, "E"] | None = None
+    shares: Float[Tensor, "E"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +148,7 @@ class Block:
     def edge_dst(self) -> Int[Tensor, "E"]:
         """Local index of the destination of every edge, int64."""
         counts = self.indptr[1:] - self.indptr[:-1]
-        return torch.repeat_interleave(torch.arange(self.num_dst), counts)
+        return torch.repeat_interleave(torch.arange(self.num_dst, device=counts.device), counts)
 
     def edge_index(self) -> Int[Tensor, "2 E"]:
         """``edge_index`` as PyG's bipartite layers take it: row 0 sources, row 1 destinations, both local."""
@@ -254,6 +274,9 @@ class LayerRows:
         drawn_destinations: nodes whose neighbours were drawn by another worker than the one that wanted them, because
             the topology is partitioned.
         drawn_edges: edges drawn so.
+        drawn_times: arrival times sent to other workers, where all workers draw a layer as a whole.
+        drawn_steps: steps of walks taken by another worker than the one that wanted them, because the topology is
+            partitioned.
     """
 
     destinations: int = 0
@@ -265,6 +288,8 @@ class LayerRows:
     remote_sources: int = 0
     drawn_destinations: int = 0
     drawn_edges: int = 0
+    drawn_times: int = 0
+    drawn_steps: int = 0
 
     def __add__(self, other: LayerRows) -> LayerRows:
         return LayerRows(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

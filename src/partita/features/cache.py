@@ -147,7 +147,7 @@ class Cached:
 
     def ask(self, ids: Int[Tensor, "n"]) -> CachedWork:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        slots = torch.full(ids.shape, -1) if self._positions is None else self._positions.find(ids)
+        slots = torch.full(ids.shape, -1, device=ids.device) if self._positions is None else self._positions.find(ids)
         hit = (slots >= 0).nonzero().flatten()
         miss = (slots < 0).nonzero().flatten()
         below = self.below.ask(ids[miss])
@@ -262,7 +262,7 @@ class PartitionedCache:
         return self._peers.read(work)
 
     def _place(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
-        here = torch.full(ids.shape, self._axis.rank)
+        here = torch.full(ids.shape, self._axis.rank, device=ids.device)
         return here if self._hot is None else torch.where(self._hot.contains(ids), self._axis.owner(ids), here)
 
 

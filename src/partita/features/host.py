@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from partita import kernels
 from partita.features.positions import Positions
 from partita.features.rows import FeatureColumn
+from partita.kernels.memory import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,18 @@ class HostRows:
         """Whether the rows of all nodes are here."""
         return self.home.x.shape[0] == self.num_nodes
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows and their factors."""
+        columns = [self.home] if self._hot is None else [self.home, self._hot]
+        tensors = [tensor for column in columns for tensor in (column.x, column.scale) if tensor is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    def mapped(self, change: Callable[[FeatureColumn], FeatureColumn]) -> HostRows:
+        """The same rows, with a change made to the columns that hold them."""
+        hot = None if self._hot is None else change(self._hot)
+        return HostRows(change(self.home), self.num_nodes, self._first, self._hot_ids, hot, columns=self.columns)
+
     def sliced(self, columns: slice) -> HostRows:
         """The same rows, of which only some columns are read."""
         return HostRows(self.home, self.num_nodes, self._first, self._hot_ids, self._hot, columns=columns)
@@ -130,7 +144,7 @@ class HostRows:
         if work.at is None or work.hot is None:
             return self._from(self.home, at)
         assert self._hot is not None
-        rows = torch.empty(len(at), self.width, dtype=self.dtype)
+        rows = torch.empty(len(at), self.width, dtype=self.dtype, device=at.device)
         rows[work.at] = self._from(self.home, at[work.at])
         rows[work.hot[0]] = self._from(self._hot, work.hot[1])
         return rows
@@ -141,8 +155,10 @@ class HostRows:
 
     def _from(self, column: FeatureColumn, at: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
         all_columns = self.width == column.width
-        if all_columns and self.dtype in (torch.float32, torch.float64):
+        if all_columns and self.dtype in (torch.float32, torch.float64) and column.readable_on(at.device):
             return kernels.gather_rows(column.x, at, scale=column.scale, dtype=self.dtype)
+        if at.device != column.x.device:
+            return to_device(self._from(column, at.to(column.x.device)), at.device)
         rows = column.x[:, self.columns].index_select(0, at).to(self.dtype)
         return rows if column.scale is None else rows * column.scale[at].to(self.dtype).unsqueeze(1)
 

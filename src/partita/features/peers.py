@@ -93,7 +93,7 @@ class Peers:
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         rows = self.below.read(work.below)
-        received = work.route.answer_inputs(self.axis.computing, rows.index_select(0, work.answers.to(rows.device)))
+        received = work.route.answer_inputs(self.axis.loading, rows.index_select(0, work.answers.to(rows.device)))
         own = rows[: len(work.near)]
         if not len(work.far):
             return own

@@ -26,10 +26,11 @@ class Positions:
 
     def __init__(self, ids: Int[Tensor, "m"], num_nodes: int) -> None:
         member = np.zeros(-(-num_nodes // _WORD) * _WORD, dtype=np.bool_)
-        member[ids.numpy()] = True
+        member[ids.cpu().numpy()] = True
         self._words = np.packbits(member, bitorder="little").view("<u8").astype(np.uint64, copy=False)
         counts = _ones(self._words).astype(np.int64)
         self._before = (np.cumsum(counts) - counts).astype(np.uint32)
+        self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @staticmethod
     def bytes_for(num_nodes: int) -> int:
@@ -43,14 +44,27 @@ class Positions:
 
     def contains(self, ids: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
         """Whether each node is a member."""
+        if ids.device.type != "cpu":
+            return self.find(ids) >= 0
         words, bits = self._look_up(ids)
         return torch.from_numpy((words & bits) != 0)
 
     def find(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         """Rank of each node among the members in ascending order of their ids; -1 for a node that is none."""
+        if ids.device.type != "cpu":
+            return self._find_on_device(ids)
         words, bits = self._look_up(ids)
         rank = self._before[ids.numpy() >> 6].astype(np.int64) + _ones(words & (bits - np.uint64(1)))
         return torch.from_numpy(np.where(words & bits, rank, -1))
+
+    def _find_on_device(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        if ids.device not in self._copies:
+            pair = (self._words.view(np.int64), self._before.astype(np.int64))
+            self._copies[ids.device] = tuple(torch.from_numpy(column).to(ids.device) for column in pair)  # type: ignore[assignment]
+        words, before = self._copies[ids.device]
+        at = ids.long()
+        word, bit = words[at >> 6], torch.ones_like(at) << (at & 63)
+        return torch.where((word & bit) != 0, before[at >> 6] + _signed_ones(word & (bit - 1)), -1)
 
     def _look_up(self, ids: Int[Tensor, "n"]) -> tuple[UInt64[np.ndarray, "n"], UInt64[np.ndarray, "n"]]:
         at = ids.numpy()
@@ -63,6 +77,17 @@ def _ones(words: UInt64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         return np.bitwise_count(words).astype(np.int64)
     octets = words.view(np.uint8).reshape(-1, 8)
     return _ONES_OF_OCTET[octets].sum(axis=1)
+
+
+def _signed_ones(words: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+    """Number of 1 bits of each word by shifts and sums: torch counts no bits, and knows no unsigned shift.
+
+    A signed shift fills up with the sign only where the mask is 0.
+    """
+    words = words - ((words >> 1) & 0x5555555555555555)
+    words = (words & 0x3333333333333333) + ((words >> 2) & 0x3333333333333333)
+    words = (words + (words >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return (words * 0x0101010101010101) >> 56
 
 
 _ONES_OF_OCTET = np.array([value.bit_count() for value in range(256)], dtype=np.int64)

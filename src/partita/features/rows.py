@@ -11,6 +11,7 @@ from torch import Tensor
 from partita import kernels
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block, Reduce
+from partita.kernels.memory import readable_on
 
 _CHUNK_BYTES = 64 * 2**20
 
@@ -35,6 +36,10 @@ class FeatureColumn:
     def width(self) -> int:
         """F, the number of columns."""
         return self.x.shape[1]
+
+    def readable_on(self, device: torch.device) -> bool:
+        """Whether kernels of a device read the rows in place."""
+        return readable_on(device, self.x, self.scale)
 
     def read(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
         """Rows of the given store ids, as evaluation sees them."""

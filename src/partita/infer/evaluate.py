@@ -20,7 +20,9 @@ from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.parallel.strategies import Workers
 from partita.runs.load import load_run
+from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
+from partita.sample.walks import WalkWise
 
 
 def evaluate_split(
@@ -32,6 +34,7 @@ def evaluate_split(
     *,
     memory_limit: int | None = None,
     context: Workers | None = None,
+    sampler: WalkWise | None = None,
 ) -> Metrics:
     """Metrics of a model on the labelled nodes of one split of a store.
 
@@ -46,6 +49,7 @@ def evaluate_split(
         split: its name.
         memory_limit: bytes of private memory per worker.
         context: of this worker; ``None``: it is the only one.
+        sampler: see :class:`~partita.infer.layerwise.LayerwiseInference`.
 
     Raises:
         ConfigError: the store has no labels.
@@ -55,7 +59,9 @@ def evaluate_split(
         raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
     context = context or Context.alone()
     ids, ranges = as_tensor(store.split(split)), Ranges.of(store, context.mesh)
-    inference = LayerwiseInference(model, topology, inputs, memory_limit=memory_limit, context=context, ranges=ranges)
+    inference = LayerwiseInference(
+        model, topology, inputs, memory_limit=memory_limit, context=context, ranges=ranges, sampler=sampler
+    )
     outputs = [rows.output for rows in inference.collect(ids)]
     metrics: Metrics | None = None
     if context.mesh.rank == 0:
@@ -105,7 +111,16 @@ def evaluate(
     loaded = load_run(run, store=store, model=model, context=context)
     topology, inputs = open_inference(loaded.store, loaded.config, context.mesh)
     limit = memory_limit_of(memory_limit, loaded.config)
-    metrics = evaluate_split(loaded.model, loaded.store, topology, inputs, split, memory_limit=limit, context=context)
+    metrics = evaluate_split(
+        loaded.model,
+        loaded.store,
+        topology,
+        inputs,
+        split,
+        memory_limit=limit,
+        context=context,
+        sampler=evaluation_sampler(loaded.config),
+    )
     return {
         "split": split,
         "nodes": len(loaded.store.split(split)),

@@ -1,5 +1,7 @@
 """Full-graph inference, one layer after the other, all neighbours, in node blocks within a memory budget.
 
+A model that was trained on the nodes that random walks visit most is evaluated on such nodes.
+
 Layer by layer every row is computed once, where sampling backwards from the seeds would compute most rows of a
 small graph many times. Hidden layers that do not fit into the budget are spilled to disk and mapped back.
 
@@ -25,11 +27,11 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.core import progress
-from partita.core.keys import StepKey
 from partita.core.memory import available_bytes
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.infer.halo import Halo, outside
+from partita.infer.neighbours import neighbours_of
 from partita.infer.ranges import Ranges
 from partita.infer.scratch import Scratch
 from partita.infer.table import RowTable
@@ -37,11 +39,8 @@ from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
 from partita.parallel.strategies import Workers
-from partita.sample.blocks import sample_block
+from partita.sample.walks import WalkWise
 
-_ALL_NEIGHBOURS = -1
-# With all neighbours nothing is drawn, so any key will do.
-_NO_KEY = StepKey(seed=0, epoch=0, step=0)
 # Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
 _BLOCK_BYTES = 64 * 2**20
 # Results reach the first worker in pieces of so many bytes.
@@ -79,6 +78,8 @@ class LayerwiseInference:
         scratch: directory for files; default the system's.
         context: of this worker; ``None``: it is the only one.
         ranges: which worker computes which nodes; needed with several workers.
+        sampler: takes the neighbours of a node, where not all of them are; see
+            :data:`partita.sample.samplers.FOR_EVALUATION`.
     """
 
     def __init__(
@@ -91,9 +92,11 @@ class LayerwiseInference:
         scratch: Path | None = None,
         context: Workers | None = None,
         ranges: Ranges | None = None,
+        sampler: WalkWise | None = None,
     ) -> None:
         self.model = model
         self.topology = topology
+        self.neighbours = neighbours_of(topology, sampler)
         self.inputs = inputs if isinstance(inputs, RowTable) else RowTable(inputs, topology.num_nodes)
         self.ranges = ranges or Ranges.whole(topology.num_nodes)
         self._context = context or Context.alone()
@@ -234,16 +237,8 @@ class LayerwiseInference:
         sums = layer.starts_with_sum if messages is None else layer.sums_messages
         by_id = sums and (messages or table).whole
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
-            block = sample_block(
-                self.topology,
-                ids[start:stop],
-                _NO_KEY,
-                number,
-                _ALL_NEIGHBOURS,
-                coefficients=layer.coefficients,
-                relabel=None if by_id else self._relabeller,
-                dtype=self._dtype,
-            )
+            relabeller = None if by_id else self._relabeller
+            block = self.neighbours.block(ids[start:stop], layer, number, relabeller, self._dtype)
             rows = table.rows(block)
             if messages is None:
                 yield start, stage(block, rows, None, number)
@@ -285,19 +280,20 @@ class LayerwiseInference:
 
     def _neighbours(self, ids: Tensor) -> Iterator[Tensor]:
         """The neighbours of nodes, in pieces."""
-        for start, stop in _cut(torch.cumsum(self.topology.degrees(ids).long() * 24 + 24, dim=0), _BLOCK_BYTES // 4):
-            yield self.topology.sample(ids[start:stop], 0, _ALL_NEIGHBOURS).indices
+        cost = self.neighbours.most(ids) * 24 + 24 + self.neighbours.node_bytes
+        for start, stop in _cut(torch.cumsum(cost, dim=0), _BLOCK_BYTES // 4):
+            yield self.neighbours.ids(ids[start:stop])
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
         """Cut ``ids`` so that what one block needs stays within a quarter of the budget (hidden layers get half)."""
         item = self._dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
-        row_bytes = item * (3 * width + 6 * layer.out_width)
+        row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbours.node_bytes
         edge_bytes = 24 if by_id else 24 + item * ((layer.message_width or width) + 2 * layer.state_width)
         budget = self.memory_limit // 4
         if by_id:
             budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
-        yield from _cut(torch.cumsum(self.topology.degrees(ids).long() * edge_bytes + row_bytes, dim=0), budget)
+        yield from _cut(torch.cumsum(self.neighbours.most(ids) * edge_bytes + row_bytes, dim=0), budget)
 
 
 def _cut(cost: Int[Tensor, "n"], budget: int) -> Iterator[tuple[int, int]]:

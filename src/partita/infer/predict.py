@@ -23,6 +23,7 @@ from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
 from partita.runs.load import load_run
+from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
 
 _FORMATS = {".parquet": "Parquet", ".csv": "CSV"}
@@ -111,6 +112,7 @@ def predict(
         memory_limit=memory_limit_of(memory_limit, loaded.config),
         context=context,
         ranges=Ranges.of(graph, context.mesh),
+        sampler=evaluation_sampler(loaded.config),
     )
     tables = (
         _table(graph, rows, embeddings, flat=out.suffix == ".csv")

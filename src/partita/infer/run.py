@@ -11,9 +11,11 @@ from partita.comm.mesh import Mesh
 from partita.config import Config, parse_bytes
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
+from partita.infer.neighbours import check_walkable
 from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.runs.load import feature_column, open_features, open_topology
+from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import LocalTopology, as_tensor
 
 
@@ -63,10 +65,11 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
     """Neighbours and input rows of a store, or of this host's shard, as the settings of a run want them.
 
     Raises:
-        ConfigError: the store has no features.
+        ConfigError: the store has no features, or not the edges for the walks of a run.
         StoreError: the store is the shard of another host.
     """
     store.require_host(mesh.host, mesh.hosts)
+    check_walkable(store, evaluation_sampler(config))
     home, topology, first = open_features(store, config), open_topology(store, config), store.held("x")[1]
     if store.hot is None:
         return topology, RowTable(home, store.num_nodes, first)

@@ -1,8 +1,9 @@
 """The inner loops of sampling and training, behind one dispatcher: tensors in, tensors out.
 
 What every kernel means is written in :mod:`partita.kernels.reference` (plain numpy and torch). The functions here
-check and normalise their arguments and call an implementation: compiled by numba on the CPU, or the reference where
-numba is not installed. All implementations draw identical samples; sums differ by rounding only.
+check and normalise their arguments and call an implementation: for tensors on a CUDA device Triton, on the CPU what
+numba compiles, or the reference where numba is not installed. All implementations draw identical samples; sums differ
+by rounding only.
 
 Conventions: ``indptr`` is int64; the edges of destination i are ``indptr[i]:indptr[i+1]``. Ids and indices are int32
 or int64. Letters as in :mod:`partita.core.records`: D destinations, S sources, E edges, F columns, H heads,
@@ -21,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partita.kernels.choice import load as load
     from partita.kernels.choice import use as use
+    from partita.kernels.race import importance as importance
+    from partita.kernels.race import pick_arrivals as pick_arrivals
+    from partita.kernels.race import race_times as race_times
     from partita.kernels.relabeller import Relabeller as Relabeller
     from partita.kernels.rows import aggregate as aggregate
     from partita.kernels.rows import aggregate_backward as aggregate_backward
@@ -39,9 +43,14 @@ if TYPE_CHECKING:
     from partita.kernels.sampling import sample_neighbors as sample_neighbors
     from partita.kernels.threads import limited as limited
     from partita.kernels.threads import set_threads as set_threads
+    from partita.kernels.walks import random_walks as random_walks
+    from partita.kernels.walks import top_visits as top_visits
+    from partita.kernels.walks import walk_draws as walk_draws
+    from partita.kernels.walks import walk_step as walk_step
 
 _MODULES = {
     "choice": ("load", "use"),
+    "race": ("importance", "pick_arrivals", "race_times"),
     "relabeller": ("Relabeller",),
     "rows": (
         "aggregate",
@@ -57,6 +66,7 @@ _MODULES = {
     ),
     "sampling": ("count_distinct", "gcn_coefficients", "keyed_permutation", "relabel", "sample_neighbors"),
     "threads": ("limited", "set_threads"),
+    "walks": ("random_walks", "top_visits", "walk_draws", "walk_step"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -35,6 +35,13 @@ def dropout_rule(p: float) -> tuple[int, float]:
     return threshold, 65536 / (65536 - threshold) if threshold < 65536 else 0.0
 
 
+def restart_rule(p: float) -> int:
+    """Threshold of the 16-bit lane below which a walk goes back to its start; never all of them."""
+    if not 0 <= p < 1:
+        raise ValueError(f"restart probability {p}: must be at least 0 and below 1")
+    return min(int(p * 65536 + 0.5), 65535)
+
+
 def output_dtype(dtype: torch.dtype) -> None:
     """Results are float32 or float64."""
     if dtype not in (torch.float32, torch.float64):
@@ -63,7 +70,10 @@ def within(name: str, ids: Tensor, bound: int) -> None:
     """The compiled kernels read without bounds checks, so that one cheap pass over the ids stands here."""
     if ids.numel() == 0:
         return
-    low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
+    if ids.is_cuda:
+        low, high = torch.stack(torch.aminmax(ids)).tolist()
+    else:
+        low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
     if low < 0 or high >= bound:
         raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")
 
@@ -72,7 +82,7 @@ def rows_within(name: str, indptr: Tensor, ids: Tensor, first_edge: int, last_ed
     """All edges of some nodes lie in ``first_edge:last_edge``."""
     if ids.numel() == 0:
         return
-    ids = ids.long()
+    ids = ids.to(indptr.device, torch.int64)  # which may be in host memory while the ids are on a device
     low, high = int(indptr[ids].min()), int(indptr[ids + 1].max())
     if low < first_edge or high > last_edge:
         raise IndexError(f"{name}: edges {low} to {high}, but only {first_edge} to {last_edge} are there")

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType, TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _chosen: str | None = None
 
 
 class use:
-    """Choose the implementation for the whole process; as a context manager, until the end of the block.
+    """Choose the implementation for CPU tensors, for the whole process; as a context manager, until the block ends.
+
+    Tensors on a CUDA device always go to ``"gpu"``.
 
     Args:
-        name: ``"cpu"`` (numba) or ``"reference"``.
+        name: ``"cpu"`` (numba), ``"reference"``, or ``"gpu"`` (Triton), which takes CPU tensors in Triton's
+            interpreter only: very slow, for tests.
 
     Raises:
-        ValueError: unknown name.
-        ImportError: ``"cpu"`` without numba.
+        ValueError: unknown name; ``"gpu"`` where Triton's interpreter is not on.
+        ImportError: ``"cpu"`` without numba, ``"gpu"`` without triton.
     """
 
-    def __init__(self, name: Literal["cpu", "reference"]) -> None:
+    def __init__(self, name: Literal["cpu", "reference", "gpu"]) -> None:
         global _chosen
-        if name not in ("cpu", "reference"):
-            raise ValueError(f"kernels {name!r} are none of 'cpu', 'reference'")
-        importlib.import_module(f"partita.kernels.{name}")
+        if name not in ("cpu", "reference", "gpu"):
+            raise ValueError(f"kernels {name!r} are none of 'cpu', 'reference', 'gpu'")
+        if name != "gpu":
+            importlib.import_module(f"partita.kernels.{name}")
+        elif not _gpu().INTERPRETED:
+            raise ValueError(
+                "kernels 'gpu' take CPU tensors in Triton's interpreter only. "
+                "Set the environment variable TRITON_INTERPRET=1 before Python starts"
+            )
         self._before = _chosen
         _chosen = name
 
@@ -43,9 +55,23 @@ def load() -> None:
     implementation()
 
 
-def implementation() -> ModuleType:
-    """The chosen module; at first use the compiled one, or the reference where numba is not installed."""
+def implementation(asks: Tensor | None = None) -> ModuleType:
+    """The module whose kernels a call runs.
+
+    Args:
+        asks: the tensor that says what is wanted (destinations, ids, a gradient). If it is on a CUDA device, the
+            kernels of that device run, though a column that they read may be in host memory.
+
+    Returns:
+        for CPU tensors, the chosen module; at first use the compiled one, or the reference where numba is not
+        installed.
+
+    Raises:
+        ImportError: a tensor on a CUDA device without triton.
+    """
     global _chosen
+    if asks is not None and asks.is_cuda:
+        return _gpu()
     if _chosen is None:
         try:
             importlib.import_module("numba")
@@ -53,3 +79,12 @@ def implementation() -> ModuleType:
         except ImportError:
             _chosen = "reference"
     return importlib.import_module(f"partita.kernels.{_chosen}")
+
+
+def _gpu() -> ModuleType:
+    try:
+        return importlib.import_module("partita.kernels.gpu")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "triton":
+            raise
+        raise ImportError("the kernels of a CUDA device need triton: pip install triton") from error

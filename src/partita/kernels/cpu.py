@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 from torch import Tensor
 
-from partita.kernels import cpu_draws, cpu_rows, cpu_sample, reference, threads
+from partita.kernels import cpu_draws, cpu_rows, cpu_sample, cpu_walks, reference, threads
+from partita.kernels.cpu_race import pick_arrivals as pick_arrivals
+from partita.kernels.cpu_race import race_times as race_times
 from partita.kernels.relabeller import Relabeller
 
 _WORDS_PER_PICK = 64  # a pick costs about as much as this many streamed elements; for cutting work into ranges
@@ -123,6 +125,84 @@ def gcn_coefficients(
         ),
         threads.balanced_bounds(begins, 4),
     )
+
+
+def random_walks(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    start: Int[Tensor, "n"],
+    start_original: Int[Tensor, "n"],
+    key: int,
+    walks: int,
+    length: int,
+    threshold: int,
+    weights: UInt32[Tensor, "M"] | None,
+    out: Int[Tensor, "nR columns"],
+) -> None:
+    """See :func:`partita.kernels.reference_walks.random_walks`."""
+    rows, store, first, original = indptr.numpy(), indices.numpy(), start.numpy(), start_original.numpy()
+    weight, result = _or_empty(weights, (0,), np.dtype(np.uint32)), out.numpy()
+    seed, limit, weighted = np.uint64(key), np.uint64(threshold), weights is not None
+    threads.run(
+        lambda low, high: cpu_walks.walk(
+            rows, store, weight, weighted, first, original, seed, walks, length, limit, result, low, high
+        ),
+        threads.even_bounds(first.shape[0], result.size * _WORDS_PER_PICK),
+    )
+
+
+def walk_step(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    ids: Int[Tensor, "n"],
+    draws: Int[Tensor, "n"],
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+    out: Int[Tensor, "n"],
+) -> None:
+    """See :func:`partita.kernels.reference_walks.walk_step`."""
+    rows, store, nodes, drawn, result = indptr.numpy(), indices.numpy(), ids.numpy(), draws.numpy(), out.numpy()
+    weight, weighted = _or_empty(weights, (0,), np.dtype(np.uint32)), weights is not None
+    threads.run(
+        lambda low, high: cpu_walks.steps(
+            rows, store, first_edge, weight, weighted, nodes, drawn, result, low, high
+        ),
+        threads.even_bounds(nodes.shape[0], nodes.shape[0] * _WORDS_PER_PICK),
+    )  # fmt: skip
+
+
+def walk_draws(
+    start_original: Int[Tensor, "n"],
+    key: int,
+    walks: int,
+    step: int,
+    threshold: int,
+    draws: Int[Tensor, "nR"],
+    restarts: Bool[Tensor, "nR"],
+) -> None:
+    """See :func:`partita.kernels.reference_walks.walk_draws`."""
+    original, moves, back = start_original.numpy(), draws.numpy(), restarts.numpy()
+    seed, limit = np.uint64(key), np.uint64(threshold)
+    threads.run(
+        lambda low, high: cpu_walks.draws(original, seed, walks, step, limit, moves, back, low, high),
+        threads.even_bounds(original.shape[0], moves.size * 4),
+    )
+
+
+def top_visits(
+    nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], walks: int, k: int
+) -> tuple[Int[Tensor, "n_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference_walks.top_visits`."""
+    steps, first = nodes.numpy(), start.numpy()
+    ids, counts = np.empty((first.shape[0], k), steps.dtype), np.empty((first.shape[0], k), np.int32)
+    rows = np.zeros(first.shape[0] + 1, np.int64)
+    threads.run(
+        lambda low, high: cpu_walks.top_visits(steps, first, walks, k, ids, counts, rows[1:], low, high),
+        threads.even_bounds(first.shape[0], steps.size * 8),
+    )
+    there = np.arange(k) < rows[1:, None]
+    np.cumsum(rows, out=rows)
+    return torch.from_numpy(rows), torch.from_numpy(ids[there]), torch.from_numpy(counts[there])
 
 
 def gather_rows(

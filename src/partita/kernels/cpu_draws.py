@@ -33,20 +33,31 @@ def below(draw, n):
 
 
 @njit(inline="always")
-def race_time(draw, weight, table):
-    """:func:`partita.kernels.reference.race_time`; ``weight`` is a positive uint64."""
+def log_of(draw, table):
+    """:func:`partita.kernels.reference_race.log_of`."""
     draw |= ONE
     z = leading_zeros(draw)
     d = ~(draw << z)
     cell, rest = d >> S51, (d >> S19) & MASK32
     low = table[cell]
-    log = (z << S42) + low + (((table[cell + ONE] - low) * rest) >> S32)
+    return (z << S42) + low + (((table[cell + ONE] - low) * rest) >> S32)
+
+
+@njit(inline="always")
+def code(log, weight):
+    """:func:`partita.kernels.reference_race.code`; ``weight`` is a positive uint64."""
     if log == U(0):
         return U(0)
     c = leading_zeros(log)
     q = (log << c) // weight
     e = leading_zeros(q)
     return ((TOP - c - e) << S55) + (((q << e) >> S8) & MASK55)
+
+
+@njit(inline="always")
+def race_time(draw, weight, table):
+    """:func:`partita.kernels.reference_race.race_time`."""
+    return code(log_of(draw, table), weight)
 
 
 @njit(nogil=True, cache=True)

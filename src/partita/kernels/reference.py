@@ -32,9 +32,42 @@ w_0 + ... + w_j exceeds ``below(h_s, W)``.
 
 **Fanout -1** takes all slots in row order (with weights: all slots of positive weight) without drawing.
 
+**A layer as a whole**, budget n for all destinations of all workers together: slots arrive at times of their own.
+
+- With weights, every slot j of every destination v runs a clock. Its draw number a is ``h_a = fold(fold(fold(key, v),
+  j), a)``, L_a is the L above of h_a, and it arrives for the a-th time at the time of the sum ``L_0 + ... + L_a`` over
+  w, encoded as above with that sum in place of L. A slot of weight 0 never arrives.
+- Without weights, a destination of d slots runs one clock for all of them, at d times the rate, so that nothing is
+  spent on slots that do not arrive. With ``h_a = fold(fold(key, v), a)`` its arrival a is one of slot ``below(fold(h_a,
+  1), d)``, at the time of the sum of ``L_0 >> 6`` to ``L_a >> 6`` over d, encoded as above, plus ``6 << 55``, which is
+  the exponent for the six bits that keep long sums from overflowing. (A Poisson process of rate d whose points are
+  dealt out at random is d independent ones of rate 1.)
+
+Without replacement only the first arrival of each slot counts, with replacement all do. Let tau be the (n+1)-th
+smallest *distinct* time of an arrival (infinite where there are no more than n; written ``2^63 - 1``): all arrivals
+before tau are picked, per destination in slot order, a slot as often as it arrives. A node that several workers ask for
+has the same times everywhere, so its arrivals count once, whoever asks. So n edges are drawn: with replacement
+independently, each in proportion to the weights over the union of the destinations, which is a multinomial sample of
+it; without, one by one in proportion to the weights that are left.
+
+The *importance* of a picked edge makes sums over the picks have those over all edges as their expectation. With t =
+tau decoded, ``t = ln 2 * 2^-42 * (the quotient that tau encodes)``, it is ``1 / (1 - exp(-w t))`` without replacement
+(the rank conditioning of Cohen and Kaplan, "Summarizing data using bottom-k sketches", PODC 2007: the others' n-th
+time is tau, and the edge is picked if it arrives before; w = 1 without weights), ``1 / (w t)`` with replacement (n
+arrivals of rate W before tau, and 1 / tau has the expectation W / n), and 1 where tau is infinite.
+
 **Dropout**: column c of the row of node v is kept iff the 16-bit lane ``(fold(fold(key, v), c // 4) >> 16 * (c mod 4))
 mod 2^16`` is at least ``floor(p * 65536 + 1/2)``. For edges, head a of the j-th edge of v's row in the block uses the
 lane a mod 4 of ``fold(fold(fold(key, v), j), a // 4)``.
+
+**Random walks**, R from every start, of L steps, with restart probability p: walk r = 0..R-1 from the start v with
+original index o uses, before its step s = 0..L-1, the draw ``h = fold(fold(fold(key, o), r), s)``. It stands at u.
+If the 16 low bits of ``fold(h, 1)`` are below ``min(floor(p * 65536 + 1/2), 65535)``, it goes back to v instead of
+moving. Else it moves to the in-neighbour at slot ``below(fold(h, 0), d)`` of u, which has degree d; weighted, at the
+smallest slot whose running total of weights exceeds ``below(fold(h, 0), W)``, with W the total weight of u. If d (or W)
+is 0, it goes back to v; if u is v, it ends there. The *visits* of a node are the times that the R walks from v step on
+it; v itself does not count. Nodes are listed by visits, most first; those with equally many in the order in which they
+are first visited, walk after walk.
 
 **Permutation** of 0..n-1: with b = max(1, ceil(bits(n-1) / 2)), place i is split into a high and a low half of b bits;
 eight Feistel rounds r = 0..7 map (L, R) to (R, L xor (fold(fold(key, r), R) mod 2^b)); while the result is n or more,
@@ -43,7 +76,6 @@ all eight rounds are applied to it again (cycle walking, at most 4 times on aver
 
 from __future__ import annotations
 
-import functools
 import heapq
 from itertools import pairwise
 
@@ -52,52 +84,18 @@ import torch
 from jaxtyping import Float, Int, UInt32, UInt64
 from torch import Tensor
 
-from partita.core.keys import GOLDEN, MASK64, MIX_1, MIX_2, fold
+from partita.core.keys import GOLDEN, MIX_1, MIX_2, below, fold
+from partita.kernels.reference_race import log_table as log_table
+from partita.kernels.reference_race import pick_arrivals as pick_arrivals
+from partita.kernels.reference_race import race_time as race_time
+from partita.kernels.reference_race import race_times as race_times
+from partita.kernels.reference_walks import random_walks as random_walks
+from partita.kernels.reference_walks import top_visits as top_visits
+from partita.kernels.reference_walks import walk_draws as walk_draws
+from partita.kernels.reference_walks import walk_step as walk_step
 from partita.kernels.relabeller import Relabeller
 
-LOG_BITS = 42
-LOG_CELLS = 4096
 FEISTEL_ROUNDS = 8
-
-
-def below(draw: int, n: int) -> int:
-    """Map a 64-bit draw to 0..n-1."""
-    return (draw * n) >> 64
-
-
-@functools.cache
-def log_table() -> UInt64[np.ndarray, "4097"]:
-    """``ceil(-log2(1 - i / 8192) * 2^42)`` for i = 0..4096, by integers only: the same on every machine."""
-    guard = 64  # bits of the significand while squaring; each squaring yields one bit of log2
-    table = np.zeros(LOG_CELLS + 1, np.uint64)
-    for i in range(1, LOG_CELLS + 1):
-        # -log2(1 - i/8192) = 1 - log2(y) with y = 2 - i/4096 in [1, 2)
-        y = ((2 * LOG_CELLS - i) << guard) // LOG_CELLS
-        log = 0
-        for _ in range(LOG_BITS):
-            y = (y * y) >> guard
-            log <<= 1
-            if y >> (guard + 1):
-                y >>= 1
-                log |= 1
-        table[i] = (1 << LOG_BITS) - log
-    return table
-
-
-def race_time(draw: int, weight: int) -> int:
-    """Time of a slot in the weighted race; see the module's text."""
-    table = log_table()
-    z = 64 - (draw | 1).bit_length()
-    d = MASK64 - ((draw | 1) << z)
-    i, r = d >> 51, (d >> 19) & 0xFFFFFFFF
-    low, high = int(table[i]), int(table[i + 1])
-    log = (z << LOG_BITS) + low + (((high - low) * r) >> 32)
-    if log == 0:
-        return 0
-    c = 64 - log.bit_length()
-    q = (log << c) // weight
-    e = 64 - q.bit_length()
-    return ((128 - c - e) << 55) + (((q << e) >> 8) & ((1 << 55) - 1))
 
 
 def pick_uniform(node_key: int, degree: int, fanout: int, replace: bool) -> list[int]:
@@ -320,7 +318,8 @@ def edge_dropout(
     slot = (torch.arange(out.shape[0]) - indptr[dst]).numpy().astype(np.uint64)
     original = dst_original[dst].numpy().astype(np.uint64)
     edge_key = _fold_all(_fold_all(np.full(original.shape, key, np.uint64), original), slot)
-    out.copy_(torch.from_numpy(_lanes(edge_key[:, None], out.shape[1]) >= threshold) * factor)
+    keep = torch.from_numpy(_lanes(edge_key[:, None], out.shape[1]) >= threshold)
+    out.copy_(keep.to(out.dtype) * factor)
 
 
 def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:

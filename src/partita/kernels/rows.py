@@ -22,7 +22,8 @@ def gather_rows(
     """Rows of ``x``, widened to ``dtype`` and multiplied by ``scale``: ``out[i] = scale[ids[i]] * x[ids[i]]``.
 
     Args:
-        x: float16, float32 or float64; may lie in a read-only memory map.
+        x: float16, float32 or float64; may lie in a read-only memory map or, where the ids are on a device, in
+            pinned host memory, as may ``scale``.
         ids: rows to read.
         scale: factor per row of ``x``.
         dtype: of the result, float32 or float64.
@@ -36,12 +37,12 @@ def gather_rows(
     checks.within("ids", ids, x.shape[0])
     shape = (ids.shape[0], x.shape[1])
     if out is None:
-        out = torch.empty(shape, dtype=dtype)
+        out = torch.empty(shape, dtype=dtype, device=ids.device)
     elif out.shape != shape or out.dtype != dtype or not out.is_contiguous():
         raise ValueError(f"out must be a contiguous {shape} {dtype}, not {tuple(out.shape)} {out.dtype}")
     if scale is not None:
-        scale = scale.to(dtype).contiguous() if scale.dtype != dtype else scale.contiguous()
-    implementation().gather_rows(x.contiguous(), checks.as_ids(ids), scale, out)
+        scale = (scale if ids.is_cuda else scale.to(dtype)).contiguous()  # a device widens what it reads
+    implementation(ids).gather_rows(x.contiguous(), checks.as_ids(ids), scale, out)
     return out
 
 
@@ -62,7 +63,7 @@ def aggregate(
 
     Args:
         x: rows, float16, float32 or float64: the sources of a block, or the whole feature column where ``indices``
-            are store ids.
+            are store ids. May lie in pinned host memory where the indices are on a device, as may ``scale``.
         indptr: rows of the block.
         indices: row of ``x`` for every edge.
         weight: coefficient of every edge, or of every edge and head: head h scales columns ``h*F/H : (h+1)*F/H``.
@@ -81,12 +82,12 @@ def aggregate(
     checks.edges_match(indptr, indices)
     checks.within("indices", indices, x.shape[0])
     weight = checks.edge_weight(weight, indices.shape[0], x.shape[1], dtype)
-    if scale is not None and scale.dtype != dtype:  # never convert a factor per node of a big store
+    if scale is not None and scale.dtype != dtype and not indices.is_cuda:  # never convert that of a whole store
         per_edge = scale[indices.long()].to(dtype)[:, None]
         weight, scale = per_edge if weight is None else weight * per_edge, None
     scale = None if scale is None else scale.contiguous()
-    out = torch.empty(indptr.shape[0] - 1, x.shape[1], dtype=dtype)
-    implementation().aggregate(
+    out = torch.empty(indptr.shape[0] - 1, x.shape[1], dtype=dtype, device=indices.device)
+    implementation(indices).aggregate(
         x.contiguous(), checks.as_int64(indptr), checks.as_ids(indices), None, weight, scale, reduce, out
     )
     return out
@@ -118,8 +119,8 @@ def aggregate_backward(
         scale = (indptr[1:] - indptr[:-1]).clamp_(min=1).to(grad.dtype).reciprocal_()
     if transposed.indptr.shape[0] != num_src + 1:
         raise ValueError(f"a transposed index of {transposed.indptr.shape[0] - 1} sources for {num_src}")
-    out = torch.empty(num_src, grad.shape[1], dtype=grad.dtype)
-    implementation().aggregate(
+    out = torch.empty(num_src, grad.shape[1], dtype=grad.dtype, device=grad.device)
+    implementation(grad).aggregate(
         grad.contiguous(), transposed.indptr, transposed.dst, transposed.edge, weight, scale, "sum", out
     )
     return out
@@ -148,8 +149,8 @@ def aggregate_weight_grad(
     checks.edges_match(indptr, indices)
     checks.within("indices", indices, x.shape[0])
     checks.heads_divide(heads, x.shape[1])
-    out = torch.empty(indices.shape[0], heads, dtype=grad.dtype)
-    implementation().aggregate_weight_grad(
+    out = torch.empty(indices.shape[0], heads, dtype=grad.dtype, device=grad.device)
+    implementation(grad).aggregate_weight_grad(
         grad.contiguous(), x.to(grad.dtype).contiguous(), checks.as_int64(indptr), checks.as_ids(indices), reduce, out
     )
     return out
@@ -168,8 +169,8 @@ def segment_max(
     checks.within("indices", indices, x.shape[0])
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     shape = (indptr.shape[0] - 1, x.shape[1])
-    values, argmax = torch.empty(shape, dtype=x.dtype), torch.empty(shape, dtype=torch.int64)
-    implementation().segment_max(x.contiguous(), checks.as_int64(indptr), checks.as_ids(indices), values, argmax)
+    values, argmax = x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+    implementation(x).segment_max(x.contiguous(), checks.as_int64(indptr), checks.as_ids(indices), values, argmax)
     return values, argmax
 
 
@@ -178,8 +179,8 @@ def segment_max_backward(
 ) -> Float[Tensor, "S F"]:
     """Gradient of :func:`segment_max` with respect to ``x``: all of it goes to the edge that won."""
     checks.within("indices", indices, num_src)
-    out = torch.zeros(num_src, grad.shape[1], dtype=grad.dtype)
-    implementation().segment_max_backward(grad.contiguous(), argmax.contiguous(), checks.as_ids(indices), out)
+    out = torch.zeros(num_src, grad.shape[1], dtype=grad.dtype, device=grad.device)
+    implementation(grad).segment_max_backward(grad.contiguous(), argmax.contiguous(), checks.as_ids(indices), out)
     return out
 
 
@@ -191,7 +192,7 @@ def transpose(indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"], num_src: in
     """
     checks.edges_match(indptr, indices)
     checks.within("indices", indices, num_src)
-    return Transposed(*implementation().transpose(checks.as_int64(indptr), checks.as_ids(indices), num_src))
+    return Transposed(*implementation(indices).transpose(checks.as_int64(indptr), checks.as_ids(indices), num_src))
 
 
 def dropout(
@@ -215,12 +216,12 @@ def dropout(
     """
     threshold, factor = checks.dropout_rule(p)
     if out is None:
-        out = torch.empty(x.shape, dtype=x.dtype)
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
         raise ValueError("out must be contiguous and of the shape and dtype of x")
     if rows_original.shape[0] != x.shape[0]:
         raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
-    implementation().dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, out)
+    implementation(x).dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, out)
     return out
 
 
@@ -245,8 +246,8 @@ def edge_dropout(
     checks.output_dtype(dtype)
     threshold, factor = checks.dropout_rule(p)
     indptr = checks.as_int64(indptr)
-    out = torch.empty(int(indptr[-1]), heads, dtype=dtype)
-    implementation().edge_dropout(indptr, checks.as_int64(dst_original), key, threshold, factor, out)
+    out = torch.empty(int(indptr[-1]), heads, dtype=dtype, device=indptr.device)
+    implementation(indptr).edge_dropout(indptr, checks.as_int64(dst_original), key, threshold, factor, out)
     return out
 
 

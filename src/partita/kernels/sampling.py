@@ -33,7 +33,8 @@ def sample_neighbors(
     Args:
         indptr: rows of the store, int64.
         indices: in-neighbours of the store, int32 or int64; all of them, or those of a range of nodes that has all
-            of ``dst``.
+            of ``dst``. Where ``dst`` is on a device, ``indptr``, ``indices`` and ``weights`` may lie in pinned host
+            memory.
         dst: store ids, distinct.
         dst_original: their original indices, the key of their draws.
         key: 64-bit key of the step and layer.
@@ -58,7 +59,7 @@ def sample_neighbors(
     checks.within("dst", dst, indptr.shape[0] - 1)
     if first_edge or indices.shape[0] != int(indptr[-1]):
         checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
-    found = implementation().sample_neighbors(
+    found = implementation(dst).sample_neighbors(
         checks.as_int64(indptr),
         checks.as_ids(indices),
         dst.to(indices.dtype).contiguous(),
@@ -96,7 +97,7 @@ def relabel(
     checks.within("dst", dst, relabeller.num_nodes)
     checks.within("indices", indices, relabeller.num_nodes)
     indices = checks.as_ids(indices)
-    return implementation().relabel(dst.to(indices.dtype).contiguous(), indices, relabeller)
+    return implementation(dst).relabel(dst.to(indices.dtype).contiguous(), indices, relabeller)
 
 
 def gcn_coefficients(
@@ -127,8 +128,8 @@ def gcn_coefficients(
     """
     checks.output_dtype(dtype)
     checks.edges_match(indptr, indices)
-    weight, own_weight = torch.empty(indices.shape[0], dtype=dtype), torch.empty(dst.shape[0], dtype=dtype)
-    implementation().gcn_coefficients(
+    weight, own_weight = dst.new_empty(indices.shape[0], dtype=dtype), dst.new_empty(dst.shape[0], dtype=dtype)
+    implementation(dst).gcn_coefficients(
         checks.as_int64(store_indptr),
         self_loops,
         checks.as_ids(dst),
@@ -152,14 +153,23 @@ def count_distinct(ids: Int[Tensor, "n"], num_nodes: int, scratch: Tensor | None
     checks.within("ids", ids, num_nodes)
     words = (num_nodes + 63) // 64
     if scratch is None:
-        scratch = torch.zeros(words, dtype=torch.int64)
+        scratch = torch.zeros(words, dtype=torch.int64, device=ids.device)
     elif scratch.shape[0] < words or scratch.dtype != torch.int64:
         raise ValueError(f"the scratch must be int64 of at least {words} words")
-    return int(implementation().count_distinct(checks.as_ids(ids), scratch))
+    return int(implementation(ids).count_distinct(checks.as_ids(ids), scratch))
 
 
-def keyed_permutation(start: int, stop: int, n: int, key: int) -> Int[Tensor, "m"]:
+def keyed_permutation(
+    start: int, stop: int, n: int, key: int, *, device: torch.device | str | None = None
+) -> Int[Tensor, "m"]:
     """Places ``start`` to ``stop - 1`` of a pseudo-random permutation of 0 to n - 1, without holding it.
+
+    Args:
+        start: first place.
+        stop: after the last place.
+        n: how many are permuted.
+        key: 64-bit key.
+        device: where to put them; the CPU if not given.
 
     Returns:
         int64 (stop - start).
@@ -169,6 +179,6 @@ def keyed_permutation(start: int, stop: int, n: int, key: int) -> Int[Tensor, "m
     """
     if not 0 <= start <= stop <= n:
         raise ValueError(f"places {start} to {stop} of a permutation of {n}")
-    out = torch.empty(stop - start, dtype=torch.int64)
-    implementation().keyed_permutation(start, n, key, out)
+    out = torch.empty(stop - start, dtype=torch.int64, device=device)
+    implementation(out).keyed_permutation(start, n, key, out)
     return out

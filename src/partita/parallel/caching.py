@@ -157,7 +157,7 @@ class _Survey:
         else:
             rows = share_of_rows(indptr, range(store.num_nodes), mesh.rank, mesh.size)
         restart = torch.zeros(store.num_nodes)
-        restart[self.seed_order.seeds.long()] = 1
+        restart[self.seed_order.seeds.long().cpu()] = 1
         return pagerank(
             indptr, as_tensor(indices), first_edge, rows, self.context.group("all", "train"), restart
         )  # fmt: skip

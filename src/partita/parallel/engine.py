@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, InputWork, Placement, Topology, Work
+from partita.core.protocols import Inputs, InputWork, Placement, Sampler, Topology, Work
 from partita.core.records import Counts, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.parallel.inputs import Direct
@@ -28,6 +28,7 @@ class Batch:
         works: what each layer will compute, layer 1 (input side) first.
         inputs: which input rows will be read.
         counts: edges and rows of this worker.
+        rows: the input rows, or where to read them, once they are loaded.
     """
 
     key: StepKey
@@ -35,6 +36,7 @@ class Batch:
     works: tuple[Work, ...]
     inputs: InputWork
     counts: Counts
+    rows: Any = None
 
 
 class Engine:
@@ -45,6 +47,7 @@ class Engine:
         inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`.
         num_nodes: of the store.
         topology: where the placements draw neighbours, if that may cost anything.
+        sampler: what they draw, likewise.
     """
 
     def __init__(
@@ -53,16 +56,21 @@ class Engine:
         inputs: Inputs | FeatureColumn,
         num_nodes: int,
         topology: Topology | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self.placements = tuple(placements)
         self.topology = topology
+        self.sampler = sampler
         self.inputs: Inputs = Direct(inputs, num_nodes) if isinstance(inputs, FeatureColumn) else inputs
 
     @property
     def collective(self) -> bool:
         """Whether a batch takes all workers: to sample it, to read its rows, or to compute it."""
-        shared = any(placement.collective for placement in self.placements)
-        return shared or self.inputs.collective or (self.topology is not None and self.topology.collective)
+        return any(part is not None and part.collective for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[Placement | Inputs | Topology | Sampler | None, ...]:
+        return (*self.placements, self.inputs, self.topology, self.sampler)
 
     def sample(self, seeds: Int[Tensor, "B"], key: StepKey) -> Batch:
         """Draw the batch of a step: a pure function of ``key`` and of all workers' ``seeds``.
@@ -85,12 +93,19 @@ class Engine:
         )
         return Batch(key, seeds, tuple(works), inputs, counts)
 
+    def load(self, batch: Batch) -> Batch:
+        """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.
+
+        Where :attr:`collective`, all workers do so in the same order of steps.
+        """
+        return batch if batch.rows is not None else replace(batch, rows=self.inputs.forward(batch.inputs))
+
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Compute the model's output for the seeds of a batch, in their order.
 
         Every worker's loss must depend on what is returned, also where that is no row: backward runs exchanges.
         """
-        h: Any = self.inputs.forward(batch.inputs)
+        h: Any = self.load(batch).rows
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
@@ -105,6 +120,8 @@ class Engine:
         parts = [placement.traffic(layer, found) for layer, (placement, found) in layers]
         if self.topology is not None:
             parts += [self.topology.traffic(found) for found in rows[1:]]
+        if self.sampler is not None:
+            parts += [self.sampler.traffic(layer, found) for layer, found in enumerate(rows[1:], start=1)]
         return reduce(add, parts, self.inputs.traffic(rows[0]))
 
     def rows(self, batch: Batch) -> list[LayerRows]:

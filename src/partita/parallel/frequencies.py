@@ -39,6 +39,6 @@ def input_frequencies(
     with progress.task("dry run", total=steps, unit="steps") as task:
         for step in range(steps):
             work = engine.sample(share(step), key(step)).inputs
-            counts[work.reads.long()] += 1  # a repeated id is written twice, not counted twice
+            counts[work.reads.long().cpu()] += 1  # a repeated id is written twice, not counted twice
             task.advance()
     return counts

@@ -56,6 +56,7 @@ class Direct:
     """
 
     collective = False
+    loads = False
     cache: Cache | None = None
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
@@ -134,6 +135,7 @@ class Tiered:
     """
 
     dropout = 0.0  # applied here, not by the layer
+    loads = True
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ class Tiered:
         if rows.shape[1] == self._width:
             return kernels.dropout(rows, work.original, key, self._dropout)
         # Masks are keyed by the column in the whole row.
-        whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype)
+        whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype, device=rows.device)
         return rows * kernels.dropout(whole, work.original, key, self._dropout, out=whole)[:, self._columns]
 
     def traffic(self, rows: LayerRows) -> Traffic:

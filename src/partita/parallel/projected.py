@@ -84,7 +84,7 @@ def expand(
     read = Block(
         dst=below,
         src=below,
-        indptr=torch.zeros(below.shape[0] + 1, dtype=torch.int64),
+        indptr=block.indptr.new_zeros(below.shape[0] + 1),
         indices=block.indices[:0],
         dst_original=below,  # projecting draws nothing
     )

@@ -11,14 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.comm.routing import tie
+from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, transpose
 from partita.nn.model import Model
 from partita.nn.stage import Stage
 from partita.sample.blocks import sample_block
+from partita.sample.samplers import as_sampler
 
 
 class BlockWorker:
@@ -29,8 +31,12 @@ class BlockWorker:
         topology: where neighbours are drawn.
         inputs: level 0, or the feature column where every worker reads its own rows; decides whether layer 1 may
             sum rows by id.
-        fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
+        sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbours, stand for
+            :class:`~partita.sample.samplers.NodeWise`.
         dtype: of edge coefficients.
+
+    Raises:
+        ConfigError: a layer cannot work with what the sampler draws.
     """
 
     def __init__(
@@ -38,20 +44,37 @@ class BlockWorker:
         model: Model,
         topology: Topology,
         inputs: Inputs | FeatureColumn,
-        fanouts: Sequence[int],
+        sampler: Sampler | Sequence[int],
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.stages = cast("list[Stage]", list(model.stages))
         self.topology = topology
         self.inputs = inputs
-        self.fanouts = tuple(fanouts)
+        self.sampler = as_sampler(sampler)
         self.dtype = dtype
+        self._check()
         # Several threads may sample different steps at once; each has a scratch of its own.
         self._local = threading.local()
+
+    def _check(self) -> None:
+        for number, stage in enumerate(self.stages, start=1):
+            if stage.layer.coefficients != "none" and not self.sampler.edges:
+                raise ConfigError(
+                    "the layer's coefficients belong to the edges of the graph, and the sampler takes nodes that its "
+                    "walks visit as neighbours, whether an edge joins them or not",
+                    where=f"sampler, layer {number} ({stage.layer.name})",
+                    fix="Use the model sage, gin or gat, or the sampler node or layer",
+                )
 
     def by_id(self, layer: int) -> bool:
         """Whether the layer sums input rows straight by store id."""
         return layer == 1 and self.stages[0].layer.starts_with_sum and self.inputs.sums_by_id(training=True)
+
+    def weights(self, layer: int) -> tuple[bool, bool]:
+        """Whether the blocks that are drawn for a layer have edge weights, and own weights."""
+        module = self.stages[layer - 1].layer
+        gcn = module.coefficients != "none"
+        return gcn or (self.sampler.weighs and module.sums is not None), gcn
 
     def draw(self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool) -> Block:
         """Draw one block; with ``relabel`` its sources are de-duplicated."""
@@ -60,8 +83,9 @@ class BlockWorker:
             requests,
             key,
             layer,
-            self.fanouts[layer - 1],
+            self.sampler,
             coefficients=self.stages[layer - 1].layer.coefficients,
+            reduce=self.stages[layer - 1].layer.sums,
             relabel=self._scratch() if relabel else None,
             dtype=self.dtype,
         )

@@ -41,8 +41,8 @@ def share_of(seeds: Int[Tensor, "B"], mesh: Mesh, deal: Deal, part_offsets: Int6
     if within_host:
         seeds = _piece(seeds, mesh.host, mesh.hosts)
     owner = owners_of_parts(num_parts, "workers" if within_host else "all", mesh.hosts, mesh.workers)
-    part = torch.searchsorted(part_offsets[1:], seeds.long(), right=True)
-    return seeds[owner[part] == (mesh.worker if within_host else mesh.rank)]
+    part = torch.searchsorted(part_offsets[1:].to(seeds.device), seeds.long(), right=True)
+    return seeds[owner.to(seeds.device)[part] == (mesh.worker if within_host else mesh.rank)]
 
 
 def _piece(seeds: Tensor, position: int, pieces: int) -> Tensor:

@@ -9,11 +9,11 @@ from partita.core.protocols import Topology
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import Workers, make_axis
 from partita.sample.collective import CollectiveTopology
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.topology import ArrayTopology, as_tensor
 
 
 def place_topology(
-    local: LocalTopology, mode: Literal["replicated", "partitioned"], store: GraphStore, context: Workers
+    local: ArrayTopology, mode: Literal["replicated", "partitioned"], store: GraphStore, context: Workers
 ) -> Topology:
     """Where a worker draws neighbours from.
 

@@ -14,7 +14,7 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.comm.mesh import AXES, Mesh
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import FeatureTier, Inputs, Placement, Topology
+from partita.core.protocols import FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
 from partita.features.rows import FeatureColumn
@@ -26,6 +26,7 @@ from partita.parallel.placements.data import Data
 from partita.parallel.placements.destination import Destination
 from partita.parallel.placements.feature import Feature
 from partita.parallel.placements.source import Source
+from partita.sample.samplers import as_sampler
 
 PLACEMENTS = ("data", "destination", "source", "feature")
 
@@ -164,7 +165,7 @@ def _parse_list(text: str, layers: int, axis: str) -> Strategy:
 
 
 def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *, owners: bool = True) -> Axis:
-    """The workers of an axis of the mesh, with a group for sampling and one for computing.
+    """The workers of an axis of the mesh, with a group for sampling, one for computing and one for loading.
 
     Args:
         context: of this process.
@@ -181,7 +182,8 @@ def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *
     owner_of_part = torch.zeros(num_parts, dtype=torch.int64)
     if owners:
         owner_of_part = owners_of_parts(num_parts, axis, mesh.hosts, mesh.workers)
-    return Axis(context.group(axis, "sample"), context.group(axis, "train"), part_offsets, owner_of_part)
+    sampling, computing, loading = (context.group(axis, purpose) for purpose in ("sample", "train", "load"))
+    return Axis(sampling, computing, loading, part_offsets, owner_of_part)
 
 
 def build_engine(
@@ -189,7 +191,7 @@ def build_engine(
     model: Model,
     topology: Topology,
     column: FeatureColumn | HostRows,
-    fanouts: Sequence[int],
+    sampler: Sampler | Sequence[int],
     dtype: torch.dtype,
     context: Workers,
     part_offsets: Int64[Tensor, "P_1"],
@@ -204,7 +206,8 @@ def build_engine(
         model: of K layers, the same parameters on every worker.
         topology: where neighbours are drawn.
         column: the input rows of all nodes, or those that this host holds.
-        fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
+        sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbours, stand for
+            :class:`~partita.sample.samplers.NodeWise`.
         dtype: of the model and of edge coefficients.
         context: of this process.
         part_offsets: int64 (P+1) of the store.
@@ -219,7 +222,8 @@ def build_engine(
         axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
     host = column if isinstance(column, HostRows) else HostRows(column)
     inputs, columns = _make_inputs(strategy, host, topology, context, part_offsets, axis, cache)
-    common = (model, topology, inputs, fanouts, dtype)
+    sampler = as_sampler(sampler)
+    common = (model, topology, inputs, sampler, dtype)
     makers: dict[str, Callable[[Axis], Placement]] = {
         "destination": lambda axis: Destination(*common, axis),
         "source": lambda axis: Source(*common, axis),
@@ -231,7 +235,7 @@ def build_engine(
     placements = [made[name] for name in strategy.placements]
     for layer, placement in enumerate(placements, start=1):
         placement.check(layer)
-    return Engine(placements, inputs, topology.num_nodes, topology)
+    return Engine(placements, inputs, topology.num_nodes, topology, sampler)
 
 
 def _make_inputs(
@@ -254,7 +258,8 @@ def _make_inputs(
                 fix="Slice columns within a host: nfp@workers+data@hosts",
             )
         host = host.sliced(columns_of(host.home.width, axis.rank, axis.size))
-    if host.whole and cache.bytes == 0 and level == Level0():
+    readable = host.home.readable_on(torch.device(cache.device))
+    if host.whole and cache.bytes == 0 and level == Level0() and readable:
         return Direct(host.home, topology.num_nodes), host.columns
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None

@@ -195,6 +195,13 @@ def run_table(record: Mapping[str, Any]) -> Table:
         table.add_row(split, shown)
     seconds = record["stage_seconds"]
     table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
+    stages = record.get("pipeline") or {}
+    ahead = [
+        f"{name} {stage['seconds']:.1f} s for {stage['items']:,} batches, {stage['waiting']:.1f} waiting"
+        for name, stage in stages.items()
+    ]
+    if ahead:
+        table.add_row("ahead of the trainer", "  ".join(ahead))
     counts = record["counts"]
     if counts:
         table.add_row("sampled edges", f"{counts['sampled_edges']:,}")

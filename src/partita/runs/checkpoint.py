@@ -137,7 +137,7 @@ def save_checkpoint(
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        save_file({k: v.detach().contiguous() for k, v in model.state_dict().items()}, aside / "model.safetensors")
+        save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, aside / "model.safetensors")
         save_file(_flatten_optimizer(model, optimizer), aside / "optimizer.safetensors")
         if members:
             save_file({k: v.contiguous() for k, v in members.items()}, aside / _MEMBERS)
@@ -270,7 +270,7 @@ def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     for name, parameter in model.named_parameters():
         for slot, value in optimizer.state.get(parameter, {}).items():
             if value is not None:
-                tensors[f"{name}/{slot}"] = torch.as_tensor(value).detach().contiguous()
+                tensors[f"{name}/{slot}"] = torch.as_tensor(value).detach().cpu().contiguous()
     return tensors
 
 

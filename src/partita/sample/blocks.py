@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int64, Num
 from torch import Tensor
 
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import Topology
-from partita.core.records import Block, Coefficients
+from partita.core.protocols import Sampler, Topology
+from partita.core.records import Block, Coefficients, Reduce
 from partita.kernels import Relabeller
 
 
@@ -17,9 +17,10 @@ def sample_block(
     requests: Int[Tensor, "D"],
     step_key: StepKey,
     layer: int,
-    fanout: int,
+    sampler: Sampler | int,
     *,
     coefficients: Coefficients = "none",
+    reduce: Reduce | None = None,
     relabel: Relabeller | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Block:
@@ -35,21 +36,36 @@ def sample_block(
     sampled edges, so that a uniform sample's sum has the full sum as its expectation. On full neighbourhoods it
     equals PyG's ``GCNConv``.
 
+    Where the sampler gives importances i_e, they take the place of d_v / k_v; for other layers ::
+
+        weight_e = i_e            of a sum over the neighbours
+        weight_e = i_e / d_v      of their mean
+
+    Where the sampler gives shares, they are the weights, of a sum as of a mean.
+
+    Layers that are no weighted sum (a maximum, attention, convolutions of others) work on the drawn edges as they
+    are, without weights.
+
     Args:
         topology: where to draw.
         requests: distinct store ids.
         step_key: names the step.
         layer: 1 (input side) to K (seed side).
-        fanout: neighbours per node, -1 for all.
+        sampler: what is drawn; a number stands for a fanout of neighbours per node, -1 for all.
         coefficients: ``"none"`` or ``"gcn"``.
+        reduce: how the layer joins its neighbours, see :attr:`partita.nn.layers.base.Layer.sums`.
         relabel: scratch; ``None`` leaves the sources as store ids, not de-duplicated.
         dtype: of the coefficients; they are computed in float64.
 
     Raises:
-        ValueError: with ``relabel``, a node is requested twice.
+        ValueError: with ``relabel``, a node is requested twice; or what is drawn can have no ``coefficients``.
     """
     dst = requests.to(topology.id_dtype)
-    sampled = topology.sample(dst, step_key.at(Purpose.SAMPLE, layer), fanout, relabel=relabel)
+    key = step_key.at(Purpose.SAMPLE, layer)
+    if isinstance(sampler, int):
+        sampled = topology.sample(dst, key, sampler, relabel=relabel)
+    else:
+        sampled = sampler.draw(topology, dst, key, layer, relabel=relabel)
     block = Block(
         dst=dst,
         src=sampled.src,
@@ -58,7 +74,24 @@ def sample_block(
         dst_original=topology.original(dst),
         remote=sampled.remote,
     )
-    if coefficients == "none":
+    if sampled.shares is not None:
+        if coefficients != "none":
+            raise ValueError("what is drawn are no edges of the graph, so they have no coefficients")
+        return block if reduce is None else block.with_(weight=sampled.shares.to(dtype))
+    importance = sampled.importance
+    if coefficients == "gcn":
+        weight, own_weight = topology.gcn_coefficients(block, dtype if importance is None else torch.float64)
+        if importance is not None:
+            drawn = block.indptr.diff()
+            weight = weight * importance * _to_edges(drawn / topology.degrees(dst), drawn)
+        return block.with_(weight=weight.to(dtype), own_weight=own_weight.to(dtype))
+    if importance is None or reduce is None:
         return block
-    weight, own_weight = topology.gcn_coefficients(block, dtype)
-    return block.with_(weight=weight, own_weight=own_weight)
+    if reduce == "mean":
+        importance = importance / _to_edges(topology.degrees(dst), block.indptr.diff())
+    return block.with_(weight=importance.to(dtype))
+
+
+def _to_edges(values: Num[Tensor, "D"], counts: Int64[Tensor, "D"]) -> Num[Tensor, "E"]:
+    """Give every edge its destination's value."""
+    return torch.repeat_interleave(values.double(), counts)

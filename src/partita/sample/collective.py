@@ -1,13 +1,15 @@
 """Sampling where every worker holds the neighbours of its own nodes only: each node is drawn for by its owner.
 
-This is the node-wise form of DSP's collective sampling primitive (Cai et al., "DSP: Efficient GNN training with
-multiple GPUs", PPoPP 2023, section 4.1): node ids are shuffled to their owners, sampled there, and the picks shuffled
-back. What a node draws is a function of its original index, so the sample is that of
-:class:`~partita.sample.topology.LocalTopology` over the whole graph, pick for pick. Ids travel one way, counts and
-picks the other; adjacency lists never do.
+This is DSP's collective sampling primitive (Cai et al., "DSP: Efficient GNN training with multiple GPUs", PPoPP 2023,
+section 4.1): node ids are shuffled to their owners, sampled there by any rule, and the picks shuffled back. What a node
+draws is a function of its original index (and, layer-wise, of a number on which all workers agree), so the sample is
+that of :class:`~partita.sample.topology.LocalTopology` over the whole graph, pick for pick. Ids travel one way, counts
+and picks the other; adjacency lists never do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int, Int64, Shaped
@@ -18,16 +20,19 @@ from partita.comm.axis import Axis
 from partita.comm.routing import bucket
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller, checks
-from partita.sample.topology import LocalTopology
+from partita.sample.topology import ArrayTopology
+from partita.sample.walks import step_by_step
 
 _COUNT_BYTES = 4
+_DRAW_BYTES = 8
 
 
 class CollectiveTopology:
     """The graph, of which each worker of an axis draws for its own nodes; see :class:`partita.core.protocols.Topology`.
 
     All workers of the axis must call :meth:`sample` in the same order, with the same key, fanout and ``positions``,
-    from one thread each, also where they want nothing. With an axis of one worker nothing is exchanged.
+    and :meth:`draw` with the same rule, from one thread each, also where they want nothing. With an axis of one worker
+    nothing is exchanged.
 
     Args:
         local: draws for the nodes that this worker owns; over a shard or a whole store.
@@ -39,7 +44,7 @@ class CollectiveTopology:
         collective: the axis has more than one worker.
     """
 
-    def __init__(self, local: LocalTopology, axis: Axis) -> None:
+    def __init__(self, local: ArrayTopology, axis: Axis) -> None:
         self.num_nodes = local.num_nodes
         self.id_dtype = local.id_dtype
         self.collective = axis.size > 1
@@ -64,6 +69,25 @@ class CollectiveTopology:
         """
         if not self.collective:
             return self._local.sample(dst, key, fanout, relabel=relabel, positions=positions)
+        return self.draw(
+            dst, lambda held, asked: held.sample(asked, key, fanout, positions=positions), relabel=relabel
+        )  # fmt: skip
+
+    def draw(
+        self,
+        dst: Int[Tensor, "D"],
+        rule: Callable[[ArrayTopology, Int[Tensor, "n"]], Sampled],
+        *,
+        relabel: Relabeller | None = None,
+    ) -> Sampled:
+        """Draw by a rule, each node at its owner; see :class:`partita.core.protocols.Topology`.
+
+        Raises:
+            IndexError: an id is no node, or its owner does not hold its edges.
+            PeerLost: another worker is gone.
+        """
+        if not self.collective:
+            return self._local.draw(dst, rule, relabel=relabel)
         checks.within("dst", dst, self.num_nodes)
         dst = dst.to(self.id_dtype)
         group, rank = self._axis.sampling, self._axis.rank
@@ -75,9 +99,7 @@ class CollectiveTopology:
         asked = group.exchange(_without(by_owner, own_first, own), send, asked_of, "ids")
 
         # One call draws for the own destinations and for those of the others, which may ask for the same nodes.
-        drawn = self._local.sample(
-            torch.cat([by_owner[own_first : own_first + own], asked]), key, fanout, positions=positions
-        )
+        drawn = rule(self._local, torch.cat([by_owner[own_first : own_first + own], asked]))
         counts = drawn.indptr.diff()
         own_edges = int(drawn.indptr[own])
         answered = group.exchange(counts[own:].int(), asked_of, send, "ids").long()
@@ -85,30 +107,71 @@ class CollectiveTopology:
         edges_receive = _sums(answered, send)
         before = sum(edges_receive[:rank])
 
-        def come_back(picks: Shaped[Tensor, "m"]) -> Shaped[Tensor, "E"]:
-            """The picks of all destinations, own ones in their place, by owner."""
-            received = group.exchange(picks[own_edges:], edges_send, edges_receive, "ids")
-            return torch.cat([received[:before], picks[:own_edges], received[before:]])
-
         counts = torch.cat([answered[:own_first], counts[:own], answered[own_first:]])
-        indptr, pick = _in_order(counts, order)
-        indices = come_back(drawn.indices).index_select(0, pick)
-        at = come_back(drawn.positions).index_select(0, pick) if drawn.positions is not None else None
-        remote = RemoteDraws(dst.shape[0] - own, sum(edges_receive))
-        if relabel is None:
-            return Sampled(indptr, indices, None, at, remote)
-        src, local = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, local, src, at, remote)
+        indptr, pick = in_order(counts, order)
+
+        def come_back(picks: Shaped[Tensor, "m"] | None) -> Shaped[Tensor, "E"] | None:
+            """The picks of all destinations, own ones in their place."""
+            if picks is None:
+                return None
+            received = group.exchange(picks[own_edges:], edges_send, edges_receive, "ids")
+            return torch.cat([received[:before], picks[:own_edges], received[before:]])[pick]
+
+        indices, at, weights = (come_back(picks) for picks in (drawn.indices, drawn.positions, drawn.weights))
+        assert indices is not None
+        src, remote = None, RemoteDraws(dst.shape[0] - own, sum(edges_receive))
+        if relabel is not None:
+            src, indices = kernels.relabel(dst, indices, relabel)
+        return Sampled(indptr, indices, src, at, remote, weights)
+
+    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
+        """Where walks go next, each step taken by the owner of the node; see :func:`partita.kernels.walk_step`.
+
+        All workers call it equally often, also with nothing to ask.
+
+        Raises:
+            IndexError: an id is no node, or its owner does not hold its edges.
+            PeerLost: another worker is gone.
+        """
+        if not self.collective:
+            return self._local.step(ids, draws)
+        checks.within("ids", ids, self.num_nodes)
+        group, rank = self._axis.sampling, self._axis.rank
+        order, send = bucket(self._axis.owner(ids), group.size)
+        own = slice(sum(send[:rank]), sum(send[: rank + 1]))
+        elsewhere = torch.cat([order[: own.start], order[own.stop :]])
+        here, send[rank] = order[own], 0
+        asked_of = group.exchange_counts(torch.tensor(send)).tolist()
+        asked = group.exchange(ids[elsewhere].to(self.id_dtype), send, asked_of, "ids")
+        asked_draws = group.exchange(draws[elsewhere], send, asked_of, "ids")
+        # One call moves the walks of all.
+        to, _ = self._local.step(
+            torch.cat([ids[here].to(self.id_dtype), asked]), torch.cat([draws[here], asked_draws])
+        )  # fmt: skip
+        found = torch.empty(ids.shape, dtype=self.id_dtype, device=ids.device)
+        found[here] = to[: here.shape[0]]
+        found[elsewhere] = group.exchange(to[here.shape[0] :], asked_of, send, "ids")
+        return found, RemoteDraws(steps=elsewhere.shape[0])
+
+    def walk(
+        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
+    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+        """Random walks; see :func:`partita.kernels.random_walks`. All workers want the same number of steps."""
+        if not self.collective:
+            return self._local.walk(start, key, walks=walks, length=length, restart=restart)
+        return step_by_step(self, start, key, walks=walks, length=length, restart=restart)
 
     def traffic(self, rows: LayerRows) -> Traffic:
-        """An id and a count for each node drawn elsewhere, and an id for each of its picks.
+        """An id and a count for each node drawn elsewhere, and an id for each of its picks; for each step of a walk
+        taken elsewhere an id, a draw, and an id back.
 
-        Where positions are asked for, which training does not, 8 bytes a pick come on top.
+        Where a rule gives positions, which training does not, 8 bytes a pick come on top; with weights, 4.
         """
         if not self.collective:
             return Traffic()
         id_bytes = self.id_dtype.itemsize
-        return Traffic(ids=(id_bytes + _COUNT_BYTES) * rows.drawn_destinations + id_bytes * rows.drawn_edges)
+        ids = (id_bytes + _COUNT_BYTES) * rows.drawn_destinations + id_bytes * rows.drawn_edges
+        return Traffic(ids=ids + (2 * id_bytes + _DRAW_BYTES) * rows.drawn_steps)
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of store ids, int64."""
@@ -129,10 +192,10 @@ def _without(rows: Shaped[Tensor, "n"], first: int, count: int) -> Shaped[Tensor
 
 def _sums(counts: Int64[Tensor, "n"], lengths: list[int]) -> list[int]:
     """Sums of consecutive pieces."""
-    return [int(piece.sum()) for piece in counts.split(lengths)]
+    return [int(piece.sum()) for piece in counts.cpu().split(lengths)]
 
 
-def _in_order(counts: Int64[Tensor, "D"], order: Int64[Tensor, "D"]) -> tuple[Int64[Tensor, "D_1"], Int64[Tensor, "E"]]:
+def in_order(counts: Int64[Tensor, "D"], order: Int64[Tensor, "D"]) -> tuple[Int64[Tensor, "D_1"], Int64[Tensor, "E"]]:
     """Put rows that come sorted by owner into the order of the destinations.
 
     Args:
@@ -144,8 +207,8 @@ def _in_order(counts: Int64[Tensor, "D"], order: Int64[Tensor, "D"]) -> tuple[In
     """
     begins = torch.cumsum(counts, 0) - counts
     row_of = torch.empty_like(order)
-    row_of[order] = torch.arange(order.shape[0])
-    indptr = torch.zeros(order.shape[0] + 1, dtype=torch.int64)
+    row_of[order] = torch.arange(order.shape[0], device=order.device)
+    indptr = order.new_zeros(order.shape[0] + 1)
     torch.cumsum(counts[row_of], 0, out=indptr[1:])
     shift = torch.repeat_interleave(begins[row_of] - indptr[:-1], counts[row_of], output_size=int(indptr[-1]))
-    return indptr, shift.add_(torch.arange(shift.shape[0]))
+    return indptr, shift.add_(torch.arange(shift.shape[0], device=shift.device))

@@ -57,4 +57,5 @@ class SeedOrder:
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B"]:
         """Store ids of the seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
-        return self.seeds[keyed_permutation(start, stop, self.seeds.shape[0], fold(self._key, epoch))]
+        seeds = self.seeds
+        return seeds[keyed_permutation(start, stop, seeds.shape[0], fold(self._key, epoch), device=seeds.device)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
-from partita.core.records import Block, LayerRows, Sampled, Traffic
+from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 
@@ -61,6 +63,7 @@ class ArrayTopology:
         id_dtype: of ids, that of ``indices``.
         self_loops: as given.
         replace: as given.
+        weighted: as given.
         collective: no: sampling exchanges nothing.
 
     Raises:
@@ -94,10 +97,26 @@ class ArrayTopology:
         self.id_dtype = indices.dtype
         self.self_loops = self_loops
         self.replace = replace
+        self.weighted = weighted
         self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
         self._degrees = indptr if degrees is None else degrees
         self._original = original
         self._weights = weights if weighted else None
+
+    def arrays(self) -> dict[str, Any]:
+        """What another one like it is made of, by the names of the arguments."""
+        return {
+            "indptr": self._indptr,
+            "indices": self._indices,
+            "original": self._original,
+            "self_loops": self.self_loops,
+            "weights": self._weights,
+            "degrees": self._degrees,
+            "nodes": self.nodes,
+            "first_edge": self._first_edge,
+            "replace": self.replace,
+            "weighted": self.weighted,
+        }
 
     def sample(
         self,
@@ -129,12 +148,101 @@ class ArrayTopology:
             first_edge=self._first_edge,
         )
 
+    def draw(
+        self,
+        dst: Int[Tensor, "D"],
+        rule: Callable[[ArrayTopology, Int[Tensor, "D"]], Sampled],
+        *,
+        relabel: Relabeller | None = None,
+    ) -> Sampled:
+        """Draw by a rule; see :class:`partita.core.protocols.Topology`."""
+        sampled = rule(self, dst)
+        if relabel is None:
+            return sampled
+        src, local = kernels.relabel(dst, sampled.indices, relabel)
+        return replace(sampled, src=src, indices=local)
+
+    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.race_times`.
+
+        Raises:
+            IndexError: a node's edges are in the shard of another host.
+        """
+        if len(self.nodes) < self.num_nodes:
+            self._check_held(dst)
+        return kernels.race_times(
+            self._indptr,
+            dst,
+            self.original(dst),
+            key,
+            wanted,
+            replace=self.replace,
+            weights=self._weights,
+            first_edge=self._first_edge,
+            last_edge=self._first_edge + self._indices.shape[0],
+        )
+
+    def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
+        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`.
+
+        Raises:
+            IndexError: a node's edges are in the shard of another host.
+        """
+        if len(self.nodes) < self.num_nodes:
+            self._check_held(dst)
+        return kernels.pick_arrivals(
+            self._indptr,
+            self._indices,
+            dst,
+            self.original(dst),
+            key,
+            before,
+            replace=self.replace,
+            weights=self._weights,
+            positions=positions,
+            first_edge=self._first_edge,
+        )
+
     def _check_held(self, dst: Int[Tensor, "D"]) -> None:
         if dst.numel() and not (int(dst.min()) >= self.nodes.start and int(dst.max()) < self.nodes.stop):
             raise IndexError(
                 f"nodes {int(dst.min())} to {int(dst.max())} were asked of a host that has the edges of "
                 f"{self.nodes.start}:{self.nodes.stop} only"
             )
+
+    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
+        """Where walks go next; see :func:`partita.kernels.walk_step`.
+
+        Raises:
+            IndexError: a node's edges are in the shard of another host.
+        """
+        if len(self.nodes) < self.num_nodes:
+            self._check_held(ids)
+        to = kernels.walk_step(
+            self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge
+        )
+        return to, RemoteDraws()
+
+    def walk(
+        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
+    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+        """Random walks; see :func:`partita.kernels.random_walks`.
+
+        Raises:
+            ValueError: only some of the edges are here.
+        """
+        nodes = kernels.random_walks(
+            self._indptr,
+            self._indices,
+            start,
+            self.original(start),
+            key,
+            walks=walks,
+            length=length,
+            restart=restart,
+            weights=self._weights,
+        )
+        return nodes, RemoteDraws()
 
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
         """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""

@@ -14,7 +14,7 @@ def run_workers(
     """Call ``function(context, *arguments)`` in ``size`` processes of this machine.
 
     Put many checks into one call: a worker takes about two seconds to start. Exchanges are checked for shapes and
-    counts that do not fit.
+    counts that do not fit, and all workers start them in one order.
 
     Args:
         function: at the top level of a module.
@@ -32,4 +32,5 @@ def run_workers(
         TimeoutError: the time was up; notes say where each worker was.
     """
     options.setdefault("checked", True)
+    options.setdefault("ordered", True)
     return run_local(function, size, arguments, hosts=hosts, timeout=timeout, **options)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
 from partita.infer.evaluate import evaluate_split
 from partita.infer.metrics import better
 from partita.infer.run import open_inference
 from partita.infer.table import RowTable
+from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
+from partita.sample.samplers import evaluation_sampler
 from partita.train.job import WHOLE, Job
 
 Metrics = dict[str, float]
@@ -27,6 +31,7 @@ class Evaluation:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._opened: tuple[Topology, RowTable] | None = None
+        self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 
     def of(self, split: str) -> Metrics:
@@ -39,14 +44,25 @@ class Evaluation:
             self._opened = open_inference(job.store, job.config, context.mesh)
         topology, inputs = self._opened
         return evaluate_split(
-            job.model,
+            self._on_host(),
             job.store,
             topology,
             inputs,
             split,
             memory_limit=job.config.memory_limit,
             context=None if self._alone else context,
+            sampler=evaluation_sampler(job.config),
         )
+
+    def _on_host(self) -> Model:
+        """The model, or a copy of it where it is on a device: evaluation computes on the CPU."""
+        model = self._job.model
+        if self._job.team.context.device.type == "cpu":
+            return model
+        if self._copy is None:
+            self._copy = deepcopy(model).cpu()
+        self._copy.load_state_dict(model.state_dict())
+        return self._copy
 
     @property
     def splits(self) -> list[str]:

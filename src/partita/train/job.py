@@ -13,9 +13,11 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
+from partita.infer.neighbours import check_walkable
 from partita.nn.model import Model, build_model
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.runs.load import DTYPES, require_features
+from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
 from partita.train.isolated import PartViews
 from partita.train.optimise import OPTIMIZERS
@@ -70,15 +72,17 @@ class Job:
         Raises:
             ConfigError: a setting, the model and the store do not fit each other.
         """
+        _check_device(config, context)
         task, y = _labels(store)
         metric = selection_metric(task, config.metric)
         seeds = _seeds(store, task, y)
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
+        check_walkable(store, evaluation_sampler(config))
         if model is None:
             model = _named_model(config, store)
         _check_model(model, config, store)
-        model.to(DTYPES[config.precision])
+        model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, deal_of(config, strategy, store, context), store)
@@ -89,6 +93,17 @@ class Job:
         else:
             views = PartViews(config, store, team, strategy, model, optimizer)
         return cls(config, store, task, metric, y, len(seeds), model, optimizer, team, strategy, views)
+
+
+def _check_device(config: Config, context: Context) -> None:
+    """What has no kernels for a device yet."""
+    if context.device.type == "cpu":
+        return
+    where = f"device {context.device.type}"
+    if config.sampler != "node":
+        raise ConfigError(f"the sampler '{config.sampler}' draws on the CPU only, so far", where=where, fix="--device cpu")
+    if config.views != WHOLE:
+        raise ConfigError(f"views '{config.views}' train on the CPU only, so far", where=where, fix="--device cpu")
 
 
 def _labels(store: GraphStore) -> tuple[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,11 @@ class Recorder:
             state = state.with_(peak_memory_bytes=self._peak(state))
             save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state, members)
         self._saved_at = time.monotonic()
+
+    def write_trace(self, trace: dict[str, Any]) -> None:
+        """Write what threads did when."""
+        if self.job.team.leads:
+            write_text(self.folder.path / "trace.json", json.dumps(trace))
 
     def close(self, status: str, metrics: dict[str, dict[str, float]], state: TrainState) -> RunSummary:
         """Write ``run.json`` and close the logs.

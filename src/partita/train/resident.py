@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Int, Int64, Num
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from partita.parallel.coverage import Covered
 from partita.parallel.engine import Batch, Engine
 from partita.parallel.syncs import Sync
 from partita.runs.checkpoint import TrainState
+from partita.train.pipeline import PipelineStage
 
 SETTLE_STEPS = 50
 """Where every worker has a model of its own, workers settle what they have done after so many steps."""
@@ -61,6 +63,20 @@ class Resident:
         with kernels.limited(1):
             return self.engine.sample(self.seeds(step), self.key(step))
 
+    def load(self, step: int, batch: Batch | None) -> Batch | None:
+        """The same with its input rows."""
+        if batch is None:
+            return None
+        with torch.no_grad(), kernels.limited(1):
+            return self.engine.load(batch)
+
+    def stages(self) -> list[PipelineStage]:
+        """What is done to a batch before the trainer gets it."""
+        sampler = PipelineStage("sample", lambda step, _: self.sample(step), self.in_order)
+        if not self.engine.inputs.loads:
+            return [sampler]
+        return [sampler, PipelineStage("load", self.load, self.in_order)]
+
     def labels(self, y: Num[Tensor, "N ..."], batch: Batch) -> Num[Tensor, "B ..."]:
         """Labels of a batch's seeds.
 
@@ -68,8 +84,8 @@ class Resident:
             y: of all nodes of the store.
             batch: of this view.
         """
-        seeds = batch.seeds.long()
-        return y[seeds if self.store_ids is None else self.store_ids[seeds]]
+        seeds = batch.seeds.long().to(y.device)
+        return y[seeds if self.store_ids is None else self.store_ids[seeds]].to(batch.seeds.device)
 
     def settles(self, step: int) -> bool:
         """Whether workers settle what they have done in a step, or up to it."""

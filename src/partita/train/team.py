@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from partita.comm.context import Context
+from partita.comm.device import choose
 from partita.comm.meter import KINDS, LINKS, Meter, Snapshot
 from partita.config import Config
 from partita.core.errors import ConfigError
@@ -25,8 +26,8 @@ from partita.sample.topology import as_tensor
 PHASES = ("start", "training", "evaluation")
 """What bytes are sent for: what comes before the first step, training steps, evaluations."""
 
-PURPOSES = ("train", "sample")
-"""Groups of workers that a run needs: sampling runs ahead in a thread of its own."""
+PURPOSES = ("train", "sample", "load")
+"""Groups of workers that a run needs: sampling and loading run ahead in threads of their own."""
 
 Value = TypeVar("Value")
 
@@ -205,7 +206,16 @@ def join_team(context: Context | None, config: Config) -> tuple[Context, Config]
     Raises:
         ConfigError: the settings ask for another number of workers than were started.
     """
-    context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+    device = config.device
+    context = (
+        context or Context.from_environment(device, purposes=PURPOSES) or Context.alone(device, purposes=PURPOSES)
+    )
+    if choose(device).type != context.device.type:
+        raise ConfigError(
+            f"device {device} is asked for, but this worker computes on {context.device.type}",
+            where="device",
+            fix=f'Make the context with device="{device}", or set device to {context.device.type}',
+        )
     size = context.mesh.size
     if config.workers not in (1, size):
         raise ConfigError(

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -29,14 +29,16 @@ from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
-from partita.train.prefetch import prefetched
+from partita.train.pipeline import Pipeline
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.resident import Resident
+from partita.train.spans import TRAINER, Spans, chrome_trace
 from partita.train.team import PURPOSES, StepTotals, Tally, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
-RESUMABLE = ("epochs", "threads", "prefetch", "memory_limit", "checkpoint_minutes", "workers", "strategy", "deal",
-    "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
+    "deal", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+    "device", "topology_cache",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -100,9 +102,9 @@ class Trainer:
             model: for runs of a user's own model: one of the same shape.
             callbacks: called with every event that goes to ``metrics.jsonl``.
             context: see the class.
-            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``memory_limit``, ``checkpoint_minutes``,
-                ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``,
-                ``memory_per_worker``, ``compute_share``.
+            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
+                ``checkpoint_minutes``, ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``,
+                ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -116,8 +118,9 @@ class Trainer:
                     fix=f"Leave it out (only {', '.join(RESUMABLE)} may change), or start a new run",
                 )
         self = cls.__new__(cls)
-        context = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
-        folder, record, config = read_run(context, run, given)
+        found = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+        folder, record, config = read_run(found, run, given)
+        context = context or found.on(config.device, purposes=PURPOSES)
         if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
@@ -161,7 +164,7 @@ class Trainer:
         arguments = {"store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json")}
         found = launch(
             "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
-            purposes=PURPOSES,
+            device=config.device, purposes=PURPOSES,
         )  # fmt: skip
         folder = RunFolder.open(out)
         return RunSummary(folder.path, found, folder.read_record())
@@ -176,6 +179,7 @@ class Trainer:
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
         self._tally = Tally(Counts.zero(config.layers))
+        self._spans = Spans(config.trace)
         self.recorder.start()
         self._stopping = self._late = False  # agreed by all workers
         try:
@@ -219,12 +223,13 @@ class Trainer:
             resident = job.views.enter(phase, self._state)
         end, steps = resident.first + resident.steps, job.views.steps(self._state)
         done = self._state.step - resident.first
-        with closing(
-            prefetched(resident.sample, done, resident.steps, config.prefetch, in_order=resident.in_order)
-        ) as batches:
+        pipeline = Pipeline(
+            resident.stages(), done, resident.steps, config.prefetch, spans=self._spans, failed=job.team.context.fail
+        )
+        with pipeline:
             while self._state.step < end and not self._stopping:
                 with _timer(self._add_seconds, "wait_for_batch"):
-                    batch = next(batches)
+                    batch = pipeline.take()
                 totals = self._step(resident, batch, stop)
                 self._state = self._state.with_(step=self._state.step + 1)
                 if totals is not None:
@@ -244,7 +249,7 @@ class Trainer:
                 group["lr"] = learning_rate(config, *resident.progress(step))
             job.model.train()
             with _timer(self._add_seconds, "forward"):
-                with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
+                with _precision(config, job.team.context.device):
                     output = resident.engine.forward(batch)
                 y = as_target(job.task, resident.labels(job.y, batch))
                 # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
@@ -340,25 +345,34 @@ class Trainer:
             self.recorder.save(self._state.with_(views=values), tensors)
         self._late = False
 
-    def _add_seconds(self, stage: str, seconds: float) -> None:
+    def _add_seconds(self, stage: str, begun: int, ended: int) -> None:
         spent = self._state.stage_seconds
-        spent[stage] = spent.get(stage, 0.0) + seconds
+        spent[stage] = spent.get(stage, 0.0) + (ended - begun) / 1e9
+        self._spans.add(stage, self._state.step, begun, ended, lane=TRAINER)
 
     def _close(self, status: str, metrics: dict[str, dict[str, float]]) -> RunSummary:
         team, recorder = self.job.team, self.recorder
         recorder.record |= self.job.views.record()
+        recorder.record["pipeline"] = self._spans.summary()
         if team.size > 1:
             # What was sent since the last step is in nobody's totals yet.
             last = team.total(0.0, False, Counts.zero(self.job.config.layers))
             self._state = self._state.adding(last.counts, last.traffic, last.evaluation)
             recorder.record["traffic_bytes"] = {**self._state.traffic, "evaluation": self._state.evaluation}
             recorder.record["workers"] = team.each()
+        if self.job.config.trace:  # after the last bytes were counted
+            recorder.write_trace(chrome_trace(team.group.gather(self._spans.events(team.context.mesh.rank))))
         return recorder.close(status, metrics, self._state)
 
 
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
+
+
+def _precision(config: Config, device: torch.device) -> AbstractContextManager[object]:
+    """Where the arithmetic of the model is done as the settings say."""
+    return torch.autocast(device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext()
 
 
 @contextmanager
@@ -376,9 +390,9 @@ def _threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def _timer(add: Callable[[str, float], None], stage: str) -> Iterator[None]:
-    started = time.perf_counter()
+def _timer(add: Callable[[str, int, int], None], stage: str) -> Iterator[None]:
+    begun = time.perf_counter_ns()
     try:
         yield
     finally:
-        add(stage, time.perf_counter() - started)
+        add(stage, begun, time.perf_counter_ns())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -17,11 +17,13 @@ from partita.nn.model import Model
 from partita.parallel.caching import fill_caches
 from partita.parallel.coverage import Covered
 from partita.parallel.engine import Engine
+from partita.parallel.on_device import place
 from partita.parallel.stores import place_topology
 from partita.parallel.strategies import Strategy, build_engine
 from partita.parallel.syncs import GradientSum, Sync, SyncSettings
 from partita.runs.checkpoint import TrainState
 from partita.runs.load import DTYPES, open_rows, open_topology
+from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.train.resident import EpochEnd, Resident
@@ -40,6 +42,7 @@ class WholeGraph:
         seed_order: which seeds make up the batch of a step.
         engine: samples and computes batches.
         sync: the plain sum.
+        notes: what to say at the start.
     """
 
     config: Config
@@ -49,6 +52,7 @@ class WholeGraph:
     seed_order: SeedOrder
     engine: Engine
     sync: Sync
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def make(
@@ -67,16 +71,22 @@ class WholeGraph:
         Raises:
             ConfigError: the strategy, the model, the store and the workers do not fit each other.
         """
-        rows, context = open_rows(store, config), team.context
-        topology = place_topology(open_topology(store, config), config.topology, store, context)
-        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
+        rows, local, context, notes = open_rows(store, config), open_topology(store, config), team.context, []
+        if context.device.type != "cpu":
+            placed = place(
+                local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
+                cache=config.cache,
+            )  # fmt: skip
+            local, rows, notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
+        topology = place_topology(local, config.topology, store, context)
+        sampler = make_sampler(config, context.group("all", "sample"))
         part_offsets, cache = as_tensor(store.part_offsets), _cache(config, team)
         engine = build_engine(
-            strategy, model, topology, rows, fanouts, DTYPES[config.precision], context, part_offsets, cache
+            strategy, model, topology, rows, sampler, DTYPES[config.precision], context, part_offsets, cache
         )
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
-        return cls(config, store, team, strategy, order, engine, GradientSum(SyncSettings(coverage="none")))
+        return cls(config, store, team, strategy, order, engine, GradientSum(SyncSettings(coverage="none")), notes)
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them."""
@@ -84,7 +94,7 @@ class WholeGraph:
             self.engine, self.strategy, self.team.context, _cache(self.config, self.team), self.store,
             as_tensor(self.store.part_offsets), self.seed_order, self.team.share, self.config.seed,
         )  # fmt: skip
-        return []
+        return self.notes
 
     def steps(self, state: TrainState) -> int:
         """The same in every epoch."""

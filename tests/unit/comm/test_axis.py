@@ -15,7 +15,7 @@ from partita.testing.threads import ThreadGroups
 
 def axis_of(part_offsets: list[int], owner_of_part: torch.Tensor, size: int) -> Axis:
     group = ThreadGroups(size).contexts[0].group()
-    return Axis(group, group, torch.tensor(part_offsets), owner_of_part)
+    return Axis(group, group, group, torch.tensor(part_offsets), owner_of_part)
 
 
 @given(sizes=st.lists(st.integers(0, 4), min_size=2, max_size=6))
@@ -28,7 +28,7 @@ def test_a_node_belongs_to_its_part_also_beside_empty_ones(sizes: list[int]) -> 
 
 
 def test_one_worker_owns_everything() -> None:
-    axis = Axis(Group.alone(), Group.alone(), torch.tensor([0, 5, 9]), torch.zeros(2, dtype=torch.int64))
+    axis = Axis(Group.alone(), Group.alone(), Group.alone(), torch.tensor([0, 5, 9]), torch.zeros(2, dtype=torch.int64))
     assert axis.owner(torch.tensor([8, 0, 4])).tolist() == [0, 0, 0]
 
 

@@ -138,4 +138,4 @@ def test_use_is_undone_at_the_end_of_the_block():
             assert implementation().__name__.endswith("reference")
         assert implementation().__name__.endswith("cpu")
     with pytest.raises(ValueError, match="none of 'cpu'"):
-        kernels.use("gpu")
+        kernels.use("tpu")

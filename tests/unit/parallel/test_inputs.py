@@ -18,6 +18,7 @@ from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadContext, ThreadGroups
+from partita.train.team import PURPOSES
 
 KEY = StepKey(1, 2, 3)
 OFFSETS = torch.tensor([0, 20, 20, 40])
@@ -46,7 +47,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
     groups = ThreadGroups(3)
 
     def work(context: ThreadContext) -> tuple[int, int, list[int]]:
-        axis = Axis(context.group("all", "sample"), context.group("all", "train"), OFFSETS, torch.arange(3))
+        axis = Axis(*(context.group("all", purpose) for purpose in PURPOSES), OFFSETS, torch.arange(3))
         inputs = Tiered(Peers(axis, HostRows(column), by_owner(axis)), column, slice(0, 5), topology)
         requests = torch.tensor(REQUESTS[axis.rank], dtype=torch.int32)
         reads = inputs.expand(requests, KEY)

@@ -32,7 +32,6 @@ class Loader:
         self.threads.add(threading.current_thread().name)
         return found
 
-
     def wait_for(self, parts) -> None:
         deadline = time.monotonic() + 20
         while self.loaded[-1] != parts:

@@ -26,7 +26,7 @@ from partita.testing.threads import ThreadGroups
 def axis_of(context, offsets, owners=None, name="all"):
     offsets = torch.as_tensor(offsets)
     owners = torch.arange(len(offsets) - 1) if owners is None else owners
-    return Axis(context.group(name, "sample"), context.group(name), offsets, owners)
+    return Axis(*(context.group(name, purpose) for purpose in ("sample", "train", "load")), offsets, owners)
 
 
 def same(found, wanted):
@@ -113,7 +113,9 @@ def test_owners_draw_what_one_worker_draws(
 def test_one_worker_exchanges_nothing(store_of):
     store = store_of([(1, 0), (2, 0)], 3)
     group = Group.alone()
-    topology = CollectiveTopology(LocalTopology(store), Axis(group, group, torch.tensor([0, 3]), torch.tensor([0])))
+    topology = CollectiveTopology(
+        LocalTopology(store), Axis(group, group, group, torch.tensor([0, 3]), torch.tensor([0]))
+    )
     assert not topology.collective
     assert topology.sample(torch.tensor([0, 1]), 1, -1).indices.tolist() == [1, 2]
     assert topology.traffic(LayerRows(drawn_destinations=5, drawn_edges=9)).ids == 0

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import Block, Coefficients
+from partita.core.records import Block, Coefficients, Reduce
 from partita.nn import initialise, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
@@ -35,6 +35,9 @@ class Layer(nn.Module):
         name: the layer's name in the table and in configuration files.
         options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
         coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
+        sums: the layer joins its neighbours by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
+            sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
+            weight.
         initial_values: fills the parameters from a key, see :mod:`partita.nn.initialise`.
         splittable: whether a destination's edges may be dealt out to several parts.
         in_width, out_width: columns of a source's row and of the result.
@@ -68,6 +71,7 @@ class Layer(nn.Module):
                 raise ConfigError(f"a layer's {what} width must be at least 1, not {width}", where=type(self).__name__)
         self.in_width = in_width
         self.out_width = out_width
+        self.sums: Reduce | None = None
         self.state_width = in_width
         self.starts_with_sum = False
         self.message_width: int | None = None
@@ -205,6 +209,7 @@ class ReducedLayer(Layer):
     def __init__(self, in_width: int, out_width: int, reduction: Reduction, *, commutes: bool) -> None:
         super().__init__(in_width, out_width)
         self.reduction = reduction
+        self.sums = reduction.sums
         self.projects_sources = commutes and in_width > PROJECT_SOURCES_FROM * out_width
         self.projects_state = commutes and out_width < in_width
         self.state_width = out_width if self.projects_state else in_width

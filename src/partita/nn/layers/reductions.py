@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from partita.core.records import Block
+from partita.core.records import Block, Reduce
 from partita.nn import ops
 from partita.nn.ops import Rows
 
@@ -20,10 +20,12 @@ class Reduction(Protocol):
 
     Attributes:
         is_sum: a weighted sum: it commutes with linear maps, and rows may be read on demand.
+        sums: which, by :data:`~partita.core.records.Reduce`; ``None`` where it is none.
         neutral: the entry of a state without edges.
     """
 
     is_sum: bool
+    sums: Reduce | None
     neutral: float
 
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:
@@ -47,6 +49,7 @@ class Sum:
     """Sum over the edges, with ``block.weight`` where present."""
 
     is_sum = True
+    sums: Reduce | None = "sum"
     neutral = 0.0
 
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:
@@ -69,6 +72,8 @@ class Sum:
 class Mean(Sum):
     """Mean over the edges; a sum with ``block.weight`` where present (1/k, k the destination's edges in all parts)."""
 
+    sums: Reduce | None = "mean"
+
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:
         """See :meth:`Reduction.divisible`."""
         if block.weight is not None:
@@ -88,6 +93,7 @@ class Max:
     """
 
     is_sum = False
+    sums: Reduce | None = None
     neutral = -torch.inf
 
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:

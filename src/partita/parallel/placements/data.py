@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.model import Model
@@ -50,10 +50,10 @@ class Data:
         model: Model,
         topology: Topology,
         inputs: Inputs | FeatureColumn,
-        fanouts: Sequence[int],
+        sampler: Sampler | Sequence[int],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
 
     def check(self, layer: int) -> None:
         """Any layer can be computed."""

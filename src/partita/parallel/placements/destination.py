@@ -15,7 +15,7 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import Gather, Route, first_appearance
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.model import Model
@@ -57,7 +57,7 @@ class Destination:
     """The placement by destination.
 
     Args:
-        model, topology, inputs, fanouts, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
         axis: the workers, and who of them owns which node.
     """
 
@@ -68,11 +68,11 @@ class Destination:
         model: Model,
         topology: Topology,
         inputs: Inputs | FeatureColumn,
-        fanouts: Sequence[int],
+        sampler: Sampler | Sequence[int],
         dtype: torch.dtype,
         axis: Axis,
     ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
         self.axis = axis
 
     def check(self, layer: int) -> None:

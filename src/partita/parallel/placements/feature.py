@@ -20,7 +20,7 @@ from partita.comm.group import Group
 from partita.comm.routing import Gather, first_appearance, to_all
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import Inputs, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.layers import Layer
@@ -73,7 +73,7 @@ class Feature:
     """The placement by feature column, for layer 1.
 
     Args:
-        model, topology, inputs, fanouts, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
         axis: the workers.
         columns: the feature columns of this worker.
     """
@@ -85,12 +85,12 @@ class Feature:
         model: Model,
         topology: Topology,
         inputs: Inputs | FeatureColumn,
-        fanouts: Sequence[int],
+        sampler: Sampler | Sequence[int],
         dtype: torch.dtype,
         axis: Axis,
         columns: slice,
     ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
         self.axis = axis
         self.columns = columns
 
@@ -123,7 +123,9 @@ class Feature:
         starts = _starts([found.num_src for found in blocks])
         below, place = first_appearance(torch.cat([_sources(found) for found in blocks]))
         edges = [found.indices.long() + start for found, start in zip(blocks, starts)]
-        dst = [torch.arange(start, start + found.num_dst) for found, start in zip(blocks, starts)]
+        dst = [
+            torch.arange(start, start + found.num_dst, device=found.dst.device) for found, start in zip(blocks, starts)
+        ]
         merged_dst = torch.cat([found.dst for found in blocks])
         counts = torch.cat([found.indptr.diff() for found in blocks])
         merged = Block(
@@ -166,8 +168,8 @@ class Feature:
         module, item = self._layer(layer), self.worker.dtype.itemsize
         others = self.axis.size - 1
         ids = ID_BYTES * (rows.destinations + rows.sources + rows.edges)
-        if module.coefficients != "none":
-            ids += item * (rows.edges + rows.destinations)
+        on_edges, on_own = self.worker.weights(layer)
+        ids += item * (on_edges * rows.edges + on_own * rows.destinations)
         summands = rows.destinations if module.sums_over_columns == "rows" else rows.sources
         sent = item * module.column_width * summands * others
         return Traffic(ids=ids * others, forward=sent, backward=sent)
@@ -180,23 +182,26 @@ def _everybodys(group: Group, block: Block) -> list[Block]:
     """The blocks of all workers, without what only their askers need."""
     src = _sources(block)
     ones = [1] * group.size
-    own = torch.tensor([[block.num_dst, block.num_src, block.num_edges]])
-    sizes = to_all(group, own, ones, "metadata").tolist()
+    mine = torch.tensor([[block.num_dst, block.num_src, block.num_edges]])
+    sizes = to_all(group, mine, ones, "metadata").tolist()
     numbers = torch.cat([block.indptr.diff(), src.long(), block.indices.long()])
     lengths = [sum(three) for three in sizes]
     parts = to_all(group, numbers, lengths, "ids").split(lengths)
-    weights: Sequence[Tensor | None] = [None] * group.size
-    if block.weight is not None and block.own_weight is not None:
-        floats = [edges + destinations for destinations, _, edges in sizes]
-        weights = to_all(group, torch.cat([block.weight, block.own_weight]), floats, "ids").split(floats)
-    return [_block(part, three, found, src.dtype) for part, three, found in zip(parts, sizes, weights)]
+    weights = _all_weights(group, block.weight, [edges for _, _, edges in sizes])
+    own = _all_weights(group, block.own_weight, [destinations for destinations, _, _ in sizes])
+    return [_block(*each, src.dtype) for each in zip(parts, sizes, weights, own)]
 
 
-def _block(numbers: Tensor, sizes: list[int], weights: Tensor | None, dtype: torch.dtype) -> Block:
-    num_dst, _, num_edges = sizes
+def _all_weights(group: Group, weights: Tensor | None, sizes: list[int]) -> Sequence[Tensor | None]:
+    return [None] * group.size if weights is None else to_all(group, weights, sizes, "ids").split(sizes)
+
+
+def _block(
+    numbers: Tensor, sizes: list[int], weight: Tensor | None, own_weight: Tensor | None, dtype: torch.dtype
+) -> Block:
+    num_dst = sizes[0]
     counts, src, indices = numbers.split(sizes)
     src = src.to(dtype)
-    weight, own_weight = (None, None) if weights is None else weights.split([num_edges, num_dst])
     return Block(
         dst=src[:num_dst],
         src=src,

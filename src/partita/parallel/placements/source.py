@@ -22,7 +22,7 @@ from partita.comm.axis import Axis
 from partita.comm.routing import Gather, bucket, first_appearance, tie
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
-from partita.core.protocols import Inputs, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.layers import Layer
@@ -69,9 +69,9 @@ class Dealt:
         own, own_send = bucket(dst_owner, size)
         edges, edge_send = bucket(src_owner, size)
         edge_code = src_owner * num_dst + block.edge_dst()
-        present = torch.zeros(size * num_dst, dtype=torch.bool)
+        present = torch.zeros(size * num_dst, dtype=torch.bool, device=edge_code.device)
         present[edge_code] = True
-        present[dst_owner * num_dst + torch.arange(num_dst)] = True
+        present[dst_owner * num_dst + torch.arange(num_dst, device=edge_code.device)] = True
         codes = present.nonzero().flatten()
         rank = present.cumsum(0) - 1
         return cls(
@@ -136,7 +136,7 @@ class Source:
     """The placement by source.
 
     Args:
-        model, topology, inputs, fanouts, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
         axis: the workers, and who of them owns which node.
     """
 
@@ -147,11 +147,11 @@ class Source:
         model: Model,
         topology: Topology,
         inputs: Inputs | FeatureColumn,
-        fanouts: Sequence[int],
+        sampler: Sampler | Sequence[int],
         dtype: torch.dtype,
         axis: Axis,
     ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, fanouts, dtype)
+        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
         self.axis = axis
 
     def check(self, layer: int) -> None:
@@ -281,7 +281,7 @@ class Source:
         """
         module, item = self._layer(layer), self.worker.dtype.itemsize
         ids = ID_BYTES * (2 * rows.remote_pairs + rows.remote_edges)
-        probe = module.divisible(_probe(module, self.worker.dtype))
+        probe = module.divisible(self._probe(layer))
         if probe.weight is not None:
             ids += item * rows.remote_edges
         if probe.own_weight is not None:
@@ -292,6 +292,14 @@ class Source:
         backward = others + (states if self._needs_gradient(layer) else 0)
         by_states = Traffic(ids=ids, forward=item * (states + others), backward=item * backward)
         return by_states + projected.traffic(module, rows, item)
+
+    def _probe(self, layer: int) -> Block:
+        """An empty block as the sampler makes it for a layer: shows which coefficients travel."""
+        ids, weights = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=self.worker.dtype)
+        weight, own_weight = (weights if there else None for there in self.worker.weights(layer))
+        return Block(
+            ids, None, torch.zeros(1, dtype=torch.int64), ids, ids, weight=weight, own_weight=own_weight
+        )  # fmt: skip
 
     def _layer(self, layer: int) -> Layer:
         return self.worker.stages[layer - 1].layer
@@ -315,7 +323,7 @@ def _without_edges(block: Block, at: Tensor, own_weight: Tensor | None) -> Block
     return Block(
         dst=dst,
         src=dst,
-        indptr=torch.zeros(dst.shape[0] + 1, dtype=torch.int64),
+        indptr=block.indptr.new_zeros(dst.shape[0] + 1),
         indices=block.indices[:0],
         dst_original=dst,
         weight=None if block.weight is None else block.weight[:0],
@@ -325,8 +333,8 @@ def _without_edges(block: Block, at: Tensor, own_weight: Tensor | None) -> Block
 
 def _replacing(at: Int64[Tensor, "n"], num_rows: int) -> Gather:
     """From rows and n more behind them: the rows, those of the given positions replaced by the ones behind."""
-    index = torch.arange(num_rows)
-    index[at] = torch.arange(num_rows, num_rows + at.shape[0])
+    index = torch.arange(num_rows, device=at.device)
+    index[at] = torch.arange(num_rows, num_rows + at.shape[0], device=at.device)
     return Gather.of(index, num_rows + at.shape[0])
 
 
@@ -342,10 +350,3 @@ def _rows(block: Block, dealt: Dealt, rank: int) -> LayerRows:
         remote_edges=remote(dealt.edge_send),
     )
     return rows + block.remote.rows
-
-
-def _probe(module: Layer, dtype: torch.dtype) -> Block:
-    """An empty block as the sampler makes it for a layer: shows which coefficients travel."""
-    none = torch.empty(0, dtype=torch.int64)
-    weight = None if module.coefficients == "none" else torch.empty(0, dtype=dtype)
-    return Block(none, None, torch.zeros(1, dtype=torch.int64), none, none, weight=weight, own_weight=weight)

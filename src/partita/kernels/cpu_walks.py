@@ -1,0 +1,143 @@
+"""Random walks, compiled. The draws are those of :mod:`partita.kernels.reference`, bit for bit.
+
+A walk is a chain of dependent reads, so the walks of a start go side by side: one step of all of them is drawn and its
+cache lines asked for, before the ids are read.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from partita.kernels.cpu_draws import LANE_MASK, ONE, U, below, fold
+from partita.kernels.intrinsics import prefetch
+
+ZERO = U(0)
+RESTART, SINK = -1, -2  # in place of a position
+
+
+@njit
+def _position(indptr, first, weights, weighted, node, draw):
+    """Position of the in-edge that a walk takes from a node; :data:`SINK` where there is none."""
+    begin, end = indptr[node] - first, indptr[node + 1] - first
+    if end == begin:
+        return SINK
+    if not weighted:
+        return begin + below(draw, end - begin)
+    total = ZERO
+    for position in range(begin, end):
+        total += U(weights[position])
+    if total == ZERO:
+        return SINK
+    goal, running, position = U(below(draw, total)), U(weights[begin]), begin
+    while running <= goal:
+        position += 1
+        running += U(weights[position])
+    return position
+
+
+@njit(nogil=True, cache=True)
+def steps(indptr, indices, first, weights, weighted, ids, draws, out, low, high):
+    """Where walks ``low`` to ``high`` go from ``ids``; -1 where there is nowhere to go."""
+    for i in range(low, high):
+        position = _position(indptr, first, weights, weighted, ids[i], U(draws[i]))
+        out[i] = -1 if position == SINK else indices[position]
+
+
+@njit(nogil=True, cache=True)
+def draws(original, key, walks, step, threshold, moves, restarts, low, high):
+    """The draws of one step of all walks of starts ``low`` to ``high``."""
+    for i in range(low, high):
+        node_key = fold(key, U(original[i]))
+        for r in range(walks):
+            h = fold(fold(node_key, U(r)), U(step))
+            moves[i * walks + r] = np.int64(fold(h, ZERO))
+            restarts[i * walks + r] = (fold(h, ONE) & LANE_MASK) < threshold
+
+
+@njit(nogil=True, cache=True)
+def walk(indptr, indices, weights, weighted, start, original, key, walks, length, threshold, out, low, high):
+    """All walks of starts ``low`` to ``high``."""
+    keys, positions = np.empty(walks, np.uint64), np.empty(walks, np.int64)
+    for i in range(low, high):
+        home = start[i]
+        node_key = fold(key, U(original[i]))
+        for r in range(walks):
+            keys[r] = fold(node_key, U(r))
+            out[i * walks + r, 0] = home
+        for s in range(length):
+            for r in range(walks):
+                node = out[i * walks + r, s]
+                if node < 0:
+                    continue
+                h = fold(keys[r], U(s))
+                if (fold(h, ONE) & LANE_MASK) < threshold:
+                    positions[r] = RESTART
+                    continue
+                positions[r] = _position(indptr, 0, weights, weighted, node, fold(h, ZERO))
+                prefetch(indices, positions[r])
+            for r in range(walks):
+                node, position = out[i * walks + r, s], positions[r]
+                if node < 0 or (position == SINK and node == home):
+                    out[i * walks + r, s + 1] = -1
+                elif position < 0:
+                    out[i * walks + r, s + 1] = home
+                else:
+                    out[i * walks + r, s + 1] = indices[position]
+                    prefetch(indptr, np.int64(indices[position]))
+
+
+@njit(nogil=True, cache=True)
+def top_visits(nodes, start, walks, k, ids, counts, kept, low, high):
+    """The ``k`` most visited nodes of each start; ``kept[i]`` says how many there are.
+
+    A small hash table numbers the nodes by first visit. Its entries hold ``base + number``, and ``base`` grows from
+    start to start, so that it is never cleared. A counting sort by visits, which is stable, then gives the order.
+    """
+    columns = nodes.shape[1]
+    most = walks * (columns - 1)
+    size = 4
+    while size < 2 * most:
+        size *= 2
+    mask, base = U(size - 1), np.int64(1)
+    table, found = np.zeros(size, np.int64), np.empty(most, nodes.dtype)
+    times, begins = np.empty(most, np.int64), np.empty(most + 2, np.int64)
+    for i in range(low, high):
+        home, number = start[i], 0
+        for r in range(i * walks, (i + 1) * walks):
+            for s in range(1, columns):
+                node = nodes[r, s]
+                if node < 0:
+                    break
+                if node == home:
+                    continue
+                place = fold(ZERO, U(node)) & mask
+                while True:
+                    known = table[place] - base
+                    if known < 0:
+                        table[place] = base + number
+                        found[number] = node
+                        times[number] = 1
+                        number += 1
+                        break
+                    if found[known] == node:
+                        times[known] += 1
+                        break
+                    place = (place + ONE) & mask
+        base += number
+        largest = np.int64(0)
+        for j in range(number):
+            largest = max(largest, times[j])
+        begins[: largest + 1] = 0
+        for j in range(number):
+            begins[largest - times[j] + 1] += 1
+        for c in range(1, largest + 1):
+            begins[c] += begins[c - 1]
+        kept[i] = min(number, k)
+        for j in range(number):
+            at = begins[largest - times[j]]
+            begins[largest - times[j]] += 1
+            if at < k:
+                ids[i, at] = found[j]
+                counts[i, at] = times[j]

@@ -1,0 +1,160 @@
+"""The race of weighted edges, in plain Python; the rules are in :mod:`partita.kernels.reference`."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import chain, count, repeat, takewhile
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt32, UInt64
+from torch import Tensor
+
+from partita.core.keys import MASK64, below, fold
+
+LOG_BITS = 42
+LOG_CELLS = 4096
+NEVER = 2**63 - 1
+"""A time that is later than any arrival."""
+SPARED_BITS = 6
+"""Bits of L that the clock of a node leaves out, so that sums over many arrivals do not overflow."""
+
+
+@functools.cache
+def log_table() -> UInt64[np.ndarray, "4097"]:
+    """``ceil(-log2(1 - i / 8192) * 2^42)`` for i = 0..4096, by integers only: the same on every machine."""
+    guard = 64  # bits of the significand while squaring; each squaring yields one bit of log2
+    table = np.zeros(LOG_CELLS + 1, np.uint64)
+    for i in range(1, LOG_CELLS + 1):
+        # -log2(1 - i/8192) = 1 - log2(y) with y = 2 - i/4096 in [1, 2)
+        y = ((2 * LOG_CELLS - i) << guard) // LOG_CELLS
+        log = 0
+        for _ in range(LOG_BITS):
+            y = (y * y) >> guard
+            log <<= 1
+            if y >> (guard + 1):
+                y >>= 1
+                log |= 1
+        table[i] = (1 << LOG_BITS) - log
+    return table
+
+
+def log_of(draw: int) -> int:
+    """L of a draw, -log2(u) in units of 2^-42."""
+    table = log_table()
+    z = 64 - (draw | 1).bit_length()
+    d = MASK64 - ((draw | 1) << z)
+    i, r = d >> 51, (d >> 19) & 0xFFFFFFFF
+    low, high = int(table[i]), int(table[i + 1])
+    return (z << LOG_BITS) + low + (((high - low) * r) >> 32)
+
+
+def code(log: int, weight: int) -> int:
+    """The quotient of a sum of L and a weight as a time: exponent, then mantissa."""
+    if log == 0:
+        return 0
+    c = 64 - log.bit_length()
+    q = (log << c) // weight
+    e = 64 - q.bit_length()
+    return ((128 - c - e) << 55) + (((q << e) >> 8) & ((1 << 55) - 1))
+
+
+def decoded(time: int) -> float:
+    """The quotient that a time encodes, in the units of L."""
+    return (1 + (time & ((1 << 55) - 1)) / 2**55) * 2.0 ** ((time >> 55) - 128 + 63) if time else 0.0
+
+
+def race_time(draw: int, weight: int) -> int:
+    """Time of a slot in the weighted race of one node."""
+    return code(log_of(draw), weight)
+
+
+def slot_arrivals(slot_key: int, weight: int, replace: bool) -> Iterator[int]:
+    """Times of a slot's arrivals, ascending; without end with replacement."""
+    log = 0
+    for a in count() if replace else range(1):
+        log += log_of(fold(slot_key, a))
+        yield code(log, weight)
+
+
+def node_arrivals(node_key: int, degree: int, replace: bool) -> Iterator[tuple[int, int]]:
+    """Times and slots of the arrivals at a node without weights, ascending; without end with replacement."""
+    log = 0
+    seen: set[int] = set()
+    for a in count():
+        if not replace and len(seen) == degree:
+            return
+        draw = fold(node_key, a)
+        log += log_of(draw) >> SPARED_BITS
+        slot = below(fold(draw, 1), degree)
+        if replace or slot not in seen:
+            seen.add(slot)
+            yield code(log, degree) + (SPARED_BITS << 55), slot
+
+
+def _arrivals(
+    indptr: Int[Tensor, "N_1"],
+    node: int,
+    node_key: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> Iterator[Iterator[tuple[int, int]]]:
+    """Times and positions of the arrivals by each clock of a node."""
+    begin, end = int(indptr[node]) - first_edge, int(indptr[node + 1]) - first_edge
+    if weights is not None:
+        for position in range(begin, end):
+            weight = int(weights[position])
+            if weight:
+                yield zip(slot_arrivals(fold(node_key, position - begin), weight, replace), repeat(position))
+    elif end > begin:
+        yield ((time, begin + slot) for time, slot in node_arrivals(node_key, end - begin, replace))
+
+
+def race_times(
+    indptr: Int[Tensor, "N_1"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    wanted: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> Int[Tensor, "wanted"]:
+    """The smallest distinct times of arrivals, ascending, filled up with :data:`NEVER`."""
+    best: list[int] = []
+    for node, original in zip(dst.tolist(), dst_original.tolist()):
+        for clock in _arrivals(indptr, node, fold(key, original), replace, weights, first_edge):
+            for time, _ in clock:
+                if len(best) == wanted and time >= best[-1]:
+                    break
+                at = bisect_left(best, time)
+                if best[at : at + 1] != [time]:
+                    best.insert(at, time)
+                    del best[wanted:]
+    return torch.tensor(best + [NEVER] * (wanted - len(best)), dtype=torch.int64)
+
+
+def pick_arrivals(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    before: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """``indptr`` and ``indices`` of the arrivals before a time, and where among the given edges each of them is."""
+    positions: list[int] = []
+    counts = [0]
+    for node, original in zip(dst.tolist(), dst_original.tolist()):
+        clocks = _arrivals(indptr, node, fold(key, original), replace, weights, first_edge)
+        early = (takewhile(lambda arrival: arrival[0] < before, clock) for clock in clocks)
+        positions += sorted(position for _, position in chain.from_iterable(early))
+        counts.append(len(positions))
+    at = torch.tensor(positions, dtype=torch.int64)
+    return torch.tensor(counts), indices[at], at

@@ -1,0 +1,99 @@
+"""What of a graph goes to a worker's device, and how its kernels read the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from partita.comm.device import free_bytes, sharers
+from partita.core.errors import ResourceError
+from partita.core.memory import available_bytes
+from partita.features.host import HostRows
+from partita.kernels.memory import pinned
+from partita.sample.device import DeviceTopology, edge_bytes, node_bytes, on_device
+from partita.sample.topology import ArrayTopology
+
+PINNED_SHARE = 4
+"""One part of so many of the host's available memory may be pinned, by all its workers together."""
+EDGE_SHARE = 2
+"""One part of so many of the device's free memory is for edges, where no size is given; the rest is for computing."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the graph is.
+
+    Attributes:
+        topology: draws on the device.
+        rows: the input rows of the host, pinned if they fit.
+        notes: what did not go to the device.
+    """
+
+    topology: ArrayTopology
+    rows: HostRows
+    notes: list[str]
+
+
+def place(
+    local: ArrayTopology, rows: HostRows, device: torch.device, *, workers: int, edges: int | None, cache: int
+) -> Placed:
+    """Put a graph on a device, as far as it goes.
+
+    Columns of nodes go there whole. Edges go there up to ``edges`` bytes. What is left of them, and input rows, is
+    copied to pinned memory, which the device reads in place, up to a share of what the host has; beyond that the host
+    draws and gathers, and sends the result.
+
+    Args:
+        local: the edges that this host has.
+        rows: the input rows that this host has.
+        device: of this worker.
+        workers: of this host.
+        edges: bytes of the device's memory for edges; ``None``: what fits in half of what is free.
+        cache: bytes of it that are for input rows.
+
+    Raises:
+        ResourceError: what was asked for does not fit.
+    """
+    free = free_bytes(device) // sharers(device, workers)
+    needed = node_bytes(local)
+    if needed > free:
+        raise ResourceError(
+            f"the device has {free:,} bytes free for this worker, and the columns of {local.num_nodes:,} nodes "
+            f"take {needed:,}",
+            where=str(device),
+            fix="Use device cpu, or partition the graph and train on views of it",
+        )
+    free -= needed
+    if cache > free:
+        raise _too_much("cache", cache, free, device)
+    free -= cache
+    if edges is not None and edges > free and edge_bytes(local) > free:
+        raise _too_much("topology_cache", edges, free, device)
+    pinnable = available_bytes() // PINNED_SHARE // workers
+    budget = free // EDGE_SHARE if edges is None else edges
+    left = max(0, edge_bytes(local) - budget) and edge_bytes(local)
+    pins_edges = left <= pinnable
+    topology = on_device(local, device, budget, pin=pins_edges)
+    notes = []
+    if isinstance(topology, DeviceTopology):
+        how = "are read from pinned host memory" if pins_edges else "are drawn by the host"
+        notes.append(f"{topology.num_hot:,} of {local.num_nodes:,} nodes have their edges on the device; others {how}")
+        pinnable -= left if pins_edges else 0
+    if rows.num_bytes <= pinnable:
+        rows = rows.mapped(lambda column: replace(column, x=pinned(column.x), scale=_pinned(column.scale)))
+    else:
+        notes.append("the host gathers input rows: they are too many to be pinned")
+    return Placed(topology, rows, notes)
+
+
+def _pinned(column: torch.Tensor | None) -> torch.Tensor | None:
+    return None if column is None else pinned(column)
+
+
+def _too_much(name: str, asked: int, free: int, device: torch.device) -> ResourceError:
+    return ResourceError(
+        f"{name} is {asked:,} bytes, but only {free:,} are free for it",
+        where=str(device),
+        fix=f"Set {name} to at most {free:,} bytes, and leave some for computing",
+    )

@@ -1,0 +1,197 @@
+"""Drawing on a device: what of the graph lies there, and how the rest is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.core import progress
+from partita.core.records import Sampled
+from partita.kernels import Relabeller, checks
+from partita.kernels.memory import is_pinned, pinned, to_device
+from partita.sample.collective import in_order
+from partita.sample.topology import ArrayTopology
+
+_CHUNK_EDGES = 2**23
+_EDGE_COLUMNS = ("indices", "weights")
+
+
+def node_bytes(local: ArrayTopology) -> int:
+    """Bytes of the columns of nodes, which a device holds in any case."""
+    columns = {id(column): column for name, column in local.arrays().items() if name not in _EDGE_COLUMNS}
+    return _bytes_of(columns.values())
+
+
+def edge_bytes(local: ArrayTopology) -> int:
+    """Bytes of the columns of edges."""
+    arrays = local.arrays()
+    return _bytes_of(arrays[name] for name in _EDGE_COLUMNS)
+
+
+def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> ArrayTopology:
+    """A topology that draws on a device what another one draws on the host, pick for pick.
+
+    Columns of nodes (where rows begin, original indices, self loops) are copied to the device in any case. Edges are,
+    as far as the budget goes: those of nodes with the most in-edges first, as they are drawn from most.
+
+    Args:
+        local: in the memory of the host.
+        device: where ids are, and where samples go.
+        budget: bytes of the device's memory for edges and for finding them.
+        pin: copy the edges to pinned host memory, which the device reads in place, where some stay on the host.
+            Otherwise the host draws for those nodes.
+    """
+    if edge_bytes(local) <= budget:
+        return ArrayTopology(**_moved(local, device))
+    return DeviceTopology(local, device, budget, pin=pin)
+
+
+class DeviceTopology(ArrayTopology):
+    """In-neighbours of which some lie on a device and the others on the host.
+
+    A batch is drawn by two calls, one for each place, whose rows are put in order afterwards.
+
+    Args:
+        local: in the memory of the host.
+        device: where ids are, and where samples go.
+        budget: bytes of the device's memory for edges and for finding them.
+        pin: see :func:`on_device`.
+
+    Attributes:
+        num_hot: nodes whose edges are on the device.
+        num_bytes: bytes of the device's memory that the budget is for.
+    """
+
+    def __init__(self, local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> None:
+        node_columns = {**local.arrays(), **{name: _nothing(local.arrays()[name]) for name in _EDGE_COLUMNS}}
+        super().__init__(**{name: _to(value, device) for name, value in node_columns.items()})
+        self._cold = local
+        if pin:
+            edges = {name: _pinned(local.arrays()[name]) for name in _EDGE_COLUMNS}
+            self._cold = ArrayTopology(**{**self.arrays(), **edges})
+        self._cold_on_host = not pin
+        hot = _hottest(local, budget - 4 * local.num_nodes)
+        rank = torch.full((local.num_nodes,), -1, dtype=torch.int32)
+        rank[hot] = torch.arange(len(hot), dtype=torch.int32)
+        self._rank = rank.to(device)
+        self._hot_indptr, self._hot_indices, self._hot_weights = _copied(local, hot, device)
+        self.num_hot = len(hot)
+        self.num_bytes = _bytes_of([self._rank, self._hot_indptr, self._hot_indices, self._hot_weights])
+
+    def sample(
+        self,
+        dst: Int[Tensor, "D"],
+        key: int,
+        fanout: int,
+        *,
+        relabel: Relabeller | None = None,
+        positions: bool = False,
+    ) -> Sampled:
+        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`.
+
+        Raises:
+            IndexError: a node's edges are in the shard of another host.
+        """
+        if len(self.nodes) < self.num_nodes:
+            self._check_held(dst)
+        checks.within("dst", dst, self.num_nodes)
+        rank = self._rank[dst.long()]
+        hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()
+        near = kernels.sample_neighbors(
+            self._hot_indptr,
+            self._hot_indices,
+            rank[hot],
+            self.original(dst[hot]),
+            key,
+            fanout,
+            replace=self.replace,
+            weights=self._hot_weights,
+            positions=positions,
+        )
+        far = self._sample_cold(dst[cold], key, fanout, positions)
+        counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
+        indptr, pick = in_order(counts, torch.cat([hot, cold]))
+        indices, src, at = torch.cat([near.indices, far.indices])[pick], None, None
+        if near.positions is not None and far.positions is not None:
+            moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
+            moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
+            at = torch.cat([near.positions + moved, far.positions])[pick]
+        if relabel is not None:
+            src, indices = kernels.relabel(dst, indices, relabel)
+        return Sampled(indptr, indices, src, at)
+
+    def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
+        if not self._cold_on_host:
+            return self._cold.sample(dst, key, fanout, positions=positions)
+        found = self._cold.sample(dst.cpu(), key, fanout, positions=positions)
+        at = None if found.positions is None else to_device(found.positions, dst.device)
+        return Sampled(to_device(found.indptr, dst.device), to_device(found.indices, dst.device), None, at)
+
+
+def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
+    """The nodes with the most in-edges whose edges, and where they begin, take so many bytes; ascending."""
+    arrays, nodes = local.arrays(), local.nodes
+    edge = sum(arrays[name].element_size() for name in _EDGE_COLUMNS if arrays[name] is not None)
+    degrees = arrays["indptr"][nodes.start : nodes.stop + 1].diff()
+    order = torch.argsort(degrees, descending=True, stable=True)
+    needed = (degrees[order] * edge + 8).cumsum(0)
+    count = int(torch.searchsorted(needed, torch.tensor([max(budget - 8, 0)]), right=True))
+    return order[:count].sort().values + nodes.start
+
+
+def _copied(
+    local: ArrayTopology, hot: Int64[Tensor, "h"], device: torch.device
+) -> tuple[Int64[Tensor, "h_1"], Int[Tensor, "m"], Tensor | None]:
+    """The rows of some nodes behind one another: where they begin, their edges, their weights."""
+    arrays = local.arrays()
+    begins = arrays["indptr"][hot] - arrays["first_edge"]
+    counts = arrays["indptr"][hot + 1] - arrays["first_edge"] - begins
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    total = int(indptr[-1])
+    copies: dict[str, Tensor | None] = {
+        name: None if arrays[name] is None else torch.empty(total, dtype=arrays[name].dtype, device=device)
+        for name in _EDGE_COLUMNS
+    }
+    first = 0
+    with progress.task("copy edges to the device", total=total, unit="edges") as task:
+        while first < len(hot):
+            goal = indptr[first : first + 1] + _CHUNK_EDGES
+            last = max(first + 1, int(torch.searchsorted(indptr, goal, right=True)) - 1)
+            low, high = int(indptr[first]), int(indptr[last])
+            shift = torch.repeat_interleave(begins[first:last] - indptr[first:last], counts[first:last])
+            at = shift + torch.arange(low, high)
+            for name, copy in copies.items():
+                if copy is not None:
+                    copy[low:high] = to_device(_signed(arrays[name])[at].view(copy.dtype), device)
+            task.advance(high - low)
+            first = last
+    return indptr.to(device), copies["indices"], copies["weights"]  # type: ignore[return-value]
+
+
+def _signed(column: Tensor) -> Tensor:
+    """The same bits of a type that can be indexed everywhere."""
+    return column.view(torch.int32) if column.dtype == torch.uint32 else column
+
+
+def _moved(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
+    return {name: _to(value, device) for name, value in local.arrays().items()}
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) else value
+
+
+def _pinned(column: Tensor | None) -> Tensor | None:
+    return column if column is None or is_pinned(column) else pinned(column)
+
+
+def _nothing(column: Tensor | None) -> Tensor | None:
+    return None if column is None else column[:0]
+
+
+def _bytes_of(columns: Any) -> int:
+    return sum(column.numel() * column.element_size() for column in columns if isinstance(column, Tensor))

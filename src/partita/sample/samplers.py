@@ -1,0 +1,191 @@
+"""Samplers, and the table of their names: which in-edges of a layer's destinations make up a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.comm.group import Group
+from partita.comm.routing import to_all
+from partita.config import Config
+from partita.core.errors import ConfigError, nearest
+from partita.core.protocols import Sampler, Topology
+from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.kernels import Relabeller
+from partita.kernels.race import MOST_EDGES
+from partita.kernels.reference_race import NEVER
+from partita.sample.topology import ArrayTopology
+from partita.sample.walks import WalkWise
+
+_TIME_BYTES = 8
+_WEIGHT_BYTES = 4
+
+
+class NodeWise:
+    """A number of in-edges for every node, whoever else is in the batch.
+
+    Args:
+        fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
+    """
+
+    collective = False
+    weighs = False
+    edges = True
+
+    def __init__(self, fanouts: Sequence[int]) -> None:
+        self.fanouts = tuple(fanouts)
+
+    @classmethod
+    def of(cls, config: Config, group: Group) -> NodeWise:
+        """As the settings say."""
+        return cls([config.fanout_of(layer) for layer in range(1, config.layers + 1)])
+
+    def draw(
+        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
+    ) -> Sampled:
+        """See :class:`partita.core.protocols.Sampler`."""
+        return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """Nothing travels but what the topology sends."""
+        return Traffic()
+
+
+class LayerWise:
+    """A number of in-edges for a layer as a whole, over the union of what all workers ask for.
+
+    The layer-wise form of DSP's collective sampling primitive (Cai et al., PPoPP 2023, section 4.1), with one
+    difference: there, every worker draws for its own part of the batch; here the budget is for the batch, so that any
+    number of workers draw what one draws. All edges of the union run a race whose times are functions of the key and of
+    the node (:mod:`partita.kernels.reference`). Every worker finds the first times among its own edges, all exchange
+    them, and then know the time before which an edge must have arrived.
+
+    Samples have an importance, by which sums over the drawn edges estimate those over all edges without bias.
+
+    Args:
+        budgets: edges per layer, layer 1 (input side) first.
+        group: all workers of the run.
+        weighted: the topology draws in proportion to edge weights. Then weights travel with the edges that another
+            worker draws, as importances follow from them.
+
+    Attributes:
+        collective: there are several workers.
+    """
+
+    weighs = True
+    edges = True
+
+    def __init__(self, budgets: Sequence[int], group: Group, *, weighted: bool = False) -> None:
+        self.budgets = tuple(budgets)
+        self.weighted = weighted
+        self.collective = group.size > 1
+        self._group = group
+
+    @classmethod
+    def of(cls, config: Config, group: Group) -> LayerWise:
+        """As the settings say.
+
+        Raises:
+            ConfigError: a budget is too large.
+        """
+        budgets = [config.budget_of(layer) for layer in range(1, config.layers + 1)]
+        if max(budgets) > MOST_EDGES:
+            raise ConfigError(
+                f"at most {MOST_EDGES:,} edges are drawn for a layer, not {max(budgets):,}",
+                where="layer_budget",
+                fix="Draw fewer edges, or use the sampler node",
+            )
+        return cls(budgets, group, weighted=config.weighted)
+
+    def draw(
+        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
+    ) -> Sampled:
+        """See :class:`partita.core.protocols.Sampler`. All workers of the run call this, each once per layer and step.
+
+        Raises:
+            ValueError: the topology is weighted and the sampler was not told so, or the other way round.
+        """
+        race = _Race(self, key, self.budgets[layer - 1])
+        found = topology.draw(dst, race, relabel=relabel)
+        importance = kernels.importance(
+            race.before, found.indices.shape[0], found.weights, race.replace, device=found.indices.device
+        )
+        remote = found.remote + RemoteDraws(times=(race.budget + 1) * (self._group.size - 1))
+        return replace(found, remote=remote, weights=None, importance=importance)
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
+        weights = _WEIGHT_BYTES * rows.drawn_edges if self.weighted else 0
+        return Traffic(ids=_TIME_BYTES * rows.drawn_times + weights)
+
+    def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
+        """All workers' times, ascending, each once."""
+        group = self._group
+        return to_all(group, times, [times.shape[0]] * group.size, "ids").unique()
+
+
+class _Race:
+    """One layer of one step: the rule by which its edges are drawn.
+
+    Attributes:
+        before: the time before which an edge must have arrived.
+        replace: the topology draws with replacement.
+    """
+
+    def __init__(self, sampler: LayerWise, key: int, budget: int) -> None:
+        self.budget = budget
+        self.before = NEVER
+        self.replace = False
+        self._sampler, self._key = sampler, key
+
+    def __call__(self, held: ArrayTopology, dst: Int[Tensor, "n"]) -> Sampled:
+        if held.weighted != self._sampler.weighted:
+            raise ValueError(f"weighted: {held.weighted} for the topology, {self._sampler.weighted} for the sampler")
+        times = self._sampler.agree(held.race_times(dst, self._key, self.budget + 1))
+        if times.shape[0] > self.budget:
+            self.before = int(times[self.budget])
+        self.replace = held.replace
+        return held.arrivals(dst, self._key, self.before)
+
+
+SAMPLERS: dict[str, Callable[[Config, Group], Sampler]] = {
+    "node": NodeWise.of,
+    "layer": LayerWise.of,
+    "walk": WalkWise.of,
+}
+"""By name; each is made from the settings and the group of all workers for sampling."""
+
+FOR_EVALUATION: dict[str, Callable[[Config], WalkWise]] = {"walk": WalkWise.for_evaluation}
+"""What a model is evaluated with that was trained with a sampler; where nothing is said, with all neighbours."""
+
+
+def make_sampler(config: Config, group: Group) -> Sampler:
+    """The sampler of a run.
+
+    Args:
+        config: the settings.
+        group: all workers, for what is sent while sampling.
+
+    Raises:
+        ConfigError: there is no such sampler, or its settings cannot be used.
+    """
+    if config.sampler not in SAMPLERS:
+        raise ConfigError(
+            f"there is no sampler '{config.sampler}'", where="sampler", fix=nearest(config.sampler, SAMPLERS)
+        )
+    return SAMPLERS[config.sampler](config, group)
+
+
+def evaluation_sampler(config: Config) -> WalkWise | None:
+    """What a model of these settings is evaluated with; ``None``: all neighbours."""
+    make = FOR_EVALUATION.get(config.sampler)
+    return None if make is None else make(config)
+
+
+def as_sampler(sampler: Sampler | Sequence[int]) -> Sampler:
+    """A sampler; fanouts stand for :class:`NodeWise`."""
+    return sampler if isinstance(sampler, Sampler) else NodeWise(sampler)

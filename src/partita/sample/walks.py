@@ -1,0 +1,195 @@
+"""Random walks over a topology, and the neighbourhoods that they make.
+
+A walk is node-wise sampling with fan-out 1, repeated: where the topology is split among workers, each step is asked of
+the owner of the node that the walk stands on (Cai et al., "DSP", PPoPP 2023, section 4.2).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int, Int32, Int64, Integer, Shaped
+from torch import Tensor
+
+from partita import kernels
+from partita.comm.group import Group
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, fold
+from partita.core.protocols import Topology
+from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller
+from partita.sample.topology import LocalTopology
+
+
+def step_by_step(
+    topology: Topology, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
+) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+    """The walks of :func:`partita.kernels.random_walks`, a step of all of them at a time.
+
+    Where the topology is collective, all workers take the same number of steps, also with nothing to ask.
+    """
+    home = start.to(topology.id_dtype).repeat_interleave(walks)
+    nodes = home.new_empty((home.shape[0], length + 1))
+    nodes[:, 0] = home
+    original, remote = topology.original(start), RemoteDraws()
+    for s in range(length):
+        here = nodes[:, s]
+        draws, back = kernels.walk_draws(original, key, walks=walks, step=s, restart=restart)
+        moving = ((here >= 0) & ~back).nonzero().flatten()
+        stands, begin = here[moving], home[moving]
+        to, asked = topology.step(stands, draws[moving])
+        remote += asked
+        after = torch.where(here < 0, here, home)
+        after[moving] = torch.where((to < 0) & (stands != begin), begin, to)
+        nodes[:, s + 1] = after
+    return nodes, remote
+
+
+class WalkWise:
+    """As neighbours the nodes that random walks from a node visit most, each with its share of their visits.
+
+    The importance neighbourhoods and the importance pooling of PinSAGE (Ying et al., "Graph convolutional neural
+    networks for web-scale recommender systems", KDD 2018, section 3.1), by walks along in-edges.
+
+    Args:
+        fanouts: neighbours per layer, layer 1 (input side) first.
+        walks: from every node.
+        length: steps of every walk.
+        restart: probability, before every step, to go back to the start.
+        key: of all walks, whatever the step and the layer; ``None``: that of the step and layer.
+    """
+
+    collective = False
+    weighs = True
+    edges = False
+
+    def __init__(
+        self, fanouts: Sequence[int], *, walks: int, length: int, restart: float, key: int | None = None
+    ) -> None:
+        self.fanouts = tuple(fanouts)
+        self.walks, self.length, self.restart = walks, length, restart
+        self._key = key
+
+    @classmethod
+    def of(cls, config: Config, group: Group | None, key: int | None = None) -> WalkWise:
+        """As the settings say."""
+        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
+        return cls(
+            fanouts, walks=config.walks, length=config.walk_length, restart=config.walk_restart, key=key
+        )  # fmt: skip
+
+    @classmethod
+    def for_evaluation(cls, config: Config) -> WalkWise:
+        """With walks that belong to the run and to no step: a node has one neighbourhood, of which layers take more
+        or fewer nodes."""
+        return cls.of(config, None, fold(int(Purpose.EVALUATION_WALK), config.seed))
+
+    @property
+    def most(self) -> int:
+        """Neighbours of a node, at most, in any layer."""
+        return min(max(self.fanouts), self.walks * self.length)
+
+    def draw(
+        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
+    ) -> Sampled:
+        """See :class:`partita.core.protocols.Sampler`."""
+        return self._draw(topology, dst, key, self.fanouts[layer - 1], relabel)
+
+    def widest(self, topology: Topology, dst: Int[Tensor, "D"]) -> Sampled:
+        """The neighbours of any layer, where all layers take theirs from the same walks."""
+        assert self._key is not None
+        return self._draw(topology, dst, self._key, self.most, None)
+
+    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+        """Nothing travels but what the topology sends."""
+        return Traffic()
+
+    def _draw(
+        self, topology: Topology, dst: Int[Tensor, "D"], key: int, count: int, relabel: Relabeller | None
+    ) -> Sampled:
+        key = key if self._key is None else self._key
+        dst = dst.to(topology.id_dtype)
+        nodes, remote = topology.walk(dst, key, walks=self.walks, length=self.length, restart=self.restart)
+        indptr, indices, visits = kernels.top_visits(nodes, dst, count)
+        src = None
+        if relabel is not None:
+            src, indices = kernels.relabel(dst, indices, relabel)
+        return Sampled(indptr, indices, src, None, remote, shares=_shares(indptr, visits))
+
+
+def _shares(indptr: Int64[Tensor, "D_1"], visits: Int32[Tensor, "E"]) -> Float64[Tensor, "E"]:
+    """Each number divided by the sum of its row."""
+    running = torch.cat([indptr.new_zeros(1), visits.long().cumsum(0)])
+    totals = running[indptr].diff()
+    return visits.double() / torch.repeat_interleave(totals, indptr.diff())
+
+
+def random_walks(
+    store: GraphStore | str | os.PathLike[str],
+    nodes: Sequence[Any] | Shaped[np.ndarray, "..."],
+    *,
+    length: int,
+    walks: int = 1,
+    restart: float = 0.0,
+    weighted: bool = False,
+    seed: int = 0,
+) -> Integer[np.ndarray, "n R columns"]:
+    """Walk at random from some nodes of a graph, along in-edges: from a node to one of its in-neighbours.
+
+    Walks are a function of ``seed`` and of the nodes' positions at ingest: whatever other nodes are asked for, with any
+    number of threads, and however the store was partitioned, they are the same.
+
+    Args:
+        store: a store or its path.
+        nodes: ids in the store, from 0 on, repeated or not; :meth:`partita.GraphStore.names` gives the ids that the
+            user knows.
+        length: steps of every walk.
+        walks: from every node.
+        restart: probability, before every step, to go back to the start instead of moving.
+        weighted: move in proportion to the edge weights.
+        seed: another one gives other walks.
+
+    Returns:
+        Ids in the store, (nodes, walks, length + 1), each walk's first one its start. A walk that cannot go on goes
+        back to its start; from a start that has no in-neighbours it ends, and -1 follows.
+
+    Raises:
+        StoreError: the store cannot be opened, or is a shard.
+        ConfigError: a number is out of range, there is no such node, or there are no edge weights.
+    """
+    store = store if isinstance(store, GraphStore) else GraphStore.open(store)
+    store.require_whole("a random walk")
+    start = _as_nodes(nodes, store)
+    for name, value, least in (("length", length, 1), ("walks", walks, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}", where="random_walks")
+    if not 0 <= restart < 1:
+        raise ConfigError(f"restart must be at least 0 and below 1, not {restart}", where="random_walks")
+    found, _ = LocalTopology(store, weighted=weighted).walk(
+        torch.from_numpy(start), fold(int(Purpose.WALK), seed), walks=walks, length=length, restart=restart
+    )
+    return found.numpy().reshape(len(start), walks, length + 1)
+
+
+def _as_nodes(nodes: Sequence[Any] | Shaped[np.ndarray, "..."], store: GraphStore) -> Int64[np.ndarray, "n"]:
+    ids = np.asarray(nodes)
+    if ids.size == 0:
+        return np.zeros(0, np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ConfigError(
+            f"nodes must be a list of whole numbers, not {ids.dtype} of shape {ids.shape}", where="random_walks"
+        )
+    wrong = ids[(ids < 0) | (ids >= store.num_nodes)]
+    if len(wrong):
+        raise ConfigError(
+            f"there is no node {wrong[0]}",
+            where=str(store.path),
+            fix=f"Give ids in the store, from 0 to {store.num_nodes - 1}",
+        )
+    return ids.astype(np.int64)

@@ -1,0 +1,176 @@
+"""Batches made ahead of the trainer, by stages that run in threads of their own.
+
+This is the pipeline of DSP (Cai et al., PPoPP 2023, section 5): a sampler, a loader and the trainer work on different
+batches at the same time, with a few batches waiting between any two. What is made, and in which order, does not
+depend on the threads: a stage makes the item of a step from the one that the stage before made, so the model is the
+same to the bit without a pipeline.
+
+How far a stage may be ahead is counted from the item that the trainer has taken last, and not by what waits in front
+of the next stage: all workers that stop after the same step have then begun the same items, and can finish them with
+each other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from partita.train.spans import Spans
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """One of the stages before the trainer.
+
+    Attributes:
+        name: for records.
+        work: makes the item of a step, from the step and the item of the stage before (``None`` for the first).
+        in_order: the work exchanges something with other workers, so items are made one after the other, and none
+            that was begun is left out. Otherwise it is a pure function, and several items are made at once.
+    """
+
+    name: str
+    work: Callable[[int, Any], Any]
+    in_order: bool = False
+
+
+class Pipeline:
+    """Makes the items of the steps ``start`` to ``stop - 1``; use it in a ``with`` block and :meth:`take` them.
+
+    Args:
+        stages: what is done to an item, in this order.
+        start: first step.
+        stop: one past the last step.
+        ahead: how many items may wait behind each stage, or be in the making there; with 0 the stages run one after
+            the other, in the thread that takes.
+        spans: where the times of all stages are noted.
+        failed: called at once, from its thread, with what a stage has raised.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[PipelineStage],
+        start: int,
+        stop: int,
+        ahead: int,
+        *,
+        spans: Spans | None = None,
+        failed: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        self._stages, self._stop, self._ahead = tuple(stages), stop, ahead
+        self._spans, self._tell = spans or Spans(), failed
+        self._changed = threading.Condition()
+        self._taken = start
+        self._begun = [start] * len(stages)
+        self._made: list[dict[int, Any]] = [{} for _ in stages]
+        self._failure: BaseException | None = None
+        self._shared = any(stage.in_order for stage in stages)
+        self._leaving = self._abandoned = False
+        self._threads: list[tuple[threading.Thread, bool]] = []
+
+    def __enter__(self) -> Pipeline:
+        if self._ahead > 0:
+            for number, stage in enumerate(self._stages):
+                for _ in range(1 if stage.in_order or number > 0 else self._ahead):
+                    name = f"partita-{stage.name}"
+                    thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
+                    self._threads.append((thread, stage.in_order))
+            for thread, _ in self._threads:
+                thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._leaving = True
+            self._abandoned = kind is not None
+            self._changed.notify_all()
+        for thread, in_order in self._threads:
+            # After an error other workers may never come to an exchange that a thread is in.
+            if not (in_order and self._abandoned):
+                thread.join()
+        if kind is None and self._failure is not None and self._shared:
+            raise self._failure  # others wait for what was not made
+
+    def take(self) -> Any:
+        """The item of the next step.
+
+        Raises:
+            IndexError: there is none.
+            BaseException: what a stage has raised, at this step or at a later one.
+        """
+        step = self._taken
+        if step >= self._stop:
+            raise IndexError(f"there is no step {step}")
+        if self._ahead == 0:
+            item = None
+            for stage in self._stages:
+                item = self._timed(stage, step, item)
+            self._taken += 1
+            return item
+        with self._changed:
+            self._spans.waiting(step, [len(made) for made in self._made])
+            self._changed.wait_for(lambda: self._failure is not None or step in self._made[-1])
+            if self._failure is not None:
+                raise self._failure
+            self._taken += 1
+            item = self._made[-1].pop(step)
+            self._changed.notify_all()
+        return item
+
+    def _limit(self, number: int) -> int:
+        """One past the last step that a stage may begin."""
+        return min(self._stop, self._taken + self._ahead * (len(self._stages) - number))
+
+    def _run(self, number: int) -> None:
+        stage = self._stages[number]
+        while (found := self._next(number)) is not None:
+            step, item = found
+            try:
+                made = self._timed(stage, step, item)
+            except BaseException as error:
+                with self._changed:
+                    self._failure = self._failure or error
+                    self._changed.notify_all()
+                self._tell(error)
+                return
+            with self._changed:
+                self._made[number][step] = made
+                self._changed.notify_all()
+
+    def _next(self, number: int) -> tuple[int, Any] | None:
+        """The next step of a stage, and the item of the stage before; ``None`` where nothing is left to do."""
+
+        def ready() -> bool:
+            step = self._begun[number]
+            return step < self._limit(number) and (number == 0 or step in self._made[number - 1])
+
+        def over() -> bool:
+            if self._failure is not None or self._abandoned or self._begun[number] >= self._stop:
+                return True
+            if not self._leaving:
+                return False
+            # What others do with this worker must be done to the end.
+            wanted = [later for later in range(number, len(self._stages)) if self._stages[later].in_order]
+            return all(self._begun[number] >= self._limit(later) for later in wanted)
+
+        with self._changed:
+            self._changed.wait_for(lambda: over() or ready())
+            if over():
+                return None
+            step = self._begun[number]
+            self._begun[number] += 1
+            item = self._made[number - 1].pop(step) if number else None
+            self._changed.notify_all()
+            return step, item
+
+    def _timed(self, stage: PipelineStage, step: int, item: Any) -> Any:
+        begun = time.perf_counter_ns()
+        made = stage.work(step, item)
+        self._spans.add(stage.name, step, begun, time.perf_counter_ns())
+        return made

@@ -1,0 +1,52 @@
+"""The Triton kernels, imported for the interpreter or for a device, and gone again afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+import pytest
+
+import partita.kernels
+
+PREFIX = "partita.kernels."
+PROBE = "gpu_probe"
+
+
+@contextmanager
+def gpu_kernels(*, interpreted: bool) -> Iterator[None]:
+    """Have ``partita.kernels.gpu`` and its parts imported for the interpreter, or for a device, inside the block.
+
+    Triton looks at ``TRITON_INTERPRET`` when a kernel is decorated: the variable is set for the import only, so that
+    both kinds fit into one process, one after the other.
+    """
+    pytest.importorskip("triton", reason="the GPU kernels need triton")
+    before = _taken()
+    variable = os.environ.pop("TRITON_INTERPRET", None)
+    try:
+        if interpreted:
+            os.environ["TRITON_INTERPRET"] = "1"
+        import_module(PREFIX + "gpu")
+        import_module(PROBE)
+    finally:
+        os.environ.pop("TRITON_INTERPRET", None)
+        if variable is not None:
+            os.environ["TRITON_INTERPRET"] = variable
+    yield
+    _taken()
+    for name, module in before.items():
+        sys.modules[name] = module
+        if name != PROBE:
+            setattr(partita.kernels, name.removeprefix(PREFIX), module)
+
+
+def _taken() -> dict[str, object]:
+    """The modules imported so far, which are forgotten."""
+    found = {name: module for name, module in sys.modules.items() if name.startswith((PREFIX + "gpu", PROBE))}
+    for name in found:
+        del sys.modules[name]
+        vars(partita.kernels).pop(name.removeprefix(PREFIX), None)
+    return found

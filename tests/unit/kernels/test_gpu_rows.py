@@ -1,0 +1,13 @@
+"""The GPU kernels of reading and aggregating rows in Triton's interpreter, against the reference."""
+
+from __future__ import annotations
+
+import gpu_cases
+import pytest
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+@pytest.mark.parametrize("check", gpu_cases.ROWS)
+def test_gpu_is_the_reference(check):
+    check("cpu")

@@ -1,0 +1,184 @@
+"""A pipeline changes when items are made, never which or in what order."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.train.pipeline import Pipeline, PipelineStage
+from partita.train.spans import Spans
+
+
+def _square(in_order: bool = False) -> PipelineStage:
+    return PipelineStage("sample", lambda step, _: step * step, in_order)
+
+
+def _text(in_order: bool = False) -> PipelineStage:
+    return PipelineStage("load", lambda step, square: f"{step}: {square}", in_order)
+
+
+def _take_all(pipeline: Pipeline, count: int) -> list[object]:
+    return [pipeline.take() for _ in range(count)]
+
+
+def _wait_for(true) -> None:
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@given(st.integers(0, 5), st.integers(0, 12), st.integers(0, 4), st.booleans(), st.booleans())
+def test_same_items_whatever_the_look_ahead(start, count, ahead, sample_in_order, load_in_order) -> None:
+    stages = [_square(sample_in_order), _text(load_in_order)]
+    with Pipeline(stages, start, start + count, ahead) as pipeline:
+        found = [pipeline.take() for _ in range(count)]
+        with pytest.raises(IndexError):
+            pipeline.take()
+    assert found == [f"{step}: {step * step}" for step in range(start, start + count)]
+
+
+def test_each_stage_is_ahead_by_no_more_than_asked() -> None:
+    sampled: list[int] = []
+    loaded: list[int] = []
+
+    def sample(step: int, _: None) -> int:
+        sampled.append(step)
+        return step
+
+    def load(step: int, item: int) -> int:
+        loaded.append(step)
+        return item
+
+    with Pipeline([PipelineStage("sample", sample), PipelineStage("load", load)], 0, 20, 2) as pipeline:
+        for taken in range(3):
+            _wait_for(lambda: len(sampled) == taken + 4 and len(loaded) == taken + 2)  # noqa: B023
+            time.sleep(0.01)
+            assert sorted(sampled) == list(range(taken + 4))
+            assert loaded == list(range(taken + 2))
+            assert pipeline.take() == taken
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+@pytest.mark.parametrize("at", ["sample", "load"])
+def test_an_error_comes_at_its_place_or_before(ahead, at) -> None:
+    told: list[str] = []
+
+    def work(name: str):
+        def make(step: int, item: object) -> int:
+            if name == at and step == 2:
+                raise ValueError(f"{name} of two")
+            return step
+
+        return make
+
+    stages = [PipelineStage(name, work(name), in_order=True) for name in ("sample", "load")]
+    pipeline = Pipeline(stages, 0, 6, ahead, failed=lambda error: told.append(str(error)))
+    with pytest.raises(ValueError, match=f"{at} of two"), pipeline:
+        _take_all(pipeline, 3)
+    assert told == ([f"{at} of two"] if ahead else [])
+
+
+def test_the_failure_of_a_stage_is_told_at_once() -> None:
+    failed = threading.Event()
+
+    def sample(step: int, _: None) -> int:
+        if step == 1:
+            raise ValueError("one")
+        return step
+
+    stages = [PipelineStage("sample", sample, in_order=True)]
+    with pytest.raises(ValueError, match="one"), Pipeline(stages, 0, 9, 2, failed=lambda _: failed.set()):
+        assert failed.wait(5)  # nothing was taken
+
+
+def test_a_pure_stage_may_fail_at_what_nobody_takes() -> None:
+    failed = threading.Event()
+
+    def sample(step: int, _: None) -> int:
+        if step == 2:
+            raise ValueError("two")
+        return step
+
+    with Pipeline([PipelineStage("sample", sample)], 0, 9, 2, failed=lambda _: failed.set()) as pipeline:
+        assert pipeline.take() == 0
+        assert failed.wait(5)
+
+
+@pytest.mark.parametrize("kinds", [(True, True), (False, True), (True, False)])
+def test_what_others_take_part_in_is_done_to_the_end(kinds) -> None:
+    """Workers that stop after the same step have begun, and end, the same items."""
+    for pause in (0.0, 0.002):
+        done: dict[str, list[int]] = {"sample": [], "load": []}
+
+        def work(name: str, pause: float = pause, done: dict[str, list[int]] = done):
+            def make(step: int, item: object) -> int:
+                time.sleep(pause)
+                done[name].append(step)
+                return step
+
+            return make
+
+        names = ("sample", "load")
+        stages = [PipelineStage(name, work(name), kind) for name, kind in zip(names, kinds, strict=True)]
+        with Pipeline(stages, 0, 100, 2) as pipeline:
+            for _ in range(5):
+                pipeline.take()
+        if kinds[0]:
+            assert done["sample"] == list(range(9))
+        if kinds[1]:
+            assert done["load"] == list(range(7))
+            assert set(range(7)) <= set(done["sample"])
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_leaving_early_leaves_no_thread(in_order) -> None:
+    before = threading.active_count()
+    with Pipeline([_square(in_order), _text(in_order)], 0, 1000, 3) as pipeline:
+        pipeline.take()
+    assert threading.active_count() == before
+
+
+def test_after_an_error_nobody_waits_for_an_exchange_that_may_never_end() -> None:
+    release, inside = threading.Event(), threading.Event()
+
+    def stuck(step: int, _: None) -> int:
+        inside.set()
+        release.wait(30)
+        return step
+
+    started = time.monotonic()
+    pipeline = Pipeline([PipelineStage("sample", stuck, in_order=True)], 0, 5, 2).__enter__()
+    assert inside.wait(5)
+    pipeline.__exit__(RuntimeError, RuntimeError("elsewhere"), None)
+    assert time.monotonic() - started < 10
+    release.set()
+    for thread, _ in pipeline._threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_spans_say_who_worked_when_and_what_waited() -> None:
+    spans = Spans(traced=True)
+    with Pipeline([_square(), _text()], 0, 4, 2, spans=spans) as pipeline:
+        for _ in range(4):
+            pipeline.take()
+    spans.add("forward", 3, 5_000, 7_000, lane="trainer")
+    summary = spans.summary()
+    assert summary.keys() == {"sample", "load"}
+    assert all(found["items"] == 4 and found["seconds"] > 0 for found in summary.values())
+    assert 0 <= summary["load"]["waiting"] <= 2
+    events = spans.events(7)
+    assert {event["pid"] for event in events} == {7}
+    done = [(event["name"], event["args"]["step"]) for event in events if event["ph"] == "X"]
+    assert sorted(done) == sorted(
+        [("sample", i) for i in range(4)] + [("load", i) for i in range(4)] + [("forward", 3)]
+    )
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert set(lanes.values()) == {"sample", "load", "trainer"}
+    assert [event["dur"] for event in events if event["name"] == "forward"] == [2.0]
+    assert sum(event["ph"] == "C" for event in events) == 4
