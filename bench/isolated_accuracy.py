@@ -185,6 +185,32 @@ def table(rows: list[dict[str, str]]) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def summary(rows: list[dict[str, str]]) -> str:
+    """One line a model, depth and number of parts: over the graphs, the mean and the median difference from exact."""
+    ways = [way for way in WAYS if way in MAIN]
+    exact = {
+        (r["graph"], r["model"], r["layers"], r["seed"]): 100 * float(r["test"]) for r in rows if r["way"] == "exact"
+    }
+    lines = [f"| layers | parts | graphs | {' | '.join(ways)} |", "|---|---|---|" + "---|" * len(ways)]
+    for (model, layers), parts in itertools.product(
+        sorted(ORDER, key=lambda kind: (MODELS.index(kind[0]), kind[1])), ("4", "16")
+    ):
+        of_graph: dict[str, dict[str, list[float]]] = {}
+        for row in rows:
+            if (row["model"], row["layers"], row["parts"]) == (model, str(layers), parts) and row["way"] in ways:
+                base = exact[row["graph"], model, str(layers), row["seed"]]
+                found = of_graph.setdefault(row["graph"], {})
+                found.setdefault(row["way"], []).append(100 * float(row["test"]) - base)
+        whole = [
+            {way: statistics.mean(found[way]) for way in ways} for found in of_graph.values() if len(found) == len(ways)
+        ]
+        if whole:
+            cells = [[graph[way] for graph in whole] for way in ways]
+            shown_cells = [f"{statistics.mean(cell):+.1f}, {statistics.median(cell):+.1f}" for cell in cells]
+            lines.append(f"| {model} {layers} | {parts} | {len(whole)} | {' | '.join(shown_cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def shown(values: list[float], *, signed: bool = False) -> str:
     """``-0.53 ± 0.12 (3)``: mean, standard deviation, number of seeds."""
     if not values:
@@ -216,7 +242,8 @@ def main() -> None:
                 row = run(key, folder)
                 append_row(options.out, FIELDS, row)
                 print(*key, f"{100 * row['test']:.2f}", f"{row['seconds']:.0f} s", flush=True)
-    text = table(read_rows(options.out))
+    rows = read_rows(options.out)
+    text = table(rows) + "\n" + summary(rows)
     if options.table:
         options.table.write_text(text)
     else:
