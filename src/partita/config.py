@@ -305,7 +305,8 @@ class Config(BaseModel):
                 or two settings that do not fit each other.
         """
         try:
-            return cls(**{key: value for key, value in values.items() if value is not None})
+            unknown = values.keys() - cls.model_fields.keys()  # refused, also without a value
+            return cls(**{key: value for key, value in values.items() if value is not None or key in unknown})
         except ValidationError as error:
             raise _readable(error, where) from None
 

@@ -47,6 +47,7 @@ class DeviceTensor(Tensor):
         return made
 
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_meta = property(lambda self: False)  # type: ignore[assignment]
 
     def tolist(self) -> Any:
         return self.held.tolist()

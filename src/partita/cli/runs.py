@@ -100,7 +100,9 @@ def train(
     if resume is not None and not launched:
         from partita.runs.folder import RunFolder
 
-        found = Config.load(RunFolder.open(resume).config, settings)
+        found = Config.load(
+            RunFolder.open(resume).config, {name: settings.get(name) for name in ("workers", "device")}
+        )  # fmt: skip
         workers, device = found.workers, found.device
     if workers == 1 or launched:
         status, path, leads = train_worker(None, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -51,6 +52,14 @@ def sharers(device: torch.device, workers: int) -> int:
 def free_bytes(device: torch.device) -> int:
     """Memory of a device that nobody has taken."""
     return torch.cuda.mem_get_info(device)[0]
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """A block in which a device is PyTorch's current one on this thread: each thread begins with the first.
+
+    What pins memory would else open that one too, and take some of its memory.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _missing() -> tuple[str, str] | None:

@@ -59,12 +59,13 @@ class Positions:
 
     def _find_on_device(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         if ids.device not in self._copies:
-            pair = (self._words.view(np.int64), self._before.astype(np.int64))
-            self._copies[ids.device] = tuple(torch.from_numpy(column).to(ids.device) for column in pair)  # type: ignore[assignment]
+            words, before = torch.from_numpy(self._words.view(np.int64)), torch.from_numpy(self._before.view(np.int32))
+            self._copies[ids.device] = (words.to(ids.device), before.to(ids.device))
         words, before = self._copies[ids.device]
         at = ids.long()
         word, bit = words[at >> 6], torch.ones_like(at) << (at & 63)
-        return torch.where((word & bit) != 0, before[at >> 6] + _signed_ones(word & (bit - 1)), -1)
+        rank = (before[at >> 6].long() & 0xFFFFFFFF) + _signed_ones(word & (bit - 1))
+        return torch.where((word & bit) != 0, rank, -1)
 
     def _look_up(self, ids: Int[Tensor, "n"]) -> tuple[UInt64[np.ndarray, "n"], UInt64[np.ndarray, "n"]]:
         at = ids.numpy()

@@ -23,6 +23,11 @@ def is_pinned(column: Tensor) -> bool:
     return column.numel() == 0 or (column.device.type == "cpu" and column.is_pinned())
 
 
+def pinned_bytes(num_bytes: int) -> int:
+    """Bytes that :func:`pinned` takes for a column: PyTorch rounds up to a power of two."""
+    return 1 << max(num_bytes - 1, 0).bit_length() if num_bytes else 0
+
+
 def pinned(column: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
     """A copy in pinned host memory."""
     return column.pin_memory()

@@ -131,7 +131,8 @@ def walk_draws(
     draws = start_original.new_empty(start_original.shape[0] * walks, dtype=torch.int64)
     restarts = torch.empty_like(draws, dtype=torch.bool)
     threshold = checks.restart_rule(restart)
-    implementation(start_original).walk_draws(checks.as_int64(start_original), key, walks, step, threshold, draws, restarts)
+    original = checks.as_int64(start_original)
+    implementation(original).walk_draws(original, key, walks, step, threshold, draws, restarts)
     return draws, restarts
 
 

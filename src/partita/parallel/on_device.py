@@ -10,8 +10,8 @@ from partita.comm.device import free_bytes, sharers
 from partita.core.errors import ResourceError
 from partita.core.memory import available_bytes
 from partita.features.host import HostRows
-from partita.kernels.memory import pinned
-from partita.sample.device import DeviceTopology, edge_bytes, node_bytes, on_device
+from partita.kernels.memory import pinned, pinned_bytes
+from partita.sample.device import DeviceTopology, HostDraws, edge_bytes, node_bytes, on_device
 from partita.sample.topology import ArrayTopology
 
 PINNED_SHARE = 4
@@ -26,17 +26,26 @@ class Placed:
 
     Attributes:
         topology: draws on the device.
-        rows: the input rows of the host, pinned if they fit.
+        rows: the input rows of the host: on the device if all of them fit into its cache, else pinned if they fit.
+        cache: bytes of the device's memory that are left for a cache of rows: none where it has them all.
         notes: what did not go to the device.
     """
 
     topology: ArrayTopology
     rows: HostRows
+    cache: int
     notes: list[str]
 
 
 def place(
-    local: ArrayTopology, rows: HostRows, device: torch.device, *, workers: int, edges: int | None, cache: int
+    local: ArrayTopology,
+    rows: HostRows,
+    device: torch.device,
+    *,
+    workers: int,
+    edges: int | None,
+    cache: int,
+    draws: bool = True,
 ) -> Placed:
     """Put a graph on a device, as far as it goes.
 
@@ -51,6 +60,7 @@ def place(
         workers: of this host.
         edges: bytes of the device's memory for edges; ``None``: what fits in half of what is free.
         cache: bytes of it that are for input rows.
+        draws: the device draws; otherwise, for want of kernels, the host does and keeps all edges.
 
     Raises:
         ResourceError: what was asked for does not fit.
@@ -72,19 +82,27 @@ def place(
         raise _too_much("topology_cache", edges, free, device)
     pinnable = available_bytes() // PINNED_SHARE // workers
     budget = free // EDGE_SHARE if edges is None else edges
-    left = max(0, edge_bytes(local) - budget) and edge_bytes(local)
-    pins_edges = left <= pinnable
-    topology = on_device(local, device, budget, pin=pins_edges)
+    pins_edges = draws and pinned_bytes(edge_bytes(local)) <= pinnable
+    topology = on_device(local, device, budget, pin=pins_edges) if draws else HostDraws(local, device)
     notes = []
     if isinstance(topology, DeviceTopology):
         how = "are read from pinned host memory" if pins_edges else "are drawn by the host"
         notes.append(f"{topology.num_hot:,} of {local.num_nodes:,} nodes have their edges on the device; others {how}")
-        pinnable -= left if pins_edges else 0
-    if rows.num_bytes <= pinnable:
+        pinnable -= pinned_bytes(edge_bytes(local)) if pins_edges else 0
+    if rows.whole and rows.num_bytes <= cache:
+        rows, cache = (
+            rows.mapped(lambda column: replace(column, x=column.x.to(device), scale=_to(column.scale, device))),
+            0,
+        )
+    elif pinned_bytes(rows.num_bytes) <= pinnable:
         rows = rows.mapped(lambda column: replace(column, x=pinned(column.x), scale=_pinned(column.scale)))
     else:
         notes.append("the host gathers input rows: they are too many to be pinned")
-    return Placed(topology, rows, notes)
+    return Placed(topology, rows, cache, notes)
+
+
+def _to(column: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    return None if column is None else column.to(device)
 
 
 def _pinned(column: torch.Tensor | None) -> torch.Tensor | None:

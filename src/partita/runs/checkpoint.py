@@ -137,7 +137,8 @@ def save_checkpoint(
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, aside / "model.safetensors")
+        weights = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
+        save_file(weights, aside / "model.safetensors")
         save_file(_flatten_optimizer(model, optimizer), aside / "optimizer.safetensors")
         if members:
             save_file({k: v.contiguous() for k, v in members.items()}, aside / _MEMBERS)

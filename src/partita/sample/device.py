@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core import progress
-from partita.core.records import Sampled
+from partita.core.records import RemoteDraws, Sampled
 from partita.kernels import Relabeller, checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
@@ -46,7 +47,7 @@ def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: b
             Otherwise the host draws for those nodes.
     """
     if edge_bytes(local) <= budget:
-        return ArrayTopology(**_moved(local, device))
+        return ArrayTopology(**_moved(local.arrays(), device))
     return DeviceTopology(local, device, budget, pin=pin)
 
 
@@ -67,8 +68,7 @@ class DeviceTopology(ArrayTopology):
     """
 
     def __init__(self, local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> None:
-        node_columns = {**local.arrays(), **{name: _nothing(local.arrays()[name]) for name in _EDGE_COLUMNS}}
-        super().__init__(**{name: _to(value, device) for name, value in node_columns.items()})
+        super().__init__(**_node_columns(local, device))
         self._cold = local
         if pin:
             edges = {name: _pinned(local.arrays()[name]) for name in _EDGE_COLUMNS}
@@ -115,21 +115,86 @@ class DeviceTopology(ArrayTopology):
         far = self._sample_cold(dst[cold], key, fanout, positions)
         counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
         indptr, pick = in_order(counts, torch.cat([hot, cold]))
-        indices, src, at = torch.cat([near.indices, far.indices])[pick], None, None
+        indices, at = torch.cat([near.indices, far.indices])[pick], None
         if near.positions is not None and far.positions is not None:
             moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
-        if relabel is not None:
-            src, indices = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, indices, src, at)
+        found = Sampled(indptr, indices, None, at)
+        return found if relabel is None else _relabelled(found, dst, relabel)
 
     def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
         if not self._cold_on_host:
             return self._cold.sample(dst, key, fanout, positions=positions)
         found = self._cold.sample(dst.cpu(), key, fanout, positions=positions)
-        at = None if found.positions is None else to_device(found.positions, dst.device)
-        return Sampled(to_device(found.indptr, dst.device), to_device(found.indices, dst.device), None, at)
+        columns = (_sent(column, dst.device) for column in (found.indptr, found.indices, None, found.positions))
+        return Sampled(*columns)  # type: ignore[arg-type]
+
+
+class HostDraws(ArrayTopology):
+    """In-neighbours that the host draws, for samplers without kernels for a device; the picks go where the ids are.
+
+    Original indices, degrees and coefficients are of the device, as its blocks are.
+
+    Args:
+        local: in the memory of the host.
+        device: where ids are, and where samples go.
+    """
+
+    def __init__(self, local: ArrayTopology, device: torch.device) -> None:
+        super().__init__(**_node_columns(local, device))
+        self._local = local
+
+    def sample(
+        self,
+        dst: Int[Tensor, "D"],
+        key: int,
+        fanout: int,
+        *,
+        relabel: Relabeller | None = None,
+        positions: bool = False,
+    ) -> Sampled:
+        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`."""
+        found = self._back(self._local.sample(dst.cpu(), key, fanout, positions=positions), dst)
+        return found if relabel is None else _relabelled(found, dst, relabel)
+
+    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """See :meth:`ArrayTopology.race_times`; the times stay on the host, where they are compared."""
+        return self._local.race_times(dst.cpu(), key, wanted)
+
+    def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
+        """See :meth:`ArrayTopology.arrivals`."""
+        return self._back(self._local.arrivals(dst.cpu(), key, before, positions=positions), dst)
+
+    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
+        """See :meth:`ArrayTopology.step`."""
+        to, remote = self._local.step(ids.cpu(), draws.cpu())
+        return to_device(to, ids.device), remote
+
+    def walk(
+        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
+    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+        """See :meth:`ArrayTopology.walk`."""
+        nodes, remote = self._local.walk(start.cpu(), key, walks=walks, length=length, restart=restart)
+        return to_device(nodes, start.device), remote
+
+    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Original indices of ids, int64; ids may be on the host too, where walks are followed step by step."""
+        return self._local.original(ids) if ids.device.type == "cpu" else super().original(ids)
+
+    def _back(self, found: Sampled, dst: Tensor) -> Sampled:
+        indptr, indices = to_device(found.indptr, dst.device), to_device(found.indices, dst.device)
+        at, weights = _sent(found.positions, dst.device), _sent(found.weights, dst.device)
+        return replace(found, indptr=indptr, indices=indices, positions=at, weights=weights)
+
+
+def _relabelled(found: Sampled, dst: Tensor, relabel: Relabeller) -> Sampled:
+    src, indices = kernels.relabel(dst, found.indices, relabel)
+    return replace(found, src=src, indices=indices)
+
+
+def _sent(column: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if column is None else to_device(column, device)
 
 
 def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
@@ -177,12 +242,14 @@ def _signed(column: Tensor) -> Tensor:
     return column.view(torch.int32) if column.dtype == torch.uint32 else column
 
 
-def _moved(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
-    return {name: _to(value, device) for name, value in local.arrays().items()}
+def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in arrays.items()}
 
 
-def _to(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
+def _node_columns(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
+    """Everything but the edges, on a device."""
+    arrays = local.arrays()
+    return _moved({**arrays, **{name: _nothing(arrays[name]) for name in _EDGE_COLUMNS}}, device)
 
 
 def _pinned(column: Tensor | None) -> Tensor | None:

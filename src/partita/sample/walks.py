@@ -115,8 +115,10 @@ class WalkWise:
     ) -> Sampled:
         key = key if self._key is None else self._key
         dst = dst.to(topology.id_dtype)
-        nodes, remote = topology.walk(dst, key, walks=self.walks, length=self.length, restart=self.restart)
-        indptr, indices, visits = kernels.top_visits(nodes, dst, count)
+        start = dst.cpu()  # there are no kernels for walks on a device
+        nodes, remote = topology.walk(start, key, walks=self.walks, length=self.length, restart=self.restart)
+        found = kernels.top_visits(nodes, start, count)
+        indptr, indices, visits = (column.to(dst.device) for column in found)
         src = None
         if relabel is not None:
             src, indices = kernels.relabel(dst, indices, relabel)

@@ -96,14 +96,15 @@ class Job:
 
 
 def _check_device(config: Config, context: Context) -> None:
-    """What has no kernels for a device yet."""
+    """Refuse what does not compute on a device yet."""
     if context.device.type == "cpu":
         return
-    where = f"device {context.device.type}"
-    if config.sampler != "node":
-        raise ConfigError(f"the sampler '{config.sampler}' draws on the CPU only, so far", where=where, fix="--device cpu")
     if config.views != WHOLE:
-        raise ConfigError(f"views '{config.views}' train on the CPU only, so far", where=where, fix="--device cpu")
+        raise ConfigError(
+            f"views '{config.views}' train on the CPU only, so far",
+            where=f"device {context.device.type}",
+            fix="Use device cpu, or views whole",
+        )
 
 
 def _labels(store: GraphStore) -> tuple[str, Tensor]:

@@ -78,6 +78,7 @@ class Recorder:
             "store": {**job.store.summary(), "path": str(job.store.path.resolve())},
             "model": {**job.model.describe(), "custom": custom},
             "machine": machine(),
+            "device": job.team.context.device.type,
             "resumed": [],
             "placements": str(job.strategy),
         }
@@ -96,7 +97,7 @@ class Recorder:
     ) -> Recorder:
         """Prepare the folder of a run that goes on from a checkpoint. All workers call this, when all have read it."""
         record["resumed"].append({"at": now(), "epoch": state.epoch, "step": state.step})
-        record |= {"status": "running", "placements": str(job.strategy)}
+        record |= {"status": "running", "placements": str(job.strategy), "device": job.team.context.device.type}
         recorder = cls(folder, record, job, callbacks)
 
         def reopen() -> None:

@@ -12,6 +12,7 @@ from jaxtyping import Int, Int64, Num
 from torch import Tensor
 
 from partita import kernels
+from partita.comm.device import current
 from partita.core.keys import StepKey
 from partita.parallel.coverage import Covered
 from partita.parallel.engine import Batch, Engine
@@ -19,6 +20,7 @@ from partita.parallel.syncs import Sync
 from partita.runs.checkpoint import TrainState
 from partita.train.pipeline import PipelineStage
 
+CPU = torch.device("cpu")
 SETTLE_STEPS = 50
 """Where every worker has a model of its own, workers settle what they have done after so many steps."""
 
@@ -40,6 +42,7 @@ class Resident:
         store_ids: (n) store ids by id of the view; ``None`` where they are the same.
         covered: what of a batch's neighbourhoods is in the view; ``None`` where everything is.
         in_order: sampling exchanges something, so all workers sample the same steps in the same order.
+        device: where batches are made.
     """
 
     engine: Engine
@@ -54,20 +57,21 @@ class Resident:
     store_ids: Int64[Tensor, "n"] | None = None
     covered: Callable[[Batch], Covered] | None = None
     in_order: bool = False
+    device: torch.device = CPU
 
     def sample(self, step: int) -> Batch | None:
         """This worker's share of the batch of a step; ``None`` where it has none."""
         if step >= self.own_steps:
             return None
         # Several steps are sampled side by side, so each of them needs no further threads.
-        with kernels.limited(1):
+        with current(self.device), kernels.limited(1):
             return self.engine.sample(self.seeds(step), self.key(step))
 
     def load(self, step: int, batch: Batch | None) -> Batch | None:
         """The same with its input rows."""
         if batch is None:
             return None
-        with torch.no_grad(), kernels.limited(1):
+        with torch.no_grad(), current(self.device), kernels.limited(1):
             return self.engine.load(batch)
 
     def stages(self) -> list[PipelineStage]:

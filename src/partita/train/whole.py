@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from partita.config import Config
 from partita.core.keys import StepKey
-from partita.features.tiers import CacheSettings
+from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
 from partita.parallel.caching import fill_caches
@@ -25,7 +25,7 @@ from partita.runs.checkpoint import TrainState
 from partita.runs.load import DTYPES, open_rows, open_topology
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
-from partita.sample.topology import as_tensor
+from partita.sample.topology import ArrayTopology, as_tensor
 from partita.train.resident import EpochEnd, Resident
 from partita.train.team import Team
 
@@ -42,6 +42,7 @@ class WholeGraph:
         seed_order: which seeds make up the batch of a step.
         engine: samples and computes batches.
         sync: the plain sum.
+        cache: which input rows are copied to a worker's own memory.
         notes: what to say at the start.
     """
 
@@ -52,6 +53,7 @@ class WholeGraph:
     seed_order: SeedOrder
     engine: Engine
     sync: Sync
+    cache: CacheSettings = NO_CACHE
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -71,27 +73,30 @@ class WholeGraph:
         Raises:
             ConfigError: the strategy, the model, the store and the workers do not fit each other.
         """
-        rows, local, context, notes = open_rows(store, config), open_topology(store, config), team.context, []
+        rows, context, cache, notes = open_rows(store, config), team.context, _cache(config, team), list[str]()
+        local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
             placed = place(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
-                cache=config.cache,
+                cache=config.cache, draws=config.sampler == "node",
             )  # fmt: skip
             local, rows, notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
+            cache = replace(cache, bytes=placed.cache)
         topology = place_topology(local, config.topology, store, context)
         sampler = make_sampler(config, context.group("all", "sample"))
-        part_offsets, cache = as_tensor(store.part_offsets), _cache(config, team)
+        part_offsets = as_tensor(store.part_offsets)
         engine = build_engine(
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, part_offsets, cache
         )
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
-        return cls(config, store, team, strategy, order, engine, GradientSum(SyncSettings(coverage="none")), notes)
+        sync = GradientSum(SyncSettings(coverage="none"))
+        return cls(config, store, team, strategy, order, engine, sync, cache, notes)
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them."""
         fill_caches(
-            self.engine, self.strategy, self.team.context, _cache(self.config, self.team), self.store,
+            self.engine, self.strategy, self.team.context, self.cache, self.store,
             as_tensor(self.store.part_offsets), self.seed_order, self.team.share, self.config.seed,
         )  # fmt: skip
         return self.notes
@@ -118,6 +123,7 @@ class WholeGraph:
             key=lambda step: StepKey(seed, epoch, step),
             progress=lambda step: (epoch * order.num_steps + step, self.config.epochs * order.num_steps),
             in_order=self.team.size > 1 and self.engine.collective,
+            device=self.team.context.device,
         )
 
     def leave(self) -> None:

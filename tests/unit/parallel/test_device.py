@@ -21,8 +21,9 @@ from partita.nn.model import Model
 from partita.parallel.strategies import Workers, make_axis
 from partita.sample import device as device_topology
 from partita.sample.collective import CollectiveTopology
-from partita.sample.device import DeviceTopology, on_device
+from partita.sample.device import HostDraws, on_device
 from partita.sample.topology import ArrayTopology, LocalTopology
+from partita.sample.walks import WalkWise
 from partita.testing.graphs import small_random_store
 
 PARTS = (0, 31, 31, 100)
@@ -33,6 +34,11 @@ SOME = 900  # bytes: a part of the nodes' edges
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return small_random_store(tmp_path_factory.mktemp("device") / "g", 100, 700)
+
+
+@pytest.fixture(scope="module")
+def weighted_store(tmp_path_factory):
+    return small_random_store(tmp_path_factory.mktemp("device") / "g", 100, 700, weighted=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,12 +56,12 @@ class DeviceStep(Step):
     """A step of which the model, ids, blocks and labels are on the device.
 
     Attributes:
-        edge_budget: bytes of edges there.
+        edge_budget: bytes of edges there; ``None``: the host draws.
         pin: the other edges are in pinned memory.
         rows_in: where input rows are: ``device``, ``pinned`` or ``host``.
     """
 
-    edge_budget: int = EVERYTHING
+    edge_budget: int | None = EVERYTHING
     pin: bool = True
     rows_in: str = "device"
 
@@ -63,7 +69,10 @@ class DeviceStep(Step):
         return super().model().to(DEVICE)
 
     def topology(self) -> ArrayTopology:  # type: ignore[override]
-        return on_device(super().topology(), DEVICE, self.edge_budget, pin=self.pin)
+        local = super().topology()
+        if self.edge_budget is None:
+            return HostDraws(local, DEVICE)
+        return on_device(local, DEVICE, self.edge_budget, pin=self.pin)
 
     def topology_of(self, context: Workers) -> Topology:
         if not self.split_topology:
@@ -153,3 +162,20 @@ def test_rows_of_the_host_without_a_cache(store, rows_in, stored, strategy) -> N
 def test_edges_that_do_not_all_fit_on_the_device(store, pin, strategy) -> None:
     step = Step(store, "gcn", parts=PARTS, seeds=tuple(range(0, 60, 7)))
     compared(step, strategy, 3, edge_budget=SOME, pin=pin)
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_layer_drawn_as_a_whole_by_the_host(weighted_store, split, weighted) -> None:
+    step = Step(
+        weighted_store, "gcn", parts=PARTS, seeds=tuple(range(0, 60, 7)), budgets=(40, 30, 20), weighted=weighted,
+        split_topology=split,
+    )  # fmt: skip
+    compared(step, "dnp", 3, edge_budget=None)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_neighbours_by_walks_of_the_host(store, split, monkeypatch) -> None:
+    monkeypatch.setattr(Step, "sampler", lambda self, group: WalkWise((3, 2, 2), walks=6, length=3, restart=0.4))
+    step = Step(store, "sage", parts=PARTS, seeds=tuple(range(0, 60, 7)), split_topology=split)
+    compared(step, "gsplit", 3, edge_budget=None)

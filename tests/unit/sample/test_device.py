@@ -1,0 +1,111 @@
+"""Edges of which some are on a device, simulated, and some on the host: the picks are those of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import simulated_device
+import torch
+from gpu_imports import gpu_kernels
+from simulated_device import DEVICE, held, launch_on_the_device, simulated
+
+from partita import kernels
+from partita.comm.routing import bucket, first_appearance
+from partita.features.positions import Positions
+from partita.kernels import memory
+from partita.sample import device
+from partita.sample.device import DeviceTopology, edge_bytes, on_device
+from partita.sample.topology import ArrayTopology
+
+N = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device() -> Iterator[None]:
+    with gpu_kernels(interpreted=True), pytest.MonkeyPatch.context() as patch:
+        launch_on_the_device(patch)
+        for module in (memory, device):
+            patch.setattr(module, "is_pinned", simulated_device.is_pinned)
+        patch.setattr(device, "pinned", simulated_device.pin)
+        with simulated():
+            yield
+
+
+def topology(weighted: bool = False, replace: bool = False) -> ArrayTopology:
+    """A graph of rows of 0 to 12 edges, whose nodes have moved since ingest."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(0, 13, (N,), generator=generator)
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    total = int(indptr[-1])
+    indices = torch.randint(0, N, (total,), generator=generator).int()
+    weights = torch.randint(0, 9, (total,), generator=generator).int().view(torch.uint32)
+    original = torch.randperm(N, generator=generator)
+    return ArrayTopology(
+        indptr, indices, original=original, weights=weights if weighted else None, replace=replace, weighted=weighted
+    )  # fmt: skip
+
+
+def sampled(found: ArrayTopology, dst: torch.Tensor, fanout: int, relabel: bool) -> list[object]:
+    relabeller = kernels.Relabeller(N) if relabel else None
+    sample = found.sample(dst, 17, fanout, relabel=relabeller, positions=True)
+    return [held(value) for value in (sample.indptr, sample.indices, sample.src, sample.positions)]
+
+
+@pytest.mark.parametrize("pin", [True, False])
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("budget", [0, 700, 1200, 2**20])
+def test_the_picks_are_those_of_the_host(budget, weighted, replace, pin) -> None:
+    local = topology(weighted, replace)
+    there = on_device(local, DEVICE, budget, pin=pin)
+    if isinstance(there, DeviceTopology):
+        assert (budget == 0) == (there.num_hot <= 0)
+        assert there.num_hot < N
+        assert budget == 0 or there.num_bytes <= budget
+    else:
+        assert budget >= edge_bytes(local)
+    dst = torch.randperm(N, generator=torch.Generator().manual_seed(1))[:40].int()
+    for fanout in (-1, 3):
+        for relabel in (False, True):
+            wanted = sampled(local, dst, fanout, relabel)
+            for ours, theirs in zip(sampled(there, dst.to(DEVICE), fanout, relabel), wanted, strict=True):
+                assert ours is theirs or torch.equal(ours, theirs)
+    nobody = there.sample(dst[:0].to(DEVICE), 17, 3)
+    assert held(nobody.indptr).tolist() == [0]
+
+
+def test_the_nodes_with_the_most_edges_are_on_the_device() -> None:
+    local = topology()
+    there = on_device(local, DEVICE, 1200, pin=True)
+    hot = held(there._rank) >= 0
+    degrees = local.degrees(torch.arange(N))
+    assert 0 < int(hot.sum()) < N
+    assert int(degrees[hot].min()) >= int(degrees[~hot].max())
+
+
+def test_nodes_that_are_none_are_refused() -> None:
+    there = on_device(topology(), DEVICE, 1200, pin=True)
+    for wrong in (-1, N):
+        with pytest.raises(IndexError, match="dst"):
+            there.sample(torch.tensor([0, wrong], device=DEVICE), 1, 3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_positions_on_the_device(share) -> None:
+    generator = torch.Generator().manual_seed(7)
+    members = (torch.rand(300, generator=generator) < share).nonzero().flatten()
+    positions = Positions(members, 300)
+    asked = torch.randperm(300, generator=generator)
+    assert torch.equal(held(positions.find(asked.to(DEVICE))), positions.find(asked))
+    assert torch.equal(held(positions.contains(asked.int().to(DEVICE))), positions.contains(asked))
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_routing_on_the_device(count) -> None:
+    ids = torch.randint(0, 40, (count,), generator=torch.Generator().manual_seed(count))
+    for ours, theirs in zip(first_appearance(ids.to(DEVICE)), first_appearance(ids), strict=True):
+        assert torch.equal(held(ours), theirs)
+    (order, counts), (wanted, wanted_counts) = bucket(ids.to(DEVICE) % 3, 4), bucket(ids % 3, 4)
+    assert torch.equal(held(order), wanted)
+    assert counts == wanted_counts
