@@ -6,7 +6,8 @@ Needs root and iproute2 (see partita.testing.hosts). Two workers, one on each ho
 width 128 on an R-MAT graph whose adjacency and features are divided between them (``--strategy by-owner,data,data
 --topology partitioned``), for epochs of 24 steps of 1024 seeds; one thread a worker. The ways of a link and width
 take turns, and each is run several times; a row is one run, its seconds the median epoch without the first one. A row
-that is in the CSV file is not measured again. ``load`` is the share of an epoch that loading takes without a pipeline.
+that is in the CSV file is not measured again. ``load`` is the share of an epoch that loading takes without a pipeline,
+``idle`` the share of all processors' time that nobody used: both hosts live on this machine, and share its cores.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RATES = ("100mbit", "1gbit")
 WIDTHS = (16, 32, 64, 128, 256)
 AHEAD = (0, 2)
 KEY = ("rate", "features", "ahead", "repetition")
-FIELDS = (*KEY, "epoch_seconds", "sample", "load", "wait_for_batch", "wire")
+FIELDS = (*KEY, "epoch_seconds", "sample", "load", "wait_for_batch", "wire", "idle")
 BATCH, STEPS = 1024, 24
 Case = dict[str, Any]
 
@@ -66,8 +67,15 @@ def measure(context: Any, case: Case, folder: Path, out: Path, epochs: int) -> C
     import partita
 
     events: list[dict[str, Any]] = []
+    ticks: list[list[int]] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            events.append(event)
+            ticks.append([int(count) for count in Path("/proc/stat").read_text().split("\n")[0].split()[1:]])
+
     trainer = partita.Trainer(
-        folder / f"parts{case['features']}", out=out, context=context, callbacks=[events.append], hidden=128, layers=2,
+        folder / f"parts{case['features']}", out=out, context=context, callbacks=[note], hidden=128, layers=2,
         fanout="10,10", batch_size=BATCH, epochs=epochs, eval_every=0, threads=1, checkpoint_minutes=1000.0,
         strategy="by-owner,data,data", topology="partitioned", prefetch=case["ahead"],
     )  # fmt: skip
@@ -80,13 +88,15 @@ def measure(context: Any, case: Case, folder: Path, out: Path, epochs: int) -> C
     record = summary.record
     if context.mesh.rank:
         return case
-    seconds = [event["seconds"] for event in events if event["event"] == "epoch"][1:]
+    seconds = [event["seconds"] for event in events][1:]
+    spent = [after - before for before, after in zip(ticks[0], ticks[-1], strict=True)]
     return {
         **case,
         "epoch_seconds": round(statistics.median(seconds), 4),
         **{name: round(record["pipeline"][name]["seconds"] / epochs, 4) for name in ("sample", "load")},
         "wait_for_batch": round(record["stage_seconds"]["wait_for_batch"] / epochs, 4),
         "wire": round(wire / epochs),
+        "idle": round((spent[3] + spent[4]) / sum(spent), 3),
     }
 
 
@@ -94,8 +104,8 @@ def table(rows: list[dict[str, str]]) -> str:
     """One line for a link and a width: medians over the repetitions."""
     lines = [
         "| link | features | MB on the wire | loading, share of the step | one after the other, ms | pipeline, ms | "
-        "times as fast | waiting for a batch, ms |",
-        "|---|---|---|---|---|---|---|---|",
+        "times as fast | waiting for a batch, ms | processors idle |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for rate, width in itertools.product(RATES, WIDTHS):
         found = {
@@ -111,7 +121,8 @@ def table(rows: list[dict[str, str]]) -> str:
         lines.append(
             f"| {rate} | {width} | {one['wire'] / 1e6:.1f} | {one['load'] / one['epoch_seconds']:.0%} | "
             f"{1000 * one['epoch_seconds']:.0f} | {1000 * two['epoch_seconds']:.0f} | "
-            f"{one['epoch_seconds'] / two['epoch_seconds']:.2f} | {1000 * two['wait_for_batch']:.0f} |"
+            f"{one['epoch_seconds'] / two['epoch_seconds']:.2f} | {1000 * two['wait_for_batch']:.0f} | "
+            f"{one['idle']:.0%}, {two['idle']:.0%} |"
         )
     return "\n".join(lines) + "\n"
 
