@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -95,6 +97,38 @@ def test_a_stage_that_fails_ends_the_run_with_its_error(graph, tmp_path, rank, s
         )  # fmt: skip
     assert time.monotonic() - started < 60
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"].startswith(("failed", "running"))
+
+
+def stop(context: Context, store: str, out: str, settings: dict[str, Any]) -> list[Any]:
+    """Worker 1 is asked to stop while the loader of worker 0 is behind."""
+    trainer = partita.Trainer(store, out=out, context=context, **settings)
+    engine = trainer.job.views.engine
+    load, forward, calls, loaded = engine.load, engine.forward, [], []
+
+    def slow(batch: Any) -> Any:
+        found = load(batch)
+        if batch.rows is None:
+            loaded.append(batch.key.step)
+            if context.mesh.rank == 0:
+                time.sleep(0.2)  # meanwhile worker 1 begins the next one
+        return found
+
+    def asked(batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5 and context.mesh.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return forward(batch)
+
+    engine.load, engine.forward = slow, asked
+    return [trainer.fit().status, loaded]
+
+
+def test_workers_that_stop_finish_the_same_batches(graph, tmp_path) -> None:
+    settings = {**SETTINGS, "workers": 2, "prefetch": 3, "batch_size": 10}
+    ended = run_workers(stop, 2, str(graph), str(tmp_path / "run"), settings, purposes=PURPOSES, timeout=60)
+    assert [status for status, _ in ended] == ["interrupted"] * 2
+    assert ended[0][1] == ended[1][1]
+    assert len(ended[0][1]) >= 5 + 3  # what was ahead was loaded, on both
 
 
 TORCHRUN = """
