@@ -28,7 +28,7 @@ RATES = ("100mbit", "1gbit")
 WIDTHS = (16, 32, 64, 128, 256)
 AHEAD = (0, 2)
 KEY = ("rate", "features", "ahead", "repetition")
-FIELDS = (*KEY, "epoch_seconds", "sample", "load", "wait_for_batch", "wire", "idle")
+FIELDS = (*KEY, "epoch_seconds", "sample", "load", "wait_for_batch", "sum_gradients", "wire", "idle")
 BATCH, STEPS = 1024, 24
 Case = dict[str, Any]
 
@@ -94,7 +94,7 @@ def measure(context: Any, case: Case, folder: Path, out: Path, epochs: int) -> C
         **case,
         "epoch_seconds": round(statistics.median(seconds), 4),
         **{name: round(record["pipeline"][name]["seconds"] / epochs, 4) for name in ("sample", "load")},
-        "wait_for_batch": round(record["stage_seconds"]["wait_for_batch"] / epochs, 4),
+        **{name: round(record["stage_seconds"][name] / epochs, 4) for name in ("wait_for_batch", "sum_gradients")},
         "wire": round(wire / epochs),
         "idle": round((spent[3] + spent[4]) / sum(spent), 3),
     }
@@ -104,8 +104,8 @@ def table(rows: list[dict[str, str]]) -> str:
     """One line for a link and a width: medians over the repetitions."""
     lines = [
         "| link | features | MB on the wire | loading, share of the step | one after the other, ms | pipeline, ms | "
-        "times as fast | waiting for a batch, ms | processors idle |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "times as fast | waiting for a batch, ms | summing gradients, ms | processors idle |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for rate, width in itertools.product(RATES, WIDTHS):
         found = {
@@ -122,6 +122,7 @@ def table(rows: list[dict[str, str]]) -> str:
             f"| {rate} | {width} | {one['wire'] / 1e6:.1f} | {one['load'] / one['epoch_seconds']:.0%} | "
             f"{1000 * one['epoch_seconds']:.0f} | {1000 * two['epoch_seconds']:.0f} | "
             f"{one['epoch_seconds'] / two['epoch_seconds']:.2f} | {1000 * two['wait_for_batch']:.0f} | "
+            f"{1000 * one['sum_gradients']:.0f}, {1000 * two['sum_gradients']:.0f} | "
             f"{one['idle']:.0%}, {two['idle']:.0%} |"
         )
     return "\n".join(lines) + "\n"

@@ -7,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import partita
 from partita.comm.context import Context
+from partita.comm.group import lane
 from partita.core.errors import StoreError
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
@@ -48,6 +51,36 @@ def run(graph: Path, out: Path, workers: int = 2, *, ordered: bool = True, **set
     ended = run_workers(train, workers, str(graph), str(out), merged, purposes=PURPOSES, ordered=ordered, timeout=120)
     assert ended == ["finished"] * workers
     return out
+
+
+def exchange_by_lanes(context: Context) -> list[list[float]]:
+    """Two threads each do exchanges of different sizes, in an order of time that differs between the workers."""
+    group, found = context.group("all", "sample"), [list[float](), list[float]()]
+
+    def work(number: int) -> None:
+        with lane(number):
+            for turn in range(20):
+                time.sleep(0.002 * ((number + context.mesh.rank + turn) % 3))
+                rows = torch.full((2, 3 + number), float(10 * number + context.mesh.rank))
+                got = group.exchange(rows, [1, 1], [1, 1], "ids")
+                total = torch.full((5 - number,), float(number))
+                group.sum_([total], kind="metadata")
+                found[number] += [*got[:, 0].tolist(), float(total[0])]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert context.lanes("sample") == 2
+    return found
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_threads_exchange_by_lanes_of_one_group(ordered) -> None:
+    ways = ("train", "sample", "sample")
+    found = run_workers(exchange_by_lanes, 2, purposes=ways, ordered=ordered, timeout=60)
+    assert found == [[[0.0, 1.0, 0.0] * 20, [10.0, 11.0, 2.0] * 20]] * 2
 
 
 def test_same_bytes_with_and_without_in_one_order_or_in_any(graph, tmp_path) -> None:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import partita
+from partita.comm.streams import Streams
 from partita.core.keys import fold
 from partita.graph.store import GraphStore
 from partita.parallel.on_device import place
@@ -17,6 +18,7 @@ from partita.runs.load import open_rows, open_topology
 from partita.sample.device import edge_bytes, on_device
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import small_random_store
+from partita.train.pipeline import Pipeline, PipelineStage
 
 SETTINGS = {"layers": 2, "hidden": 16, "fanout": "4,3", "batch_size": 200, "epochs": 2, "seed": 5,
     "precision": "float64"}  # fmt: skip
@@ -52,6 +54,43 @@ def test_a_run_on_the_device_is_that_of_the_host(tmp_path, store, device, more) 
     partita.Trainer(store, out=tmp_path / "host", **SETTINGS, **host).fit()
     partita.Trainer(store, out=tmp_path / "device", device=device, **SETTINGS, **more).fit()
     same(tmp_path / "device", tmp_path / "host")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"cache": "64KiB"}, {"model": "gat", "heads": 4, "topology_cache": "16KiB", "cache": "64KiB"}],
+    ids=["sample", "load", "edges in two places"],
+)
+def test_stages_on_streams_of_their_own_change_nothing(tmp_path, store, device, more) -> None:
+    settings = {**SETTINGS, "batch_size": 50, "epochs": 4, **more}
+    partita.Trainer(store, out=tmp_path / "one", device=device, **settings, prefetch=0).fit()
+    for prefetch in (1, 3):
+        run = tmp_path / str(prefetch)
+        partita.Trainer(store, out=run, device=device, **settings, prefetch=prefetch).fit()
+        found = weights(run)
+        assert all(torch.equal(found[name], value) for name, value in weights(tmp_path / "one").items())
+
+
+def test_a_stage_works_on_a_stream_of_its_own(device) -> None:
+    streams, there = Streams(torch.device(device, 0)), torch.device(device, 0)
+    rows = torch.arange(2**20, device=there)
+
+    def sample(step: int, _: None) -> torch.Tensor:
+        assert torch.cuda.current_stream() != torch.cuda.default_stream()
+        torch.cuda._sleep(2_000_000)  # who does not wait would read what is not there yet
+        return rows * step
+
+    stages = [PipelineStage("sample", sample), PipelineStage("load", lambda _, made: made + rows)]
+    torch.cuda._sleep(20_000_000)
+    rows += 1
+    with Pipeline(stages, 0, 40, 2, streams=streams) as pipeline:
+        totals = []
+        for _ in range(40):
+            made = pipeline.take()
+            torch.cuda._sleep(2_000_000)  # the host goes on, and lets go of what is still to be summed
+            totals.append(made[:1024].sum())
+            del made
+    assert [int(total) for total in totals] == [(step + 1) * 1024 * 1025 // 2 for step in range(40)]
 
 
 def test_bf16_trains(tmp_path, store, device) -> None:

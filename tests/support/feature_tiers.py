@@ -64,7 +64,7 @@ class Rows:
 def axis_of(context: ThreadContext, name: str) -> Axis:
     mesh, parts = context.mesh, PARTS[context.mesh.size]
     owners = owners_of_parts(len(parts) - 1, name, mesh.hosts, mesh.workers)
-    return Axis(*(context.group(name, purpose) for purpose in PURPOSES), torch.tensor(parts), owners)
+    return Axis(*(context.group(name, purpose) for purpose in dict.fromkeys(PURPOSES)), torch.tensor(parts), owners)
 
 
 Maker = Callable[[ThreadContext, Rows], FeatureTier]

@@ -30,6 +30,9 @@ INDEXING = ("index", "index_put", "index_put_", "_unsafe_index")
 
 _pinned: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
+watcher: Any = None
+"""Told of all that is done on the device; see :mod:`simulated_streams`."""
+
 
 class DeviceTensor(Tensor):
     """A tensor of the simulated device; ``held`` has its data."""
@@ -50,7 +53,12 @@ class DeviceTensor(Tensor):
     is_meta = property(lambda self: False)  # type: ignore[assignment]
 
     def tolist(self) -> Any:
+        if watcher is not None:
+            watcher.read("tolist", self)
         return self.held.tolist()
+
+    def record_stream(self, stream: Any) -> None:
+        stream.told_of(self)
 
     def numpy(self, *_: Any, **__: Any) -> Any:
         raise TypeError("can't convert a device tensor to numpy; copy it to host memory first")
@@ -100,12 +108,23 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         inner["device"] = torch.device("cpu")
     inner.pop("pin_memory", None)
     found = func(*tree_map(held, args), **inner)
-    if not on_device or name == "_local_scalar_dense":
-        return found
-    if name == "copy_" and not isinstance(args[0], DeviceTensor):
-        return args[0]
+    to_host = name == "copy_" and not isinstance(args[0], DeviceTensor)
+    if not on_device or name == "_local_scalar_dense" or to_host:
+        if watcher is not None and ours:
+            watcher.read(name, ours[0])
+        return args[0] if to_host else found
     found = tree_map(lambda value: DeviceTensor(value) if isinstance(value, Tensor) else value, found)
+    if watcher is not None:
+        made = [value for value in tree_iter(found) if isinstance(value, Tensor)]
+        watcher.ran(name, ours, _written(func, args, kwargs), made, there=not ours and bool(strangers))
     return return_and_correct_aliasing(func, args, kwargs, found)
+
+
+def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors of the device that an operation changes."""
+    named = [*zip(func._schema.arguments, args), *((a, kwargs.get(a.name)) for a in func._schema.arguments)]
+    changed = [value for argument, value in named if argument.alias_info is not None and argument.alias_info.is_write]
+    return [value for value in tree_iter(changed) if isinstance(value, DeviceTensor)]
 
 
 class _Operations(TorchDispatchMode):
@@ -143,6 +162,8 @@ def launch_on_the_device(patch: pytest.MonkeyPatch) -> None:
         for place, value in enumerate(args):
             if isinstance(value, Tensor) and not isinstance(value, DeviceTensor) and not is_pinned(value):
                 raise RuntimeError(f"{kernel.fn.__name__}, argument {place}: CPU memory that is not pinned")
+        if watcher is not None:
+            watcher.launched(kernel.fn.__name__, [value for value in args if isinstance(value, DeviceTensor)])
         launch(kernel, grid, held(like), *(held(value) for value in args), **constants)
 
     patch.setattr(gpu, "launch", unwrapped)

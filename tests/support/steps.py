@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GraphConv, SAGEConv
 
 from partita.comm.axis import Axis
 from partita.comm.group import Group
@@ -46,6 +45,8 @@ Share = Callable[[Workers, Tensor], Tensor]
 def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
     """A layer of a model; several heads where it has heads, also in the last layer."""
     if kind in ("pyg-graph", "pyg-sage"):
+        from torch_geometric.nn import GraphConv, SAGEConv  # seconds to import, and every worker imports this module
+
         return PygLayer({"pyg-graph": GraphConv, "pyg-sage": SAGEConv}[kind](width, out), width, out)
     name, _, option = kind.partition("-")
     options = {"aggregator": option} if option in ("max", "sum") else {}

@@ -52,7 +52,8 @@ class Axis:
     def _on(self, device: torch.device) -> tuple[Int64[Tensor, "P"], Int64[Tensor, "P"]]:
         """Where parts end, and their owners; copied to a device once."""
         if device not in self._copies:
-            self._copies[device] = (self.part_offsets[1:].to(device), self.owner_of_part.to(device))
+            # Where threads come at once the first copy stays: another may still read it, on a stream of its own.
+            self._copies.setdefault(device, (self.part_offsets[1:].to(device), self.owner_of_part.to(device)))
         return self._copies[device]
 
 

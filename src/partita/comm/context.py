@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +18,7 @@ import torch.distributed as dist
 
 from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
-from partita.comm.group import Group
+from partita.comm.group import Group, Lane
 from partita.comm.mesh import AXES, Mesh
 from partita.comm.meter import Meter
 from partita.comm.rendezvous import meet, number_of, workers_per_host
@@ -62,19 +64,20 @@ class Context:
         self._groups: dict[tuple[str, str], Group] = {}
         nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
         # JSON values travel between processors, also where rows travel between devices.
-        self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked)
-        purposes = tuple(dict.fromkeys(purposes))
+        self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked, [nullcontext])
+        self._lanes = Counter(purposes)
+        names = {purpose: [f"{purpose}/{lane}" for lane in range(self._lanes[purpose])] for purpose in self._lanes}
         self._turns = None
         if mesh.size > 1 and len(purposes) > 1 and (nccl if ordered is None else ordered):
-            self._turns = Turns(mesh.rank == 0, self._make_channel(), purposes)
-        for purpose in purposes:
-            turn = nullcontext if self._turns is None else partial(self._turns.turn, purpose)
+            self._turns = Turns(mesh.rank == 0, self._make_channel(), tuple(chain.from_iterable(names.values())))
+        for purpose, lanes in names.items():
+            turns = [nullcontext if self._turns is None else partial(self._turns.turn, lane) for lane in lanes]
             wire = self.device if nccl else torch.device("cpu")
             made: dict[tuple[int, ...], Group] = {}
             for axis in AXES:
                 own = self._own_members(axis)
                 if own not in made:  # on one host "workers" are "all"
-                    made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked, turn)
+                    made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked, turns)
                 self._groups[axis, purpose] = made[own]
 
     @classmethod
@@ -102,7 +105,8 @@ class Context:
         Args:
             device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host, ``"auto"`` is
                 that where there is one, else the CPU.
-            purposes: what groups are needed for, each of a thread of its own.
+            purposes: what groups are needed for, each of a thread of its own. What is named several times gets so many
+                lanes, each for a thread; see :func:`partita.comm.group.lane`.
             timeout: how long to wait for a peer.
             checked: compare shapes and counts before every exchange.
             ordered: all workers start their exchanges in one order, whichever threads they are of; ``None``: where the
@@ -187,6 +191,10 @@ class Context:
         except KeyError:
             known = ", ".join(f"{a}/{p}" for a, p in self._groups)
             raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
+
+    def lanes(self, purpose: str) -> int:
+        """How many threads may exchange at once for a purpose, each by a :func:`partita.comm.group.lane` of its own."""
+        return self._lanes[purpose]
 
     def on(self, device: torch.device | str, *, purposes: Sequence[str] = ("train",)) -> Context:
         """A context of the same workers on another device. All workers call this, and close this one later.
@@ -312,22 +320,25 @@ class Context:
         wire: torch.device,
         timeout: timedelta,
         checked: bool,
-        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        turns: Sequence[Callable[[], AbstractContextManager[None]]],
     ) -> Group:
         """Make all groups along an axis, as ``torch.distributed`` demands of every worker; return the own one."""
         own = self._own_members(axis)
-        mine = None
-        for members in self.mesh.members(axis):
-            if len(members) > 1:
-                with peer_errors():
-                    process_group = dist.new_group(list(members), backend=backend, timeout=timeout)
-                if members == own:
-                    mine = process_group
-                    self._made.append(process_group)
+        lanes = []
+        for turn in turns:
+            mine = None
+            for members in self.mesh.members(axis):
+                if len(members) > 1:
+                    with peer_errors():
+                        process_group = dist.new_group(list(members), backend=backend, timeout=timeout)
+                    if members == own:
+                        mine = process_group
+                        self._made.append(process_group)
+            lanes.append(Lane(mine, turn))
         hosts = [rank // self.mesh.workers for rank in own]
         links = ["same_host" if host == self.mesh.host else "other_host" for host in hosts]
         rank = own.index(self.mesh.rank)
-        return Group(mine, rank, own, links, self.meter, wire=wire, checked=checked, turn=turn)
+        return Group(lanes, rank, own, links, self.meter, wire=wire, checked=checked)
 
     def _own_members(self, axis: str) -> tuple[int, ...]:
         return next(members for members in self.mesh.members(axis) if self.mesh.rank in members)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,14 +32,47 @@ def sum_bytes(num_bytes: int, size: int) -> int:
     return -(-2 * (size - 1) * num_bytes // size)
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A way for the exchanges of one thread at a time.
+
+    Attributes:
+        process_group: of ``torch.distributed``; ``None`` for a worker alone.
+        turn: the backend is called in such a block; see :class:`partita.comm.turns.Turns`.
+    """
+
+    process_group: dist.ProcessGroup | None
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+_taken = threading.local()
+
+
+@contextmanager
+def lane(number: int) -> Iterator[None]:
+    """Within the block this thread exchanges by another lane of its groups; without, by the first one.
+
+    Args:
+        number: of the lane, modulo the lanes that a group has. All workers do the same exchanges, in the same order,
+            by each lane.
+    """
+    before = getattr(_taken, "number", 0)
+    _taken.number = number
+    try:
+        yield
+    finally:
+        _taken.number = before
+
+
 class Group:
     """Some workers in a fixed order.
 
     All methods are collective: every worker of the group calls them in the same order, also with empty tensors.
-    Several threads of a process need a group each. A group of one worker sends nothing and returns its inputs.
+    Several threads of a process need a group each, or a :func:`lane` each. A group of one worker sends nothing and
+    returns its inputs.
 
     Args:
-        process_group: the process group of ``torch.distributed``; ``None`` for a group of one.
+        lanes: ways to exchange; at least one.
         rank: own position in the group.
         workers: ranks of all members among all workers, in group order.
         links: link to each member (:data:`partita.comm.meter.LINKS`), in group order.
@@ -45,12 +80,11 @@ class Group:
         wire: device that the backend sends from; other tensors are copied to it and back.
         checked: compare shapes and counts with the peers before every exchange (costs one more message each, which
             is not counted); a mismatch is an error instead of garbage or a hang.
-        turn: the backend is called in such a block; see :class:`partita.comm.turns.Turns`.
     """
 
     def __init__(
         self,
-        process_group: dist.ProcessGroup | None,
+        lanes: Sequence[Lane],
         rank: int,
         workers: Sequence[int],
         links: Sequence[str],
@@ -58,22 +92,29 @@ class Group:
         *,
         wire: torch.device,
         checked: bool = False,
-        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.rank = rank
         self.size = len(workers)
         self.workers = tuple(workers)
         self.meter = meter
         self._links = tuple(links)
-        self._process_group = process_group
+        self._lanes = tuple(lanes)
         self._wire = wire
         self._checked = checked
-        self._turn = turn
 
     @classmethod
     def alone(cls, meter: Meter | None = None) -> Group:
         """A group of one worker, which needs no ``torch.distributed``."""
-        return cls(None, 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
+        return cls([Lane(None)], 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
+
+    @property
+    def occupies(self) -> bool:
+        """Whether an exchange occupies the device until all workers have come to it (NCCL)."""
+        return self.size > 1 and self._wire.type != "cpu"
+
+    @property
+    def _lane(self) -> Lane:
+        return self._lanes[getattr(_taken, "number", 0) % len(self._lanes)]
 
     def exchange_counts(self, counts: Int64[Tensor, "W"]) -> Int64[Tensor, "W"]:
         """Tell every worker how many rows it will get.
@@ -135,7 +176,11 @@ class Group:
         return _ExchangeRows.apply(rows, self, tuple(send), tuple(receive), kind)
 
     def sum_(self, tensors: Sequence[Tensor], kind: str = "gradients") -> None:
-        """Sum tensors over all workers, in place.
+        """Sum tensors over all workers, in place: :meth:`begin_sum`, and wait for it."""
+        self.begin_sum(tensors, kind)()
+
+    def begin_sum(self, tensors: Sequence[Tensor], kind: str = "gradients") -> Callable[[], None]:
+        """Begin to sum tensors over all workers.
 
         The result is the same to the bit on all workers, and in every repetition with this number of workers.
         Tensors of one type are joined into buckets of :data:`BUCKET_BYTES`. Counted as :func:`sum_bytes` of all
@@ -144,21 +189,33 @@ class Group:
         Args:
             tensors: the same shapes and types on all workers; floating point, int32 or int64.
             kind: what they are, one of :data:`partita.comm.meter.KINDS`.
+
+        Returns:
+            Waits for the sums, and puts them in place of what was summed; must be called. Until then the tensors stay
+            as they are, and the group may exchange other things.
         """
         if self.size == 1:
-            return
+            return lambda: None
         if self._checked:
             shapes = "; ".join(f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors)
             self._check_peers(f"{kind}: sum of {shapes}", [0] * self.size, [0] * self.size)
         total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self.meter.add(kind, self._links[(self.rank + 1) % self.size], sum_bytes(total, self.size))
-        with torch.no_grad():
-            for bucket in _buckets(tensors):
-                flat = self._to_wire(torch.cat([tensor.reshape(-1) for tensor in bucket]))
-                with peer_errors(), self._turn():
-                    dist.all_reduce(flat, group=self._process_group)
+        begun = []
+        for bucket in _buckets(tensors):
+            flat = self._to_wire(torch.cat([tensor.detach().reshape(-1) for tensor in bucket]))
+            with peer_errors(), self._lane.turn():
+                begun.append((bucket, flat, dist.all_reduce(flat, group=self._lane.process_group, async_op=True)))
+
+        @torch.no_grad()
+        def finish() -> None:
+            for bucket, flat, work in begun:
+                with peer_errors():
+                    work.wait()
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
+
+        return finish
 
     def gather(self, value: Any) -> list[Any]:
         """Collect one JSON value of each worker on all workers; counted as metadata.
@@ -204,14 +261,22 @@ class Group:
         staged = self._wire.type == "cpu" and rows.is_cuda
         incoming = torch.empty(shape, dtype=rows.dtype, device=self._wire, pin_memory=staged)
         target, source = _as_bytes(incoming), _as_bytes(self._to_wire(rows.contiguous()))
-        with peer_errors(), self._turn():
+        lane = self._lane
+        with peer_errors(), lane.turn():
             if self._wire.type == "cpu":
-                self._pass(target, source, send, receive)
+                self._pass(target, source, send, receive, lane.process_group)
             else:
-                dist.all_to_all_single(target, source, list(receive), list(send), group=self._process_group)
+                dist.all_to_all_single(target, source, list(receive), list(send), group=lane.process_group)
         return incoming.to(rows.device)
 
-    def _pass(self, target: Tensor, source: Tensor, send: Sequence[int], receive: Sequence[int]) -> None:
+    def _pass(
+        self,
+        target: Tensor,
+        source: Tensor,
+        send: Sequence[int],
+        receive: Sequence[int],
+        process_group: dist.ProcessGroup | None,
+    ) -> None:
         """All-to-all of single messages, all on their way at once.
 
         Gloo's own all-to-all sends and receives by turns: between two hosts it takes twice the time of the link.
@@ -219,14 +284,12 @@ class Group:
         arriving, leaving = target.split(list(receive)), source.split(list(send))
         others = [(self.rank + step) % self.size for step in range(1, self.size)]
         pending = [
-            dist.irecv(arriving[peer], src=self.workers[peer], group=self._process_group)
+            dist.irecv(arriving[peer], src=self.workers[peer], group=process_group)
             for peer in reversed(others)
             if receive[peer]
         ]
         pending += [
-            dist.isend(leaving[peer], dst=self.workers[peer], group=self._process_group)
-            for peer in others
-            if send[peer]
+            dist.isend(leaving[peer], dst=self.workers[peer], group=process_group) for peer in others if send[peer]
         ]
         arriving[self.rank].copy_(leaving[self.rank])
         for work in pending:

@@ -6,8 +6,10 @@ memory-mapped columns can be dropped at any time and do not count.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +86,32 @@ class PeakMemory:
             over.set()
             thread.join()
             self.look()
+
+
+_MAP_FROM, _TRIM_FROM = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of mallopt(3)
+_KEPT_BYTES, _USUAL_BYTES = 2**30, 2**25
+
+
+@contextmanager
+def keeping_freed() -> Iterator[None]:
+    """Within the block, let malloc keep large pieces that are freed for the next ones of that size (glibc only).
+
+    Pieces of 32 MiB and more would be mapped afresh each time, and the system clears every page of them: that takes
+    longer than what a training step does with many of its tensors. At the end what is free goes back to the system.
+    """
+    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
+        yield
+        return
+    libc.mallopt(_MAP_FROM, _KEPT_BYTES)
+    libc.mallopt(_TRIM_FROM, _KEPT_BYTES)
+    try:
+        yield
+    finally:
+        # What glibc comes to by itself where pieces of any size are used.
+        libc.mallopt(_MAP_FROM, _USUAL_BYTES)
+        libc.mallopt(_TRIM_FROM, 2 * _USUAL_BYTES)
+        libc.malloc_trim(0)
 
 
 _MAPPED = 2**20

@@ -60,7 +60,8 @@ class Positions:
     def _find_on_device(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         if ids.device not in self._copies:
             words, before = torch.from_numpy(self._words.view(np.int64)), torch.from_numpy(self._before.view(np.int32))
-            self._copies[ids.device] = (words.to(ids.device), before.to(ids.device))
+            # Where threads come at once the first copy stays: another may still read it, on a stream of its own.
+            self._copies.setdefault(ids.device, (words.to(ids.device), before.to(ids.device)))
         words, before = self._copies[ids.device]
         at = ids.long()
         word, bit = words[at >> 6], torch.ones_like(at) << (at & 63)

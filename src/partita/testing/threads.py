@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from partita.comm.group import Group, sum_bytes
+from partita.comm.group import Group, Lane, sum_bytes
 from partita.comm.mesh import Mesh
 from partita.comm.meter import Meter, Snapshot
 
@@ -46,7 +46,7 @@ class ThreadGroup(Group):
     """A group whose workers are threads."""
 
     def __init__(self, room: _Room, rank: int, workers: Sequence[int], links: Sequence[str], meter: Meter) -> None:
-        super().__init__(None, rank, workers, links, meter, wire=torch.device("cpu"))
+        super().__init__([Lane(None)], rank, workers, links, meter, wire=torch.device("cpu"))
         self._room = room
 
     def _swap(
@@ -61,16 +61,20 @@ class ThreadGroup(Group):
             raise RuntimeError(f"worker {self.rank} expected {list(receive)} of {tuple(rows.shape[1:])}, got {found}")
         return torch.cat(taken)
 
-    def sum_(self, tensors: Sequence[Tensor], kind: str = "gradients") -> None:
-        """See :meth:`Group.sum_`; summed in group order."""
+    def begin_sum(self, tensors: Sequence[Tensor], kind: str = "gradients") -> Callable[[], None]:
+        """See :meth:`Group.begin_sum`; summed in group order."""
         if self.size == 1:
-            return
+            return lambda: None
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         self.meter.add(kind, self._links[(self.rank + 1) % self.size], sum_bytes(num_bytes, self.size))
-        with torch.no_grad():
-            for tensor in tensors:
-                total = torch.stack(self._room.swap(self.rank, tensor.detach().clone())).sum(0)
+        totals = [torch.stack(self._room.swap(self.rank, tensor.detach().clone())).sum(0) for tensor in tensors]
+
+        @torch.no_grad()
+        def finish() -> None:
+            for tensor, total in zip(tensors, totals, strict=True):
                 tensor.copy_(total)
+
+        return finish
 
 
 @dataclass

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from partita.comm.streams import Handed, Streams
 from partita.train.spans import Spans
 
 
@@ -29,13 +30,19 @@ class PipelineStage:
     Attributes:
         name: for records.
         work: makes the item of a step, from the step and the item of the stage before (``None`` for the first).
-        in_order: the work exchanges something with other workers, so items are made one after the other, and none
-            that was begun is left out. Otherwise it is a pure function, and several items are made at once.
+        in_order: the work exchanges something with other workers, so items are begun in order, and none that was
+            begun is left out. Otherwise it is a pure function, and several items are made at once.
+        lanes: so many items are made at once where ``in_order``, and of each lane, steps that are equal modulo
+            ``lanes``, one after the other. Exchanges take little time but the link's and the peer's to answer, in
+            which another batch can be worked on.
+        apart: each of its threads queues its work on a device on a stream of its own; otherwise on the default one.
     """
 
     name: str
     work: Callable[[int, Any], Any]
     in_order: bool = False
+    lanes: int = 1
+    apart: bool = True
 
 
 class Pipeline:
@@ -48,6 +55,7 @@ class Pipeline:
         ahead: how many items may wait behind each stage, or be in the making there; with 0 the stages run one after
             the other, in the thread that takes.
         spans: where the times of all stages are noted.
+        streams: of the device that the stages work on.
         failed: called at once, from its thread, with what a stage has raised.
     """
 
@@ -59,14 +67,16 @@ class Pipeline:
         ahead: int,
         *,
         spans: Spans | None = None,
+        streams: Streams | None = None,
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self._stages, self._stop, self._ahead = tuple(stages), stop, ahead
-        self._spans, self._tell = spans or Spans(), failed
+        self._spans, self._streams, self._tell = spans or Spans(), streams or Streams(), failed
         self._changed = threading.Condition()
         self._taken = start
         self._begun = [start] * len(stages)
-        self._made: list[dict[int, Any]] = [{} for _ in stages]
+        self._making: list[set[int]] = [set() for _ in stages]
+        self._made: list[dict[int, Handed]] = [{} for _ in stages]
         self._failure: BaseException | None = None
         self._shared = any(stage.in_order for stage in stages)
         self._leaving = self._abandoned = False
@@ -74,10 +84,13 @@ class Pipeline:
 
     def __enter__(self) -> Pipeline:
         if self._ahead > 0:
+            before = self._streams.hand_over(None)
             for number, stage in enumerate(self._stages):
-                for _ in range(1 if stage.in_order or number > 0 else self._ahead):
-                    name = f"partita-{stage.name}"
-                    thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
+                at_once = stage.lanes if stage.in_order else self._ahead if number == 0 else 1
+                for place in range(min(at_once, self._ahead)):
+                    name, stream = f"partita-{stage.name}", f"{stage.name}/{place}" if stage.apart else None
+                    given = (number, stream, before)
+                    thread = threading.Thread(target=self._run, args=given, name=name, daemon=True)
                     self._threads.append((thread, stage.in_order))
             for thread, _ in self._threads:
                 thread.start()
@@ -119,35 +132,40 @@ class Pipeline:
             if self._failure is not None:
                 raise self._failure
             self._taken += 1
-            item = self._made[-1].pop(step)
+            handed = self._made[-1].pop(step)
             self._changed.notify_all()
-        return item
+        return self._streams.take_over(handed)
 
     def _limit(self, number: int) -> int:
         """One past the last step that a stage may begin."""
         return min(self._stop, self._taken + self._ahead * (len(self._stages) - number))
 
-    def _run(self, number: int) -> None:
+    def _run(self, number: int, stream: str | None, before: Handed) -> None:
+        """Work of one thread of a stage, on a stream that begins after what was done ``before`` all threads."""
         stage = self._stages[number]
-        while (found := self._next(number)) is not None:
-            step, item = found
-            try:
-                made = self._timed(stage, step, item)
-            except BaseException as error:
-                with self._changed:
-                    self._failure = self._failure or error
-                    self._changed.notify_all()
-                self._tell(error)
-                return
+        try:
+            with self._streams.on(stream):
+                self._streams.take_over(before)
+                while (found := self._next(number)) is not None:
+                    step, handed = found
+                    made = self._streams.hand_over(self._timed(stage, step, self._streams.take_over(handed)))
+                    with self._changed:
+                        self._making[number].remove(step)
+                        self._made[number][step] = made
+                        self._changed.notify_all()
+        except BaseException as error:
             with self._changed:
-                self._made[number][step] = made
+                self._failure = self._failure or error
                 self._changed.notify_all()
+            self._tell(error)
 
-    def _next(self, number: int) -> tuple[int, Any] | None:
+    def _next(self, number: int) -> tuple[int, Handed] | None:
         """The next step of a stage, and the item of the stage before; ``None`` where nothing is left to do."""
 
         def ready() -> bool:
-            step = self._begun[number]
+            step, stage = self._begun[number], self._stages[number]
+            if stage.in_order and step - stage.lanes in self._making[number]:
+                return False
             return step < self._limit(number) and (number == 0 or step in self._made[number - 1])
 
         def over() -> bool:
@@ -165,9 +183,10 @@ class Pipeline:
                 return None
             step = self._begun[number]
             self._begun[number] += 1
-            item = self._made[number - 1].pop(step) if number else None
+            self._making[number].add(step)
+            handed = self._made[number - 1].pop(step) if number else Handed(None)
             self._changed.notify_all()
-            return step, item
+            return step, handed
 
     def _timed(self, stage: PipelineStage, step: int, item: Any) -> Any:
         begun = time.perf_counter_ns()

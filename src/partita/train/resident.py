@@ -13,6 +13,8 @@ from torch import Tensor
 
 from partita import kernels
 from partita.comm.device import current
+from partita.comm.group import lane
+from partita.comm.streams import Streams
 from partita.core.keys import StepKey
 from partita.parallel.coverage import Covered
 from partita.parallel.engine import Batch, Engine
@@ -20,7 +22,6 @@ from partita.parallel.syncs import Sync
 from partita.runs.checkpoint import TrainState
 from partita.train.pipeline import PipelineStage
 
-CPU = torch.device("cpu")
 SETTLE_STEPS = 50
 """Where every worker has a model of its own, workers settle what they have done after so many steps."""
 
@@ -42,7 +43,9 @@ class Resident:
         store_ids: (n) store ids by id of the view; ``None`` where they are the same.
         covered: what of a batch's neighbourhoods is in the view; ``None`` where everything is.
         in_order: sampling exchanges something, so all workers sample the same steps in the same order.
-        device: where batches are made.
+        lanes: of the groups that sampling exchanges through: so many steps are sampled at once where it exchanges.
+        streams: of the device that batches are made on.
+        apart: sampling and loading may have streams of their own.
     """
 
     engine: Engine
@@ -57,29 +60,31 @@ class Resident:
     store_ids: Int64[Tensor, "n"] | None = None
     covered: Callable[[Batch], Covered] | None = None
     in_order: bool = False
-    device: torch.device = CPU
+    lanes: int = 1
+    streams: Streams = field(default_factory=Streams)
+    apart: bool = True
 
     def sample(self, step: int) -> Batch | None:
         """This worker's share of the batch of a step; ``None`` where it has none."""
         if step >= self.own_steps:
             return None
         # Several steps are sampled side by side, so each of them needs no further threads.
-        with current(self.device), kernels.limited(1):
+        with lane(step % self.lanes), current(self.streams.device), kernels.limited(1):
             return self.engine.sample(self.seeds(step), self.key(step))
 
     def load(self, step: int, batch: Batch | None) -> Batch | None:
         """The same with its input rows."""
         if batch is None:
             return None
-        with torch.no_grad(), current(self.device), kernels.limited(1):
+        with torch.no_grad(), current(self.streams.device), kernels.limited(1):
             return self.engine.load(batch)
 
     def stages(self) -> list[PipelineStage]:
         """What is done to a batch before the trainer gets it."""
-        sampler = PipelineStage("sample", lambda step, _: self.sample(step), self.in_order)
+        sampler = PipelineStage("sample", lambda step, _: self.sample(step), self.in_order, self.lanes, self.apart)
         if not self.engine.inputs.loads:
             return [sampler]
-        return [sampler, PipelineStage("load", self.load, self.in_order)]
+        return [sampler, PipelineStage("load", self.load, self.in_order, apart=self.apart)]
 
     def labels(self, y: Num[Tensor, "N ..."], batch: Batch) -> Num[Tensor, "B ..."]:
         """Labels of a batch's seeds.

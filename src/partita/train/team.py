@@ -26,8 +26,8 @@ from partita.sample.topology import as_tensor
 PHASES = ("start", "training", "evaluation")
 """What bytes are sent for: what comes before the first step, training steps, evaluations."""
 
-PURPOSES = ("train", "sample", "load")
-"""Groups of workers that a run needs: sampling and loading run ahead in threads of their own."""
+PURPOSES = ("train", "sample", "sample", "load")
+"""Groups of workers that a run needs: sampling and loading run ahead in threads of their own, sampling in two."""
 
 Value = TypeVar("Value")
 
@@ -110,12 +110,16 @@ class Team:
         """This worker's part of a global batch."""
         return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self._deal, self._part_offsets)
 
-    def total(
+    def begin_total(
         self, loss_sum: float, stop: bool, counts: Counts, covered: Covered | None = None, *, late: bool = False
-    ) -> StepTotals:
-        """Sum what every worker says of its step. All workers must call this, all with ``covered`` or all without."""
+    ) -> Callable[[], StepTotals]:
+        """Begin to sum what every worker says of its step; what is returned waits for the sums.
+
+        All workers must call both, all with ``covered`` or all without.
+        """
         if self.size == 1:
-            return StepTotals(loss_sum, stop, counts, {}, {}, covered or NO_BATCHES, late)
+            alone = StepTotals(loss_sum, stop, counts, {}, {}, covered or NO_BATCHES, late)
+            return lambda: alone
         self._book(self._phase)
         self._counts = counts if self._counts is None else self._counts + counts
         sent = {
@@ -133,14 +137,19 @@ class Team:
         ]
         numbers += covered or ()
         totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
-        self.group.sum_([totals], kind="metadata")
-        loss, stops, late_by_leader, *rest = totals.tolist()
-        whole = [int(number) for number in rest]
-        n, k = len(counts.flat()), len(KINDS)
-        training, evaluation = (dict(zip(KINDS, whole[at : at + k], strict=True)) for at in (n, n + k))
-        seen = Covered(*rest[n + 2 * k :])
-        found = Counts.from_flat(whole[:n])
-        return StepTotals(loss, stops > 0, found, training, evaluation, seen, late_by_leader > 0)
+        wait = self.group.begin_sum([totals], kind="metadata")
+
+        def finish() -> StepTotals:
+            wait()
+            loss, stops, late_by_leader, *rest = totals.tolist()
+            whole = [int(number) for number in rest]
+            n, k = len(counts.flat()), len(KINDS)
+            training, evaluation = (dict(zip(KINDS, whole[at : at + k], strict=True)) for at in (n, n + k))
+            seen = Covered(*rest[n + 2 * k :])
+            found = Counts.from_flat(whole[:n])
+            return StepTotals(loss, stops > 0, found, training, evaluation, seen, late_by_leader > 0)
+
+        return finish
 
     @contextmanager
     def sending_for(self, phase: str) -> Iterator[None]:
@@ -176,7 +185,7 @@ class Team:
             self.context.check_same("run", values)
 
     def each(self) -> list[dict[str, Any]]:
-        """What every worker has done and sent from its start to the last :meth:`total`, for ``run.json``."""
+        """What every worker has done and sent from its start to the last :meth:`begin_total`, for ``run.json``."""
         mine: dict[str, Any] = {
             "counts": None if self._counts is None else self._counts.to_json(),
             "traffic_bytes": {

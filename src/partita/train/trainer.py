@@ -16,6 +16,7 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
+from partita.core.memory import keeping_freed
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.metrics import as_target, loss_sum
@@ -184,7 +185,8 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                closing(job.views), self.recorder.memory.watching(), _threads(config.threads), stop_requests() as stop
+                closing(job.views), keeping_freed(), self.recorder.memory.watching(), _threads(config.threads),
+                stop_requests() as stop,
             ):  # fmt: skip
                 with job.team.sending_for("start"):
                     for note in job.views.start():
@@ -224,8 +226,9 @@ class Trainer:
         end, steps = resident.first + resident.steps, job.views.steps(self._state)
         done = self._state.step - resident.first
         pipeline = Pipeline(
-            resident.stages(), done, resident.steps, config.prefetch, spans=self._spans, failed=job.team.context.fail
-        )
+            resident.stages(), done, resident.steps, config.prefetch, spans=self._spans, streams=resident.streams,
+            failed=job.team.context.fail,
+        )  # fmt: skip
         with pipeline:
             while self._state.step < end and not self._stopping:
                 with _timer(self._add_seconds, "wait_for_batch"):
@@ -240,7 +243,7 @@ class Trainer:
 
     def _step(self, resident: Resident, batch: Batch | None, stop: StopRequest) -> StepTotals | None:
         """One optimiser step; what workers have done since they last settled it, where they do so in this step."""
-        job, config, totals = self.job, self.job.config, None
+        job, config, finish = self.job, self.job.config, None
         step = self._state.step - resident.first
         size = resident.size(step)
         self._tally.seeds += size
@@ -258,7 +261,7 @@ class Trainer:
             covered = resident.covered(batch) if resident.covered is not None else NO_BATCHES
             self._tally.add(float(summed.detach()), batch.counts, covered)
         if resident.settles(step):
-            totals = self._total(resident, stop)
+            finish = self._begin_total(resident, stop)  # on its way beside backward
         if batch is not None:
             with _timer(self._add_seconds, "backward"):
                 job.optimizer.zero_grad(set_to_none=True)
@@ -266,19 +269,27 @@ class Trainer:
             with _timer(self._add_seconds, "sum_gradients"):
                 # Of this step: a worker that settles in every step has one batch in its sums.
                 job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
+        totals = None
+        if finish is not None:
+            with _timer(self._add_seconds, "settle"):
+                totals = self._sensible(finish())
+        if batch is not None:
             with _timer(self._add_seconds, "optimizer"):
                 job.optimizer.step()
         return totals
 
-    def _total(self, resident: Resident, stop: StopRequest) -> StepTotals:
-        """Add up what all workers have done since the last time, and see that it makes sense."""
+    def _begin_total(self, resident: Resident, stop: StopRequest) -> Callable[[], StepTotals]:
+        """Begin to add up what all workers have done since the last time."""
         tally, late = self._tally, self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
         covered = None if resident.covered is None else tally.covered
-        totals = self.job.team.total(tally.loss_sum, bool(stop), tally.counts, covered, late=late)
+        return self.job.team.begin_total(tally.loss_sum, bool(stop), tally.counts, covered, late=late)
+
+    def _sensible(self, totals: StepTotals) -> StepTotals:
+        """The same totals, of which a model can be made."""
         if not math.isfinite(totals.loss_sum):
             state = self._state
             raise RunError(
-                f"the loss is {totals.loss_sum / tally.seeds} in epoch {state.epoch + 1}, step {state.step + 1}",
+                f"the loss is {totals.loss_sum / self._tally.seeds} in epoch {state.epoch + 1}, step {state.step + 1}",
                 where=str(self.recorder.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
@@ -356,7 +367,7 @@ class Trainer:
         recorder.record["pipeline"] = self._spans.summary()
         if team.size > 1:
             # What was sent since the last step is in nobody's totals yet.
-            last = team.total(0.0, False, Counts.zero(self.job.config.layers))
+            last = team.begin_total(0.0, False, Counts.zero(self.job.config.layers))()
             self._state = self._state.adding(last.counts, last.traffic, last.evaluation)
             recorder.record["traffic_bytes"] = {**self._state.traffic, "evaluation": self._state.evaluation}
             recorder.record["workers"] = team.each()

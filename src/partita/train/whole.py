@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from partita.comm.streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
 from partita.features.tiers import NO_CACHE, CacheSettings
@@ -42,6 +43,7 @@ class WholeGraph:
         seed_order: which seeds make up the batch of a step.
         engine: samples and computes batches.
         sync: the plain sum.
+        streams: of the worker's device.
         cache: which input rows are copied to a worker's own memory.
         notes: what to say at the start.
     """
@@ -53,6 +55,7 @@ class WholeGraph:
     seed_order: SeedOrder
     engine: Engine
     sync: Sync
+    streams: Streams
     cache: CacheSettings = NO_CACHE
     notes: list[str] = field(default_factory=list)
 
@@ -91,7 +94,7 @@ class WholeGraph:
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
         sync = GradientSum(SyncSettings(coverage="none"))
-        return cls(config, store, team, strategy, order, engine, sync, cache, notes)
+        return cls(config, store, team, strategy, order, engine, sync, Streams(context.device), cache, notes)
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them."""
@@ -112,6 +115,7 @@ class WholeGraph:
     def enter(self, phase: None, state: TrainState) -> Resident:
         """All steps of the epoch."""
         order, epoch, seed = self.seed_order, state.epoch, self.config.seed
+        in_order = self.team.size > 1 and self.engine.collective
         return Resident(
             engine=self.engine,
             first=0,
@@ -122,8 +126,11 @@ class WholeGraph:
             seeds=lambda step: self.team.share(order.batch(epoch, step)),
             key=lambda step: StepKey(seed, epoch, step),
             progress=lambda step: (epoch * order.num_steps + step, self.config.epochs * order.num_steps),
-            in_order=self.team.size > 1 and self.engine.collective,
-            device=self.team.context.device,
+            in_order=in_order,
+            lanes=self.team.context.lanes("sample"),
+            streams=self.streams,
+            # What occupies a device until all workers have come to it must begin in the same order on all devices.
+            apart=not (in_order and self.team.group.occupies),
         )
 
     def leave(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import time
 
 import numpy as np
@@ -22,6 +23,22 @@ def test_a_large_array_goes_back_when_it_is_dropped() -> None:
     assert held >= array.nbytes * 0.9
     del array
     assert memory.private_bytes() - before <= held / 10
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc of glibc")
+def test_freed_memory_is_kept_for_the_next_piece_and_given_back_at_the_end() -> None:
+    size = 80 * 2**20
+    with memory.keeping_freed():
+        array = np.ones(size, np.uint8)
+        at = array.ctypes.data
+        held = memory.private_bytes()
+        del array
+        assert memory.private_bytes() >= held - size // 10
+        again = np.ones(size, np.uint8)
+        assert again.ctypes.data == at
+        assert memory.private_bytes() <= held + size // 10
+        del again
+    assert memory.private_bytes() <= held - size * 0.9
 
 
 def test_small_arrays_and_empty_ones() -> None:

@@ -10,14 +10,17 @@ import simulated_device
 import torch
 from gpu_imports import gpu_kernels
 from simulated_device import DEVICE, DeviceTensor, launch_on_the_device, simulated
+from simulated_streams import found_anywhere
 from steps import Outcome, Step, difference, distributed, reference
 from torch import Tensor
 
+from partita.comm.streams import device_tensors
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings
 from partita.kernels import memory
 from partita.nn.model import Model
+from partita.parallel.engine import Batch, Engine
 from partita.parallel.strategies import Workers, make_axis
 from partita.sample import device as device_topology
 from partita.sample.collective import CollectiveTopology
@@ -134,6 +137,26 @@ def test_a_step_of_one_worker_draws_and_computes_the_same(store, kind) -> None:
 @pytest.mark.parametrize("kind", ["sage", "gcn", "gat", "gin"])
 def test_a_step_of_several_workers_is_that_of_one(store, kind, strategy) -> None:
     compared(Step(store, kind, parts=PARTS, seeds=tuple(range(0, 60, 7))), strategy, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "cached"),
+    [("sage", "gdp", False), ("gat", "gdp", True), ("sage", "nfp", True), ("gat", "snp", False),
+     ("sage", "dnp", True), ("gat", "gsplit", True)],
+)  # fmt: skip
+def test_all_tensors_of_a_batch_are_found(store, kind, strategy, cached) -> None:
+    cache = CacheSettings(1500, layout="partitioned") if cached else CacheSettings()
+    step = Step(store, kind, parts=PARTS, seeds=tuple(range(0, 60, 7)), cache=cache, input_dropout=0.2)
+    loaded: list[Batch] = []
+    with simulated(), pytest.MonkeyPatch.context() as patch:
+        load = Engine.load
+        patch.setattr(Engine, "load", lambda self, batch: loaded.append(load(self, batch)) or loaded[-1])
+        found = distributed(on_the_device(step, rows_in="pinned"), strategy, 3, around=simulated)
+    assert len(loaded) == 3
+    for batch in [*found.batches, *loaded]:
+        listed = {id(tensor) for tensor in device_tensors(batch)}
+        assert listed == {id(tensor) for tensor in found_anywhere(batch) if isinstance(tensor, DeviceTensor)}
+        assert len(listed) > 8
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "snp"])

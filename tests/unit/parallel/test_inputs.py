@@ -47,7 +47,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
     groups = ThreadGroups(3)
 
     def work(context: ThreadContext) -> tuple[int, int, list[int]]:
-        axis = Axis(*(context.group("all", purpose) for purpose in PURPOSES), OFFSETS, torch.arange(3))
+        axis = Axis(*(context.group("all", purpose) for purpose in dict.fromkeys(PURPOSES)), OFFSETS, torch.arange(3))
         inputs = Tiered(Peers(axis, HostRows(column), by_owner(axis)), column, slice(0, 5), topology)
         requests = torch.tensor(REQUESTS[axis.rank], dtype=torch.int32)
         reads = inputs.expand(requests, KEY)

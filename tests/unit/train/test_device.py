@@ -12,17 +12,21 @@ import torch
 from gpu_imports import gpu_kernels
 from safetensors.torch import load_file
 from simulated_device import DEVICE, DeviceTensor, launch_on_the_device, simulated
+from simulated_streams import checked_streams
 
 import partita
 from partita.comm import device as devices
 from partita.comm.context import Context
+from partita.comm.group import Group
 from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.protocols import Inputs
+from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.kernels import memory
 from partita.parallel import on_device
-from partita.runs.checkpoint import latest_checkpoint
+from partita.parallel.engine import Engine
+from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
 from partita.testing.graphs import small_random_store
 from partita.train import team
@@ -162,18 +166,65 @@ def test_samplers_without_kernels_for_a_device_draw_on_the_host(tmp_path, store,
     same(tmp_path / "device", tmp_path / "host")
 
 
-def test_stages_in_threads_of_their_own(tmp_path, store, context, monkeypatch) -> None:
+@pytest.fixture
+def threads_too(monkeypatch) -> None:
+    """The device is simulated on the threads of pipelines as well."""
     run = Pipeline._run
 
-    def on_the_device(self: Pipeline, number: int) -> None:
+    def on_the_device(self: Pipeline, *arguments: object) -> None:
         with simulated():
-            run(self, number)
+            run(self, *arguments)
 
     monkeypatch.setattr(Pipeline, "_run", on_the_device)
-    settings = {**SETTINGS, "prefetch": 2, "cache": "2KiB"}
-    partita.Trainer(store, out=tmp_path / "host", **settings).fit()
-    partita.Trainer(store, out=tmp_path / "device", context=context, device="cuda", **settings).fit()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cache": "2KiB"},
+        {"model": "gat", "heads": 2, "topology_cache": "2KiB", "input_dropout": 0.2},
+        {"model": "gcn", "cache": "2KiB", "sampler": "layer", "layer_budget": "60,40", "fanout": None},
+    ],
+)
+def test_stages_in_threads_and_on_streams_of_their_own(tmp_path, store, context, threads_too, more) -> None:
+    settings = {name: value for name, value in {**SETTINGS, **more, "prefetch": 2}.items() if value is not None}
+    host = {name: value for name, value in settings.items() if name != "topology_cache"}
+    partita.Trainer(store, out=tmp_path / "host", **host).fit()
+    with checked_streams() as checker:
+        partita.Trainer(store, out=tmp_path / "device", context=context, device="cuda", **settings).fit()
+        checker.host_waits_for(checker.default)
     same(tmp_path / "device", tmp_path / "host")
+    assert checker.problems == []
+    loads = "cache" in more
+    assert sum(call.startswith("stream") for call in checker.calls) == 2 + loads  # not one more in the second epoch
+    steps, epochs, threads = 2, 2, 2 + loads
+    assert sum(call.endswith("waits") for call in checker.calls) == epochs * (steps * (1 + loads) + threads)
+
+
+def test_without_a_pipeline_there_is_one_stream(tmp_path, store, context) -> None:
+    with checked_streams() as checker:
+        partita.Trainer(
+            store, out=tmp_path / "run", context=context, device="cuda", **{**SETTINGS, "epochs": 1}
+        ).fit()  # fmt: skip
+    assert (checker.calls, checker.problems) == ([], [])
+
+
+def test_stages_whose_exchanges_occupy_the_device_share_the_stream_of_the_trainer(
+    tmp_path, store, context, monkeypatch
+) -> None:
+    trainer = partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", cache="2KiB", **SETTINGS)
+
+    def apart(workers: int, occupies: bool, collective: bool) -> list[bool]:
+        views = trainer.job.views
+        monkeypatch.setattr(trainer.job.team, "size", workers)
+        monkeypatch.setattr(Group, "occupies", occupies)
+        monkeypatch.setattr(Engine, "collective", collective)
+        return [stage.apart for stage in views.enter(None, TrainState(counts=Counts.zero(2))).stages()]
+
+    assert apart(2, True, True) == [False, False]
+    assert apart(2, True, False) == [True, True]
+    assert apart(2, False, True) == [True, True]
+    assert apart(1, False, True) == [True, True]
 
 
 def test_another_device_than_that_of_the_context_is_refused(tmp_path, store, context) -> None:

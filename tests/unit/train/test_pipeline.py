@@ -42,6 +42,41 @@ def test_same_items_whatever_the_look_ahead(start, count, ahead, sample_in_order
     assert found == [f"{step}: {step * step}" for step in range(start, start + count)]
 
 
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 12))
+def test_lanes_work_side_by_side_each_in_order(lanes, ahead, count) -> None:
+    lock, busy, begun = threading.Lock(), set[int](), list[int]()
+
+    def sample(step: int, _: None) -> int:
+        with lock:
+            begun.append(step)
+            assert step % lanes not in busy
+            busy.add(step % lanes)
+        time.sleep(0.0005 * (step % 2))
+        with lock:
+            busy.remove(step % lanes)
+        return step
+
+    with Pipeline([PipelineStage("sample", sample, True, lanes), _text(True)], 0, count, ahead) as pipeline:
+        assert _take_all(pipeline, count) == [f"{step}: {step}" for step in range(count)]
+    for number in range(lanes):
+        own = [step for step in begun if step % lanes == number]
+        assert own == sorted(own)
+
+
+def test_a_lane_goes_on_while_another_waits() -> None:
+    second = threading.Event()
+
+    def sample(step: int, _: None) -> int:
+        if step == 0:
+            assert second.wait(10)
+        else:
+            second.set()
+        return step
+
+    with Pipeline([PipelineStage("sample", sample, True, 2)], 0, 3, 2) as pipeline:
+        assert _take_all(pipeline, 3) == [0, 1, 2]
+
+
 def test_each_stage_is_ahead_by_no_more_than_asked() -> None:
     sampled: list[int] = []
     loaded: list[int] = []

@@ -244,7 +244,7 @@ def test_the_run_folder(tmp_path, store) -> None:
     assert record["counts"]["input_rows_read"] <= record["counts"]["row_reads"]
     assert record["peak_memory_bytes"] > 0
     assert set(record["stage_seconds"]) == {
-        "wait_for_view", "wait_for_batch", "forward", "backward", "sum_gradients", "optimizer", "join_models",
+        "wait_for_view", "wait_for_batch", "forward", "backward", "sum_gradients", "settle", "optimizer", "join_models",
         "evaluate", "checkpoint",
     }  # fmt: skip
     assert [event["event"] for event in seen] == ["epoch"] * 3
