@@ -338,7 +338,7 @@ def dropout(device, p, dtype):
         def work(x, original):
             fresh, own = kernels.dropout(x, original, KEY, p), x.clone()
             assert kernels.dropout(own, original, KEY, p, out=own) is own
-            return fresh, own
+            return fresh, own, kernels.dropout(x, original, KEY, p, relu=True)
 
         same(device, work, x, original)
 

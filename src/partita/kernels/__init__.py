@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from partita.kernels.rows import aggregate_backward as aggregate_backward
     from partita.kernels.rows import aggregate_weight_grad as aggregate_weight_grad
     from partita.kernels.rows import dropout as dropout
+    from partita.kernels.rows import dropout_factor as dropout_factor
     from partita.kernels.rows import edge_dropout as edge_dropout
     from partita.kernels.rows import gather_rows as gather_rows
     from partita.kernels.rows import segment_max as segment_max
@@ -57,6 +58,7 @@ _MODULES = {
         "aggregate_backward",
         "aggregate_weight_grad",
         "dropout",
+        "dropout_factor",
         "edge_dropout",
         "gather_rows",
         "segment_max",

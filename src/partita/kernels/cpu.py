@@ -297,13 +297,14 @@ def dropout(
     key: int,
     threshold: int,
     factor: float,
+    relu: bool,
     out: Float[Tensor, "n F"],
 ) -> None:
     """See :func:`partita.kernels.reference.dropout`."""
     rows, original, result = x.numpy(), rows_original.numpy(), out.numpy()
     seed, limit, scale = np.uint64(key), np.uint64(threshold), result.dtype.type(factor)
     threads.run(
-        lambda low, high: cpu_draws.drop_rows(rows, original, seed, limit, scale, result, low, high),
+        lambda low, high: cpu_draws.drop_rows(rows, original, seed, limit, scale, relu, result, low, high),
         threads.even_bounds(rows.shape[0], rows.size),
     )
 

@@ -83,22 +83,24 @@ def permute(start, n, key, out):
 
 
 @njit(nogil=True, cache=True)
-def drop_rows(x, original, key, threshold, factor, out, low, high):
+def drop_rows(x, original, key, threshold, factor, relu, out, low, high):
     """Dropout of rows ``low`` to ``high``; ``threshold`` is uint64, ``factor`` of the dtype of ``x``."""
     columns = x.shape[1]
+    # All draws of a row first, then all columns: two loops over arrays, each of which the compiler vectorises.
+    draws = np.empty((columns + 3) // 4, np.uint64)
+    lanes = draws.view(np.uint16)
+    limit, zero = np.uint32(threshold), x.dtype.type(0)
     for i in range(low, high):
         row_key = fold(key, U(original[i]))
-        for group in range(columns // 4):
-            draw = fold(row_key, U(group))
-            for lane in range(4):
-                c = group * 4 + lane
-                keep = ((draw >> (LANE_BITS * U(lane))) & LANE_MASK) >= threshold
-                out[i, c] = x[i, c] * factor if keep else x.dtype.type(0)
-        if columns % 4:
-            draw = fold(row_key, U(columns // 4))
-            for c in range(columns - columns % 4, columns):
-                keep = ((draw >> (LANE_BITS * U(c % 4))) & LANE_MASK) >= threshold
-                out[i, c] = x[i, c] * factor if keep else x.dtype.type(0)
+        for group in range(draws.shape[0]):
+            draws[group] = fold(row_key, U(group))
+        if relu:
+            for c in range(columns):
+                keep = (np.uint32(lanes[c]) >= limit) & ~(x[i, c] <= zero)  # a NaN is kept
+                out[i, c] = x[i, c] * factor if keep else zero
+        else:
+            for c in range(columns):
+                out[i, c] = x[i, c] * factor if np.uint32(lanes[c]) >= limit else zero
 
 
 @njit(nogil=True, cache=True)

@@ -10,8 +10,6 @@ Without a device, the same code runs in Triton's interpreter; see :mod:`partita.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from jaxtyping import Float, Int, UInt32
 from torch import Tensor
@@ -308,6 +306,7 @@ def dropout(
     key: int,
     threshold: int,
     factor: float,
+    relu: bool,
     out: Float[Tensor, "n F"],
 ) -> None:
     """See :func:`partita.kernels.reference.dropout`."""
@@ -315,7 +314,7 @@ def dropout(
     groups = x.shape[0] * blocks(columns, 4)
     launch(
         gpu_draws.drop_rows, (blocks(groups, BLOCK),), out,
-        x, rows_original, out, signed(key), threshold, groups, columns, BLOCK=BLOCK,
+        x, rows_original, out, signed(key), threshold, groups, columns, RELU=relu, BLOCK=BLOCK,
     )  # fmt: skip
 
 
@@ -391,6 +390,10 @@ def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-@functools.cache
+_log_tables: dict[torch.device, Tensor] = {}
+
+
 def _log_table(device: torch.device) -> Int[Tensor, "4097"]:
-    return torch.from_numpy(reference.log_table().astype("int64")).to(device)
+    if device not in _log_tables:  # threads that come at once keep the first: others may read it on their streams
+        _log_tables.setdefault(device, torch.from_numpy(reference.log_table().astype("int64")).to(device))
+    return _log_tables[device]

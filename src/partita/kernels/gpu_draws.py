@@ -99,7 +99,7 @@ def permute(out, key, start, n, bits, num, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["key", "threshold", "num"])
-def drop_rows(x, original, out, key, threshold, num, columns, BLOCK: tl.constexpr):
+def drop_rows(x, original, out, key, threshold, num, columns, RELU: tl.constexpr, BLOCK: tl.constexpr):
     """Dropout of ``num`` groups of four columns: one draw has the lanes of a group."""
     groups = (columns + 3) // 4
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -112,6 +112,8 @@ def drop_rows(x, original, out, key, threshold, num, columns, BLOCK: tl.constexp
     keep = ((draw[:, None] >> (16 * lane[None, :]).to(tl.uint64)) & 0xFFFF).to(tl.int32) >= threshold
     place = row[:, None] * columns + column
     values = tl.load(x + place, mask=there, other=0.0)
+    if RELU:
+        values = tl.where(values <= 0, 0.0, values)  # a NaN stays one
     kept = tl.where(keep, values * _factor(threshold).to(values.dtype), 0.0)
     tl.store(out + place, kept, mask=there)
 

@@ -297,12 +297,13 @@ def dropout(
     key: int,
     threshold: int,
     factor: float,
+    relu: bool,
     out: Float[Tensor, "n F"],
 ) -> None:
     """Fill ``out``, which may be ``x``."""
     row_key = _fold_all(np.full(rows_original.shape, key, np.uint64), rows_original.numpy().astype(np.uint64))
     keep = torch.from_numpy(_lanes(row_key[:, None], x.shape[1]) >= threshold)
-    out.copy_(torch.where(keep, x * factor, torch.zeros((), dtype=x.dtype)))
+    out.copy_(torch.where(keep, (x.relu() if relu else x) * factor, torch.zeros((), dtype=x.dtype)))
 
 
 def edge_dropout(

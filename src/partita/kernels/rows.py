@@ -201,17 +201,19 @@ def dropout(
     key: int,
     p: float,
     *,
+    relu: bool = False,
     out: Float[Tensor, "n F"] | None = None,
 ) -> Float[Tensor, "n F"]:
     """Zero elements with probability ``p`` and scale the others by 1/(1-p), keyed by node and column.
 
-    The same call on the gradient is the backward pass. ``p`` is rounded to a multiple of 2^-16.
+    Without ``relu``, the same call on the gradient is the backward pass. ``p`` is rounded to a multiple of 2^-16.
 
     Args:
         x: rows, float32 or float64.
         rows_original: original index of the node of every row.
         key: 64-bit key of the step and layer.
         p: probability of zero, 0 to 1.
+        relu: make negative elements 0 as well.
         out: where to write, contiguous, like ``x``; may be ``x``.
     """
     threshold, factor = checks.dropout_rule(p)
@@ -221,8 +223,13 @@ def dropout(
         raise ValueError("out must be contiguous and of the shape and dtype of x")
     if rows_original.shape[0] != x.shape[0]:
         raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
-    implementation(x).dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, out)
+    implementation(x).dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, relu, out)
     return out
+
+
+def dropout_factor(p: float) -> float:
+    """What :func:`dropout` scales by: 1/(1-p), with ``p`` rounded as there; 0 where nothing is kept."""
+    return checks.dropout_rule(p)[1]
 
 
 def edge_dropout(

@@ -62,10 +62,33 @@ def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
     return _Aggregate.apply(h, weight, block, reduce)
 
 
-def aggregate_heads(block: Block, h: Float[Tensor, "S HC"], weight: Float[Tensor, "E H"]) -> Float[Tensor, "D HC"]:
-    """Sum the neighbours' rows with one weight per edge and head; differentiable in the rows and the weights."""
+def aggregate_with_own(
+    block: Block, h: Float[Tensor, "S F"], reduce: Reduce
+) -> tuple[Float[Tensor, "D F"], Float[Tensor, "D F"]]:
+    """:func:`aggregate` and :func:`own_rows`, whose gradients backward joins in one tensor."""
+    reduce = reduce if block.weight is None else "sum"
     h = kernels.widened(h)
-    return _AggregateHeads.apply(h, weight.to(h.dtype), block)
+    weight = None if block.weight is None else block.weight.to(h.dtype)
+    return _AggregateWithOwn.apply(h, weight, block, reduce)
+
+
+def aggregate_heads(
+    block: Block,
+    h: Float[Tensor, "S HC"],
+    weight: Float[Tensor, "E H"],
+    own_weight: Float[Tensor, "D H"] | None = None,
+) -> Float[Tensor, "D HC"]:
+    """Sum the neighbours' rows with one weight per edge and head; differentiable in the rows and the weights.
+
+    Args:
+        block: whose destinations are the first of its sources where ``own_weight`` is given.
+        h: rows of the sources.
+        weight: of every edge and head.
+        own_weight: weights with which the destinations' own rows join the sums.
+    """
+    h = kernels.widened(h)
+    own = None if own_weight is None else own_weight.to(h.dtype)
+    return _AggregateHeads.apply(h, weight.to(h.dtype), own, block)
 
 
 def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) -> Float[Tensor, "D F"]:
@@ -105,6 +128,11 @@ def keyed_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key:
     return _Dropout.apply(kernels.widened(x), rows_original, key, p)
 
 
+def relu_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key: int, p: float) -> Float[Tensor, "n F"]:
+    """:func:`keyed_dropout` of the positive part, in one pass."""
+    return _ReluDropout.apply(kernels.widened(x), rows_original, key, p)
+
+
 def _positions(block: Block) -> Int[Tensor, "E"]:
     return torch.arange(block.num_edges, device=block.indices.device)
 
@@ -122,7 +150,7 @@ class _Aggregate(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (weight,) = ctx.saved_tensors
         block: Block = ctx.block
         grad_h = kernels.aggregate_backward(
@@ -131,27 +159,52 @@ class _Aggregate(Function):
         return grad_h, None, None, None
 
 
-class _AggregateHeads(Function):
+class _AggregateWithOwn(Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, block: Block) -> Tensor:
-        ctx.save_for_backward(h, weight)
-        ctx.block = block
-        return kernels.aggregate(h, block.indptr, block.indices, weight, reduce="sum")
+    def forward(ctx: Any, h: Tensor, weight: Tensor | None, block: Block, reduce: Reduce) -> tuple[Tensor, Tensor]:
+        return _Aggregate.forward(ctx, h, weight, block, reduce), h[: block.num_dst]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        h, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, own: Tensor) -> tuple[Tensor, None, None, None]:
+        grad_h = _Aggregate.backward(ctx, grad)[0]
+        grad_h[: own.shape[0]] += own
+        return grad_h, None, None, None
+
+
+class _AggregateHeads(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, own_weight: Tensor | None, block: Block) -> Tensor:
+        ctx.save_for_backward(h, weight, own_weight)
+        ctx.block = block
+        sums = kernels.aggregate(h, block.indptr, block.indices, weight, reduce="sum")
+        if own_weight is not None:
+            _by_head(sums, own_weight).addcmul_(_by_head(h[: block.num_dst], own_weight), own_weight.unsqueeze(2))
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        h, weight, own_weight = ctx.saved_tensors
         block: Block = ctx.block
-        grad = grad.contiguous()
-        grad_h = grad_weight = None
+        grad, num_dst, heads = grad.contiguous(), block.num_dst, weight.shape[1]
+        grad_h = grad_weight = grad_own = None
         if ctx.needs_input_grad[0]:
             grad_h = kernels.aggregate_backward(
                 grad, transposed_of(block), block.indptr, h.shape[0], weight, reduce="sum"
             )
+            if own_weight is not None:
+                _by_head(grad_h[:num_dst], weight).addcmul_(_by_head(grad, weight), own_weight.unsqueeze(2))
         if ctx.needs_input_grad[1]:
-            grad_weight = kernels.aggregate_weight_grad(grad, h, block.indptr, block.indices, weight.shape[1])
-        return grad_h, grad_weight, None
+            grad_weight = kernels.aggregate_weight_grad(grad, h, block.indptr, block.indices, heads)
+        if ctx.needs_input_grad[2]:
+            each = torch.arange(num_dst + 1, device=grad.device)  # one edge for every destination: its own row
+            grad_own = kernels.aggregate_weight_grad(grad, h, each, each[:-1], heads)
+        return grad_h, grad_weight, grad_own, None
+
+
+def _by_head(rows: Float[Tensor, "n HC"], weight: Float[Tensor, "m H"]) -> Float[Tensor, "n H C"]:
+    return rows.unflatten(1, (weight.shape[1], -1))
 
 
 class _SegmentMax(Function):
@@ -204,6 +257,23 @@ class _EdgesToDestination(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad.index_select(0, ctx.block.edge_dst()), None
+
+
+class _ReluDropout(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows_original: Tensor, key: int, p: float) -> Tensor:
+        result = kernels.dropout(x, rows_original, key, p, relu=True)
+        ctx.save_for_backward(result)
+        ctx.p = p
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (result,) = ctx.saved_tensors
+        # What is positive was kept: no draw need be made again.
+        passed = torch.ops.aten.threshold_backward(grad, result, 0)
+        return passed.mul_(kernels.dropout_factor(ctx.p)), None, None, None
 
 
 class _Dropout(Function):

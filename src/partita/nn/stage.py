@@ -98,10 +98,13 @@ class Stage(nn.Module):
         self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
     ) -> Float[Tensor, "D out"]:
         """What follows the layer, for rows of which ``dst_original`` are the original indices."""
-        rows = ACTIVATIONS[self.activation](self.norm(rows))
+        activation, rows = ACTIVATIONS[self.activation], self.norm(rows)
         if step_key is None or self.dropout == 0.0:
-            return rows
-        return ops.keyed_dropout(rows, dst_original, step_key.at(Purpose.DROPOUT, layer), self.dropout)
+            return activation(rows)
+        key = step_key.at(Purpose.DROPOUT, layer)
+        if activation is functional.relu:
+            return ops.relu_dropout(rows, dst_original, key, self.dropout)
+        return ops.keyed_dropout(activation(rows), dst_original, key, self.dropout)
 
     def reset(self, key: int) -> None:
         """Initialise the layer from a key; the normalisation starts as the identity."""

@@ -83,7 +83,7 @@ class Job:
             model = _named_model(config, store)
         _check_model(model, config, store)
         model.to(device=context.device, dtype=DTYPES[config.precision])
-        optimizer = OPTIMIZERS[config.optimizer](model.parameters(), config)
+        optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, deal_of(config, strategy, store, context), store)
         team.check_same(config, store)

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from partita.config import Config
 
-OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], Config], torch.optim.Optimizer]] = {
-    "adam": lambda parameters, config: torch.optim.Adam(parameters, lr=config.lr, weight_decay=config.weight_decay),
-    "adamw": lambda parameters, config: torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay),
+Parameters = Sequence[nn.Parameter]
+
+OPTIMIZERS: dict[str, Callable[[Parameters, Config], torch.optim.Optimizer]] = {
+    "adam": lambda parameters, config: torch.optim.Adam(
+        parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
+    ),
+    "adamw": lambda parameters, config: torch.optim.AdamW(
+        parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
+    ),
     "sgd": lambda parameters, config: torch.optim.SGD(
-        parameters, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
+        parameters,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
+        fused=_fused(parameters),
     ),
 }
+
+
+def _fused(parameters: Parameters) -> bool:
+    """Whether one kernel can update everything: it takes a third of the time of an operation per parameter and term."""
+    return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
+
 
 # How far the run has come (0 to 1) -> factor of the learning rate.
 SCHEDULES: dict[str, Callable[[float], float]] = {

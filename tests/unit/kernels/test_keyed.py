@@ -28,6 +28,9 @@ def test_dropout_is_the_reference(both, rows, columns, p, key, dtype):
     compiled, plain = both(lambda: kernels.dropout(x, original, key, p))
     torch.testing.assert_close(compiled, plain, rtol=1e-6, atol=0)
     assert torch.equal(compiled == 0, plain == 0)
+    positive, plain = both(lambda: kernels.dropout(x, original, key, p, relu=True))
+    torch.testing.assert_close(positive, plain, rtol=1e-6, atol=0)
+    assert torch.equal(positive, compiled.relu())
     in_place = x.clone()
     assert kernels.dropout(in_place, original, key, p, out=in_place) is in_place
     assert torch.equal(in_place, compiled)

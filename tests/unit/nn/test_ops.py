@@ -50,11 +50,51 @@ def test_aggregate_is_a_matrix_product_with_its_gradient(block: Block, reduce: s
 def test_gradients_of_the_other_operations(block: Block) -> None:
     d, s, e = block.num_dst, block.num_src, block.num_edges
     assert gradcheck(lambda h, w: ops.aggregate_heads(block, h, w), (rows(s, 6), rows(e, 2)))
+    assert gradcheck(lambda h, w, own: ops.aggregate_heads(block, h, w, own), (rows(s, 6), rows(e, 2), rows(d, 2)))
+    assert gradcheck(lambda h: ops.aggregate_with_own(block, h, "mean"), rows(s, 3))
     assert gradcheck(lambda h: ops.segment_max(block, h), rows(s, 3))
     assert gradcheck(lambda v: ops.source_to_edges(block, v), rows(s, 2))
     assert gradcheck(lambda v: ops.destination_to_edges(block, v), rows(d, 2))
     assert gradcheck(lambda v: ops.edges_to_destination(block, v), rows(e, 2))
     assert gradcheck(lambda x: ops.keyed_dropout(x, block.dst_original, 5, 0.4), rows(d, 5))
+    assert gradcheck(lambda x: ops.relu_dropout(x, block.dst_original, 5, 0.4), rows(d, 5))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_aggregate_with_own_is_both_to_the_bit(block: Block, weighted: bool) -> None:
+    if weighted:
+        block = block.with_(weight=rows(block.num_edges, 1, grad=False).squeeze(1))
+    ours, theirs = rows(block.num_src, 3), rows(block.num_src, 3)
+    found = ops.aggregate_with_own(block, ours, "mean")
+    expected = ops.aggregate(block, theirs, "mean"), ops.own_rows(block, theirs)
+    assert all(map(torch.equal, found, expected))
+    for aggregated, own in (found, expected):
+        (aggregated.sin().sum() + own.exp().sum()).backward()
+    assert torch.equal(ours.grad, theirs.grad)
+    only_one = rows(block.num_src, 3)
+    ops.aggregate_with_own(block, only_one, "mean")[1].sum().backward()
+    assert torch.equal(only_one.grad.sum(1), 3.0 * (torch.arange(block.num_src) < block.num_dst))
+
+
+def test_own_rows_join_the_weighted_sums(block: Block) -> None:
+    h, weight, own = rows(block.num_src, 6), rows(block.num_edges, 2), rows(block.num_dst, 2)
+    expected = ops.aggregate_heads(block, h, weight) + h[: block.num_dst] * own.repeat_interleave(3, 1)
+    torch.testing.assert_close(ops.aggregate_heads(block, h, weight, own), expected)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_relu_and_dropout_in_one_are_both_to_the_bit(p) -> None:
+    x, original = rows(60, 11), torch.arange(60) * 3
+    y = x.detach().clone().requires_grad_()
+    found, expected = ops.relu_dropout(x, original, 7, p), ops.keyed_dropout(y.relu(), original, 7, p)
+    assert torch.equal(found, expected)
+    for result in (found, expected):
+        (result * torch.arange(11)).sum().backward()
+    assert torch.equal(x.grad, y.grad)
+    broken = torch.full((40, 8), torch.nan)
+    kept = ops.relu_dropout(broken, torch.arange(40), 7, p).isnan()
+    assert torch.equal(kept, ops.keyed_dropout(broken, torch.arange(40), 7, p).isnan())
+    assert kept.any()
 
 
 def test_heads_are_weighted_apart(block: Block) -> None:

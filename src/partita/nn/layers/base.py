@@ -245,6 +245,21 @@ class ReducedLayer(Layer):
         """See :meth:`Layer.merge`."""
         return self.reduction.merge(states)
 
+    def join(
+        self, reduced: Float[Tensor, "D in"], x_dst: Float[Tensor, "D in"], block: Block
+    ) -> Float[Tensor, "D out"]:
+        """The layer's result from the rows reduced over all edges and the destinations' own rows."""
+        state = self.project(reduced) if self.projects_state else reduced
+        return self.finish(state, self.own(x_dst, block))
+
+    def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
+        """See :meth:`Layer.forward`."""
+        if self.projects_sources:
+            return super().forward(block, h, key)
+        if self.sums is not None and isinstance(h, Tensor):
+            return self.join(*ops.aggregate_with_own(block, h, self.sums), block)
+        return self.join(self.reduction.over(block, h), ops.own_rows(block, h), block)
+
 
 def global_key() -> int:
     """A 63-bit key from torch's global generator."""

@@ -142,13 +142,22 @@ class GAT(Layer):
         if q is None:
             raise ValueError("a GAT layer's partial aggregate needs the destinations' query")
         projected, score = ops.all_rows(payload).split([self.heads * self.out_per_head, self.heads], dim=1)
-        return self._attend(projected, score, q, block, None)
+        logits = self._logits(score, q, block)
+        largest = ops.edges_max(block, logits)
+        weights = torch.exp(logits - ops.destination_to_edges(block, _finite(largest)))
+        sums = ops.edges_to_destination(block, weights)
+        return torch.cat([largest, sums, ops.aggregate_heads(block, projected, weights)], dim=1)
 
     def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"] | None:
         """The state over the destination's own loop alone; ``None`` without ``add_self_loops``."""
         if not self.add_self_loops:
             return None
-        return self._loop(self.lin(x_dst), self._score(x_dst, self.att_src), self.query(x_dst), None)
+        logits = self._score(x_dst, self.att_src) + self.query(x_dst)
+        logits = functional.leaky_relu(kernels.widened(logits), self.negative_slope)
+        largest = logits.detach()
+        weights = torch.exp(logits - largest)  # 1; the gradient of e_vv flows through it
+        rows = self.lin(x_dst).unflatten(1, (self.heads, self.out_per_head)) * weights.unsqueeze(-1)
+        return torch.cat([largest, weights, rows.flatten(1)], dim=1)
 
     def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
         """See :meth:`Layer.neutral`."""
@@ -196,46 +205,48 @@ class GAT(Layer):
         return self._whole(heads.flatten(1), score, q[: block.num_dst], block, key)
 
     def _whole(self, projected: Tensor, score: Tensor, q: Tensor, block: Block, key: int | None) -> Tensor:
-        """The layer's result (D, out) where the destinations are the first of the projected sources."""
-        key = key if self.attn_dropout else None
-        state = self._attend(projected, score, q, block, key)
-        if not self.add_self_loops:
-            return self.finish(state, None)
-        mask = self._loop_mask(block, key, state.dtype)
-        return self.finish(state, self._loop(projected[: block.num_dst], score[: block.num_dst], q, mask))
+        """The layer's result (D, out) where the destinations are the first of the projected sources.
+
+        It is what :meth:`finish` makes of the states, but all edges of a destination are here: shares of the softmax
+        can be divided before rows are summed, and every pass over rows that this saves is one of the slow ones.
+        """
+        key, num_dst = key if self.attn_dropout else None, block.num_dst
+        logits = self._logits(score, q, block)
+        largest, own = ops.edges_max(block, logits), None
+        if self.add_self_loops:
+            own = functional.leaky_relu(kernels.widened(score[:num_dst] + q), self.negative_slope)
+            largest = torch.maximum(largest, own.detach())
+        largest = _finite(largest)
+        weights = torch.exp(logits - ops.destination_to_edges(block, largest))
+        sums = ops.edges_to_destination(block, weights)
+        if own is not None:
+            own = torch.exp(own - largest)
+            sums = sums + own
+        factor = sums.masked_fill(sums == 0, 1.0).reciprocal()
+        shares = weights * ops.destination_to_edges(block, factor)
+        own = None if own is None else own * factor
+        if key is not None:
+            shares = shares * self._edge_mask(block, key, shares.dtype)
+            own = None if own is None else own * self._loop_mask(block, key, own.dtype)
+        rows = ops.aggregate_heads(block, projected, shares, own)
+        out = rows if self.concat else rows.unflatten(1, (self.heads, self.out_per_head)).mean(1)
+        return out if self.bias is None else out.add_(self.bias)
 
     def _score(self, x: Float[Tensor, "n in"], attention: Float[Tensor, "1 H C"]) -> Float[Tensor, "n H"]:
         """``a . W x`` per head as ``(W^T a) . x``: one narrow product, without a pass over the projected rows."""
         weight = self.lin.weight.view(self.heads, self.out_per_head, self.in_width)
         return functional.linear(x, (weight * attention.view(self.heads, self.out_per_head, 1)).sum(1))
 
-    def _attend(self, h: Tensor, score: Tensor, q: Tensor, block: Block, key: int | None) -> Float[Tensor, "D state"]:
-        """The state over the block's edges, loops left out where the layer adds its own."""
+    def _logits(self, score: Tensor, q: Tensor, block: Block) -> Float[Tensor, "E H"]:
+        """``e_uv`` of the block's edges; -inf of loops where the layer adds its own."""
         from_source = ops.source_to_edges(block, score)
         logits = functional.leaky_relu(from_source + ops.destination_to_edges(block, q), self.negative_slope)
-        if self.add_self_loops:
-            logits = logits.masked_fill(_loops(block).unsqueeze(1), -torch.inf)
-        largest = ops.edges_max(block, logits)
-        weights = torch.exp(logits - ops.destination_to_edges(block, _finite(largest)))
-        sums = ops.edges_to_destination(block, weights)
-        if key is not None:
-            weights = weights * kernels.edge_dropout(
-                block.indptr, block.dst_original, key, self.attn_dropout, self.heads, weights.dtype
-            )
-        return torch.cat([largest, sums, ops.aggregate_heads(block, h, weights)], dim=1)
+        return logits.masked_fill(_loops(block).unsqueeze(1), -torch.inf) if self.add_self_loops else logits
 
-    def _loop(self, h: Tensor, score: Tensor, q: Tensor, mask: Tensor | None) -> Float[Tensor, "D state"]:
-        """The state over one loop per destination: (e_vv, 1, h_v); the gradient of e_vv flows through the 1."""
-        logits = functional.leaky_relu(kernels.widened(score + q), self.negative_slope)
-        largest = logits.detach()
-        weights = torch.exp(logits - largest)
-        masked = weights if mask is None else weights * mask
-        rows = h.unflatten(1, (self.heads, self.out_per_head)) * masked.unsqueeze(-1)
-        return torch.cat([largest, weights, rows.flatten(1)], dim=1)
+    def _edge_mask(self, block: Block, key: int, dtype: torch.dtype) -> Float[Tensor, "E H"]:
+        return kernels.edge_dropout(block.indptr, block.dst_original, key, self.attn_dropout, self.heads, dtype)
 
-    def _loop_mask(self, block: Block, key: int | None, dtype: torch.dtype) -> Float[Tensor, "D H"] | None:
-        if key is None:
-            return None
+    def _loop_mask(self, block: Block, key: int, dtype: torch.dtype) -> Float[Tensor, "D H"]:
         one_each = torch.arange(block.num_dst + 1, device=block.indptr.device)
         own_key = fold(key, OWN_LOOP)
         return kernels.edge_dropout(one_each, block.dst_original, own_key, self.attn_dropout, self.heads, dtype)

@@ -53,9 +53,7 @@ class GCN(ReducedLayer):
         Raises:
             ValueError: the sampler put no coefficients on the block.
         """
-        if block.weight is None or block.own_weight is None:
-            raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
-        weighted = x_dst * block.own_weight.to(x_dst.dtype).unsqueeze(1)
+        weighted = x_dst * _own_weight(block, x_dst)
         return self.project(weighted) if self.projects_state else weighted
 
     def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
@@ -65,6 +63,13 @@ class GCN(ReducedLayer):
             return functional.linear(total, self.lin.weight, self.bias)
         return total if self.bias is None else total + self.bias
 
+    def join(
+        self, reduced: Float[Tensor, "D in"], x_dst: Float[Tensor, "D in"], block: Block
+    ) -> Float[Tensor, "D out"]:
+        """See :meth:`ReducedLayer.join`."""
+        total = torch.addcmul(reduced, x_dst.to(reduced.dtype), _own_weight(block, reduced))
+        return functional.linear(total, self.lin.weight, self.bias)
+
     def from_columns(
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
     ) -> Float[Tensor, "D out"]:
@@ -73,11 +78,16 @@ class GCN(ReducedLayer):
         Raises:
             ValueError: the sampler put no coefficients on the block.
         """
-        if block.own_weight is None:
-            raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
-        total = self.reduction.over(block, x_src) + x_dst * block.own_weight.to(x_dst.dtype).unsqueeze(1)
+        total = self.reduction.over(block, x_src) + x_dst * _own_weight(block, x_dst)
         return functional.linear(total, self.lin.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Add the bias."""
         return total if self.bias is None else total + self.bias
+
+
+def _own_weight(block: Block, like: Tensor) -> Float[Tensor, "D 1"]:
+    """The coefficients of the destinations' own rows."""
+    if block.weight is None or block.own_weight is None:
+        raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
+    return block.own_weight.to(like.dtype).unsqueeze(1)

@@ -14,6 +14,7 @@ from partita.core.records import Block
 from partita.nn import initialise
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
+from partita.nn.products import two_products
 
 
 class SAGE(ReducedLayer):
@@ -70,6 +71,13 @@ class SAGE(ReducedLayer):
         elif self.lin_l.bias is not None:
             reduced = reduced + self.lin_l.bias
         return reduced if own is None else reduced + own
+
+    def join(
+        self, reduced: Float[Tensor, "D in"], x_dst: Float[Tensor, "D in"], block: Block
+    ) -> Float[Tensor, "D out"]:
+        """See :meth:`ReducedLayer.join`."""
+        finished = self.reduction.finish(reduced)
+        return two_products(finished, self.lin_l.weight, self.lin_l.bias, x_dst, self.lin_r.weight)
 
     def from_columns(
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
