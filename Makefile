@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint docs bench clean
+.PHONY: help demo test test-all lint docs bench bench-peers clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ bench: $(VENV)/.installed-test  ## Run the quick benchmarks
 	@$(BIN)/python bench/kernels.py
 	@$(BIN)/python bench/startup.py
 	@$(BIN)/python bench/ingest.py --edges 10000000
+
+bench-peers: $(VENV)/.installed-test  ## Compare with PyG and DGL, side by side (hours; ARGS=--quick for minutes)
+	@$(BIN)/python bench/peers/compare.py $(ARGS)
 
 clean:  ## Remove what make has made
 	rm -rf $(VENV) demo site

@@ -205,13 +205,16 @@ class Group:
         for bucket in _buckets(tensors):
             flat = self._to_wire(torch.cat([tensor.detach().reshape(-1) for tensor in bucket]))
             with peer_errors(), self._lane.turn():
-                begun.append((bucket, flat, dist.all_reduce(flat, group=self._lane.process_group, async_op=True)))
+                # What occupies the device must not run beside other exchanges in an order that nobody has set.
+                work = dist.all_reduce(flat, group=self._lane.process_group, async_op=not self.occupies)
+                begun.append((bucket, flat, work))
 
         @torch.no_grad()
         def finish() -> None:
             for bucket, flat, work in begun:
-                with peer_errors():
-                    work.wait()
+                if work is not None:
+                    with peer_errors():
+                        work.wait()
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
 
