@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import Commands
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -54,6 +55,13 @@ def data_folder() -> Path:
     if not (DATA / "manifest.json").is_file():
         pytest.skip(f"no real graphs in {DATA}; set PARTITA_DATA to the folder that holds them")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def libraries() -> Iterator[None]:
+    """What :mod:`commands` needs. It lasts for the session, so no test leaves it behind."""
+    with Commands():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

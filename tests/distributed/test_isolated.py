@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from commands import run_partita
 from isolated import assert_same, dense_epoch, epochs_of, model_of
+from on_workers import resume_on_workers, train_on_workers
 
 import partita
 from partita.core.errors import ConfigError
@@ -23,6 +26,8 @@ from partita.parallel.schedules import make_schedule
 from partita.runs.checkpoint import latest_checkpoint, read_state
 from partita.testing.graphs import small_random_store
 from partita.train import resident
+
+pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {
     "layers": 2, "hidden": 8, "fanout": "4,3", "batch_size": 16, "epochs": 3, "seed": 5, "precision": "float64",
@@ -44,56 +49,78 @@ def sent_for_training(record: dict) -> dict[str, int]:
     return {kind: sent for kind, sent in record["traffic_bytes"].items() if kind != "evaluation"}
 
 
-@pytest.mark.parametrize(("views", "workers"), [("tournament", 2), ("tournament", 3), ("cyclic", 2), ("all", 3)])
-@pytest.mark.parametrize("coverage", ["none", "resampling"])
-def test_an_epoch_is_that_of_dense_matrices(store, tmp_path, views, workers, coverage) -> None:
-    """With five chunks one has no partner, and a worker may have nothing at all."""
-    settings = {
+EPOCHS = [
+    (coverage, views, workers)
+    for coverage in ("none", "resampling")
+    for views, workers in (("tournament", 2), ("tournament", 3), ("cyclic", 2), ("all", 3))
+]
+
+
+def settings_of_an_epoch(views: str, coverage: str) -> dict[str, Any]:
+    return {
         **SETTINGS, "views": views, "coverage": coverage, "fanout": -1, "batch_size": 0, "epochs": 1,
         "optimizer": "sgd", "momentum": 0.0, "lr": 0.1, "norm": "none", "dropout": 0.0,
     }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def epochs_on_workers(store, tmp_path_factory) -> dict[tuple[str, str, int], tuple[Path, dict]]:
+    """Run folder and record of all of them."""
+    folder, found = tmp_path_factory.mktemp("epochs"), {}
+    for number in (2, 3):
+        runs = {case: folder / "-".join(map(str, case)) for case in EPOCHS if case[2] == number}
+        given = {run: settings_of_an_epoch(views, coverage) for (coverage, views, _), run in runs.items()}
+        records = train_on_workers(store.path, number, given)
+        found |= {case: (run, records[run]) for case, run in runs.items()}
+    return found
+
+
+@pytest.mark.parametrize(("coverage", "views", "workers"), EPOCHS)
+def test_an_epoch_is_that_of_dense_matrices(store, epochs_on_workers, tmp_path, coverage, views, workers) -> None:
+    """With five chunks one has no partner, and a worker may have nothing at all."""
+    settings = settings_of_an_epoch(views, coverage)
     start = partita.Trainer(store, out=tmp_path / "start", **settings)
     weights = {name: tensor.clone() for name, tensor in start.job.model.state_dict().items()}
     start.job.views.close()
     assignment = make_schedule(views, 5, workers, 1).assignment(0)
     expected, factors = dense_epoch(store, weights, assignment, "none", coverage, 0.1)
-    summary = partita.Trainer.launch(store.path, out=tmp_path / "run", workers=workers, **settings)
-    for name, value in model_of(tmp_path / "run").items():
+    run, record = epochs_on_workers[coverage, views, workers]
+    for name, value in model_of(run).items():
         wanted = expected[name].numpy()
         assert np.abs(value - wanted).max() <= 1e-12 * np.abs(wanted).max(), name
-    assert epochs_of(tmp_path / "run")[0]["coverage"] == pytest.approx(np.mean(factors))
-    sent = sent_for_training(summary.record)
+    assert epochs_of(run)[0]["coverage"] == pytest.approx(np.mean(factors))
+    sent = sent_for_training(record)
     assert sent.pop("gradients") > 0
     assert sent.pop("metadata") > 0
     assert not any(sent.values())
-    moved = summary.record["traffic_bytes"]["evaluation"]
+    moved = record["traffic_bytes"]["evaluation"]
     assert not any(moved.get(kind, 0) for kind in ("ids", "features", "forward", "backward", "gradients"))
 
 
-@pytest.mark.parametrize("settings", [{}, {"average_every": 2, "optimizer_state": "average"}])
-def test_averaged_models_do_not_depend_on_the_workers(store, tmp_path, settings) -> None:
-    settings = {**SETTINGS, **AVERAGE, **settings, "schedule": "cosine"}
-    partita.Trainer(store, out=tmp_path / "one", **settings).fit()
+def test_averaged_models_do_not_depend_on_the_workers(store, tmp_path) -> None:
+    ways = {"each": {}, "second": {"average_every": 2, "optimizer_state": "average"}}
+    settings = {name: {**SETTINGS, **AVERAGE, **way, "schedule": "cosine"} for name, way in ways.items()}
+    for name in ways:
+        partita.Trainer(store, out=tmp_path / f"{name}-1", **settings[name]).fit()
     for workers in (2, 3):
-        out = tmp_path / str(workers)
-        summary = partita.Trainer.launch(store.path, out=out, workers=workers, **settings)
-        assert_same(out, tmp_path / "one", 1e-12)
-        for found, expected in zip(epochs_of(out), epochs_of(tmp_path / "one"), strict=True):
-            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
-            assert found["deficit"] == pytest.approx(expected["deficit"])
-        sent = sent_for_training(summary.record)
-        assert sent["gradients"] > 0
-        assert not any(sent.get(kind, 0) for kind in ("ids", "features", "forward", "backward"))
-        assert sum(load["views"] for load in summary.record["views"]["loading"]) == 15
+        records = train_on_workers(store.path, workers, {tmp_path / f"{n}-{workers}": settings[n] for n in ways})
+        for name in ways:
+            out, one = tmp_path / f"{name}-{workers}", tmp_path / f"{name}-1"
+            assert_same(out, one, 1e-12)
+            for found, expected in zip(epochs_of(out), epochs_of(one), strict=True):
+                assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+                assert found["deficit"] == pytest.approx(expected["deficit"])
+            sent = sent_for_training(records[out])
+            assert sent["gradients"] > 0
+            assert not any(sent.get(kind, 0) for kind in ("ids", "features", "forward", "backward"))
+            assert sum(load["views"] for load in records[out]["views"]["loading"]) == 15
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("isolated", [AVERAGE, {"views": "tournament"}], ids=["average", "sweep"])
-def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypatch, isolated, workers) -> None:
-    monkeypatch.setattr(resident, "SETTLE_STEPS", 1)
+def train_and_cut(store: GraphStore, folder: Path, isolated: dict[str, Any]) -> Any:
+    """A whole run, and one that was interrupted in the middle of its second epoch; the summary of the whole one."""
     settings = {**SETTINGS, **isolated, "eval_every": 0}
-    whole = partita.Trainer(store, out=tmp_path / "whole", **settings).fit()
-    cut = partita.Trainer(store, out=tmp_path / "cut", **settings)
+    whole = partita.Trainer(store, out=folder / "whole", **settings).fit()
+    cut = partita.Trainer(store, out=folder / "cut", **settings)
     step = cut._step
 
     def stop(*arguments):
@@ -103,24 +130,39 @@ def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypa
 
     cut._step = stop  # type: ignore[method-assign]
     assert cut.fit().status == "interrupted"
-    state = read_state(latest_checkpoint(tmp_path / "cut" / "checkpoints"))
+    state = read_state(latest_checkpoint(folder / "cut" / "checkpoints"))
     assert (state.epoch, state.step) == (1, 3)
     if isolated is AVERAGE:  # one view is done, another one half
         assert sorted(steps for _, steps in state.views["progress"].values()) == [1, 2]
-    command = [sys.executable, "-c", "from partita.cli import main; main()", "train", "--resume", tmp_path / "cut"]
-    done = subprocess.run([*map(str, command), "--workers", str(workers)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "cut" / "run.json").read_text())
-    assert record["status"] == "finished"
-    # Every seed of every epoch was trained on once, by whomever.
+    return whole
+
+
+def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(resident, "SETTLE_STEPS", 1)
+    ways = {"average": AVERAGE, "sweep": {"views": "tournament"}}
+    whole = {name: train_and_cut(store, tmp_path / name, way) for name, way in ways.items()}
     seeds = len(store.split("train"))
-    assert [event["epoch"] for event in epochs_of(tmp_path / "cut")] == [0, 1, 2]
-    assert record["counts"]["computed_destinations"][-1] == 3 * seeds
-    if isolated is AVERAGE:
-        assert_same(tmp_path / "cut", tmp_path / "whole", 1e-12)
-        assert record["metrics"]["test"] == pytest.approx(whole.metrics["test"])
-    elif workers == 1:
-        assert_same(tmp_path / "cut", tmp_path / "whole")
+    for workers in (1, 2, 3):
+        runs = {name: tmp_path / name / f"on{workers}" for name in ways}
+        for name, run in runs.items():
+            shutil.copytree(tmp_path / name / "cut", run)
+        if workers == 1:
+            for run in runs.values():
+                done = run_partita("train", "--resume", run, "--workers", 1)
+                assert done.returncode == 0, done.stderr
+        else:
+            resume_on_workers(workers, {run: {} for run in runs.values()})
+        for name, run in runs.items():
+            record = json.loads((run / "run.json").read_text())
+            assert record["status"] == "finished"
+            # Every seed of every epoch was trained on once, by whomever.
+            assert [event["epoch"] for event in epochs_of(run)] == [0, 1, 2]
+            assert record["counts"]["computed_destinations"][-1] == 3 * seeds
+            if name == "average":
+                assert_same(run, tmp_path / name / "whole", 1e-12)
+                assert record["metrics"]["test"] == pytest.approx(whole[name].metrics["test"])
+            elif workers == 1:
+                assert_same(run, tmp_path / name / "whole")
 
 
 @pytest.mark.parametrize("isolated", [AVERAGE, {"views": "tournament"}], ids=["average", "sweep"])
@@ -146,10 +188,7 @@ def test_interrupted_on_two_workers_and_gone_on_with_on_others(store, tmp_path, 
     for workers in (1, 2, 3):
         copy = tmp_path / f"on{workers}"
         shutil.copytree(run, copy)
-        done = subprocess.run(
-            [*command, "--resume", str(copy), "--workers", str(workers), "--epochs", str(epochs)],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        done = run_partita("train", "--resume", copy, "--workers", workers, "--epochs", epochs)
         assert done.returncode == 0, done.stderr
         assert len(epochs_of(copy)) == epochs
     if isolated is AVERAGE:
@@ -159,10 +198,24 @@ def test_interrupted_on_two_workers_and_gone_on_with_on_others(store, tmp_path, 
         assert_same(tmp_path / "on1", tmp_path / "whole", 1e-9)
 
 
-@pytest.mark.parametrize(("isolated", "rank"), [({**AVERAGE, "views": "cyclic"}, 1), ({"views": "tournament"}, 0)])
-def test_killed_and_gone_on_with_gives_the_same_bytes(store, tmp_path, isolated, rank) -> None:
+OF_KILLED = {
+    name: {**SETTINGS, **isolated, "epochs": 40, "eval_every": 3, "checkpoint_minutes": 0.001}
+    for name, isolated in (("average", {**AVERAGE, "views": "cyclic"}), ("sweep", {"views": "tournament"}))
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store, tmp_path_factory) -> Path:
+    """Whole runs on two workers, by name."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train_on_workers(store.path, 2, {folder / name: settings for name, settings in OF_KILLED.items()})
+    return folder
+
+
+@pytest.mark.parametrize(("name", "rank"), [("average", 1), ("sweep", 0)])
+def test_killed_and_gone_on_with_gives_the_same_bytes(store, undisturbed, tmp_path, name, rank) -> None:
     """kill -9 of a worker: all end within seconds, the cause is named, nothing is lost."""
-    settings = {**SETTINGS, **isolated, "epochs": 40, "eval_every": 3, "checkpoint_minutes": 0.001}
+    settings = OF_KILLED[name]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     command = [sys.executable, "-c", "from partita.cli import main; main()", "train"]
     run = tmp_path / "run"
@@ -182,11 +235,10 @@ def test_killed_and_gone_on_with_gives_the_same_bytes(store, tmp_path, isolated,
     assert process.returncode != 0
     assert f"worker {rank}" in errors
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in workers)
-    done = subprocess.run([*command, "--resume", str(run)], capture_output=True, text=True, timeout=120)
+    done = run_partita("train", "--resume", run)
     assert done.returncode == 0, done.stderr
-    partita.Trainer.launch(store.path, out=tmp_path / "whole", workers=2, **settings)
-    assert_same(run, tmp_path / "whole")
-    assert epochs_of(run) == epochs_of(tmp_path / "whole")
+    assert_same(run, undisturbed / name)
+    assert epochs_of(run) == epochs_of(undisturbed / name)
 
 
 def test_too_many_workers_are_refused(store, tmp_path) -> None:
@@ -202,8 +254,10 @@ def test_too_many_workers_are_refused(store, tmp_path) -> None:
 
 
 def test_presets_train_and_predict(store, tmp_path) -> None:
-    for preset in ("grappa", "sdt-gnn"):
-        run: Path = tmp_path / preset
-        partita.Trainer.launch(store.path, out=run, workers=2, preset=preset, layers=2, hidden=8, epochs=2)
-        partita.predict(run, out=tmp_path / f"{preset}.parquet")
+    presets = ("grappa", "sdt-gnn")
+    train_on_workers(
+        store.path, 2, {tmp_path / p: {"preset": p, "layers": 2, "hidden": 8, "epochs": 2} for p in presets}
+    )
+    for preset in presets:
+        partita.predict(tmp_path / preset, out=tmp_path / f"{preset}.parquet")
         assert (tmp_path / f"{preset}.parquet").exists()

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from commands import run_partita
 from safetensors.numpy import load_file
 
 import partita
@@ -26,6 +27,8 @@ from partita.nn.model import Model
 from partita.runs.checkpoint import latest_checkpoint, load_model, load_optimizer, read_state
 from partita.runs.folder import RunFolder
 from partita.testing.graphs import small_random_store
+
+pytestmark = pytest.mark.usefixtures("libraries")
 
 END_SECONDS = 10
 EPOCHS = 4
@@ -115,7 +118,7 @@ def train_arguments(graph: Graph, kill: Kill, run: Path) -> list[object]:
 
 def finish(*arguments: object) -> None:
     """Run a command to its end, which must be a good one."""
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=400)
+    done = run_partita(*arguments, timeout=400)
     assert done.returncode == 0, done.stderr
 
 

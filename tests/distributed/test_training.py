@@ -14,11 +14,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from commands import run_partita
+from on_workers import train_on_workers
 from safetensors.numpy import load_file
 
 import partita
 from partita.core.errors import ConfigError, PartitaError
 from partita.testing.graphs import small_random_store
+
+pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {"layers": 2, "hidden": 16, "fanout": (4, 3), "batch_size": 40, "epochs": 2, "precision": "float64"}
 
@@ -46,21 +50,36 @@ def assert_same_model(run: Path, other: Path, tolerance: float = 1e-9) -> None:
         assert np.abs(found[name] - value).max() <= tolerance * max(np.abs(value).max(), 1e-30), name
 
 
-@pytest.mark.parametrize(
-    ("strategy", "workers"), [("gdp", 2), ("gsplit", 2), ("dnp", 3), ("snp", 3), ("source,destination", 2), ("nfp", 3)]
-)
-def test_any_strategy_trains_the_model_of_one_worker(graph, tmp_path, strategy, workers) -> None:
-    summary = partita.Trainer.launch(
-        graph / f"parts{workers}", out=tmp_path / "run", workers=workers, strategy=strategy, **SETTINGS
-    )
-    assert summary.status == "finished"
-    assert_same_model(tmp_path / "run", graph / "alone")
+STRATEGIES = [("gdp", 2), ("gsplit", 2), ("dnp", 3), ("snp", 3), ("source,destination", 2), ("nfp", 3)]
+
+
+@pytest.fixture(scope="module")
+def trained(graph) -> dict[str, tuple[Path, dict]]:
+    """Run folder and record, by strategy. One is launched as a user does; the others share the workers' start."""
+    found = {}
+    for number in (2, 3):
+        runs = {
+            strategy: graph / strategy for strategy, workers in STRATEGIES if workers == number and strategy != "gsplit"
+        }
+        given = {run: {**SETTINGS, "strategy": strategy} for strategy, run in runs.items()}
+        records = train_on_workers(graph / f"parts{number}", number, given)
+        found |= {strategy: (run, records[run]) for strategy, run in runs.items()}
+    run = graph / "gsplit"
+    summary = partita.Trainer.launch(graph / "parts2", out=run, workers=2, strategy="gsplit", **SETTINGS)
+    return {**found, "gsplit": (run, summary.record)}
+
+
+@pytest.mark.parametrize(("strategy", "workers"), STRATEGIES)
+def test_any_strategy_trains_the_model_of_one_worker(graph, trained, strategy, workers) -> None:
+    run, record = trained[strategy]
+    assert record["status"] == "finished"
+    assert_same_model(run, graph / "alone")
     alone = json.loads((graph / "alone" / "run.json").read_text())
-    assert summary.record["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
-    sent = summary.record["traffic_bytes"]
+    assert record["metrics"]["test"] == pytest.approx(alone["metrics"]["test"])
+    sent = record["traffic_bytes"]
     assert sent["gradients"] > 0
     assert (sent["forward"] > 0) == (strategy != "gdp")
-    each, counts = summary.record["workers"], summary.record["counts"]
+    each, counts = record["workers"], record["counts"]
     assert len(each) == workers
     for kind in ("ids", "features", "forward", "backward", "gradients", "metadata"):
         booked = [worker["traffic_bytes"]["training"].get(kind, {}) for worker in each]
@@ -103,7 +122,7 @@ def test_interrupted_on_two_workers_resumed_on_three_and_on_one(graph, tmp_path)
         copy = tmp_path / f"on{workers}"
         subprocess.run(["cp", "-r", run, copy], check=True)
         more = ["--workers", workers, "--strategy", "gdp", "--epochs", epochs]
-        done = subprocess.run(command("train", "--resume", copy, *more), capture_output=True, text=True, timeout=120)
+        done = run_partita("train", "--resume", copy, *more)
         assert done.returncode == 0, done.stderr
     partita.Trainer(graph / "parts2", out=tmp_path / "whole", **{**SETTINGS, "epochs": epochs, "eval_every": 0}).fit()
     for workers in (3, 1):

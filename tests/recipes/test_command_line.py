@@ -14,33 +14,16 @@ from pathlib import Path
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from commands import as_json, partita
 
 from partita.core.progress import shown_by
 from partita.testing.graphs import small_random_store
 
+pytestmark = pytest.mark.usefixtures("libraries")
+
 ROOT = Path(__file__).parents[2]
 TOPICS = ROOT / "examples" / "topics"
 SMALL = ["--layers", "2", "--hidden", "16", "--fanout", "5,5", "--batch-size", "64", "--lr", "0.03", "--epochs", "2"]
-
-
-def partita(*arguments: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command and check its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from partita.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=cwd,
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def as_json(*arguments: object) -> dict:
-    """What a command prints with --json: one object and nothing else."""
-    done = partita(*arguments, "--json")
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

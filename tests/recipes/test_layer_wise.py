@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import as_json, partita
 
 from partita.graph.generate import generate_sbm
 
+pytestmark = pytest.mark.usefixtures("libraries")
+
 OPTIONS = ["--sampler", "layer", "--layer-budget", "64", "--layers", "2", "--hidden", "16", "--batch-size", "200"]
 OPTIONS += ["--lr", "0.02", "--precision", "float64"]
-
-
-def partita(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", "from partita.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
-def as_json(*arguments: object) -> dict:
-    return json.loads(partita(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
