@@ -11,11 +11,12 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
 import pytest
-from commands import Commands
+from commands import FORKS, Commands
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -60,7 +61,7 @@ def data_folder() -> Path:
 @pytest.fixture(scope="session")
 def libraries() -> Iterator[None]:
     """What :mod:`commands` needs. It lasts for the session, so no test leaves it behind."""
-    with Commands():
+    with Commands() if FORKS else nullcontext():
         yield
 
 

@@ -28,6 +28,9 @@ LIBRARIES = (
     "torchmetrics.functional.classification",
 )
 
+FORKS = sys.platform == "linux"
+"""Elsewhere libraries do not survive a fork, and every command starts from nothing."""
+
 _running: list[Commands] = []
 
 
@@ -35,8 +38,10 @@ class Commands:
     """The process that has imported the libraries; a context manager."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        # Without buffers: whether there is more to read, the pipe alone knows.
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
         _running.append(self)
         return self
 
@@ -55,12 +60,14 @@ class Commands:
         with tempfile.TemporaryDirectory() as folder:
             streams = [os.path.join(folder, name) for name in ("output", "errors")]
             request = {"arguments": arguments, "cwd": cwd, "environment": dict(os.environ), "streams": streams}
-            print(json.dumps(request), file=self._process.stdin)
-            pid = int(self._process.stdout.readline())
-            late = not select.select([self._process.stdout], [], [], timeout)[0]
-            if late:
-                os.kill(pid, signal.SIGKILL)
-            code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            pid, late = int(self._process.stdout.readline()), True
+            try:
+                late = not select.select([self._process.stdout], [], [], timeout)[0]
+            finally:
+                if late:  # or the test was stopped
+                    os.kill(pid, signal.SIGKILL)
+                code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
             output, errors = (Path(stream).read_text() for stream in streams)
         if late:
             raise subprocess.TimeoutExpired(arguments, timeout, output, errors)
@@ -69,8 +76,12 @@ class Commands:
 
 def run_partita(*arguments: object, cwd: Path | None = None, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own. The test needs the fixture ``libraries``."""
+    words, folder = [*map(str, arguments)], str(cwd or Path.cwd())
+    if not FORKS:
+        command = [sys.executable, "-c", "from partita.cli import main; main()", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=timeout)
     assert _running, "the test needs the fixture 'libraries'"
-    return _running[-1].run([*map(str, arguments)], str(cwd or Path.cwd()), timeout)
+    return _running[-1].run(words, folder, timeout)
 
 
 def partita(*arguments: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
