@@ -91,6 +91,19 @@ def test_a_worker_and_its_surroundings(
     assert "rank 1 is here" not in output
 
 
+def leave_a_file(context: Context, note: Path) -> None:
+    note.write_text(tempfile.mkdtemp(prefix="partita-left-"))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_temporary_files_of_a_killed_worker_go_with_it(tmp_path) -> None:
+    with pytest.raises(WorkerLost, match="SIGKILL"):
+        launch(leave_a_file, 1, arguments={"note": tmp_path / "note"})
+    left = Path((tmp_path / "note").read_text())
+    assert left.name.startswith("partita-left-")
+    assert not left.exists()
+
+
 # How they fail
 
 

@@ -229,6 +229,8 @@ def _start(plan: Plan, rank: int, folder: Path) -> _Worker:
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
         "OMP_NUM_THREADS": str(plan.threads),
+        # What a worker that is killed leaves behind goes with the folder.
+        "TMPDIR": str(folder),
     }
     # Workers share the processors, and threads that spin while they wait take them from the others.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
