@@ -32,8 +32,6 @@ CAUSE_SECONDS = 2.0
 """How long to wait, once a worker has lost a peer, until the end of that peer shows."""
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
-KEPT_BYTES = 256 * 2**20
-"""How much freed memory a worker keeps for its next step."""
 OUTPUT_LINES = 20
 """How much of a failed worker's output is shown."""
 
@@ -234,10 +232,6 @@ def _start(plan: Plan, rank: int, folder: Path) -> _Worker:
     }
     # Workers share the processors, and threads that spin while they wait take them from the others.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # glibc gives blocks above 32 MiB back to the system when they are freed, and every step faults them in again,
-    # which takes longer than to fill them: the exchange of 64 MiB is three times faster with memory that is kept.
-    environment.setdefault("MALLOC_MMAP_THRESHOLD_", str(KEPT_BYTES))
-    environment.setdefault("MALLOC_TRIM_THRESHOLD_", str(KEPT_BYTES))
     output = None if rank == 0 else (folder / f"output-{rank}.txt").open("wb")
     try:
         process = subprocess.Popen(

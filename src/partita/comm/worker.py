@@ -51,6 +51,7 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
     import torch
 
     from partita.comm.context import Context
+    from partita.core.memory import keeping_freed
 
     torch.set_num_threads(plan["threads"])
     entry = _load(plan["module"], plan["file"], plan["qualname"])
@@ -64,7 +65,8 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
         checked=plan["checked"],
         ordered=plan["ordered"],
     )
-    value = entry(context, *plan["arguments"], **plan["keywords"])
+    with keeping_freed():  # the exchange of 64 MiB is three times as fast
+        value = entry(context, *plan["arguments"], **plan["keywords"])
     context.close()  # not where the entry failed: other threads may still wait for other workers
     return value
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -89,7 +90,9 @@ class PeakMemory:
 
 
 _MAP_FROM, _TRIM_FROM = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of mallopt(3)
+_VARIABLE = "MALLOC_MMAP_THRESHOLD_"
 _KEPT_BYTES, _USUAL_BYTES = 2**30, 2**25
+_keeping = False
 
 
 @contextmanager
@@ -97,17 +100,23 @@ def keeping_freed() -> Iterator[None]:
     """Within the block, let malloc keep large pieces that are freed for the next ones of that size (glibc only).
 
     Pieces of 32 MiB and more would be mapped afresh each time, and the system clears every page of them: that takes
-    longer than what a training step does with many of its tensors. At the end what is free goes back to the system.
+    longer than what a training step does with many of its tensors, or an exchange with its rows. At the end what is
+    free goes back to the system. Nothing is done within another such block, nor where the user has set
+    ``MALLOC_MMAP_THRESHOLD_``.
     """
+    global _keeping
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
+    known = hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim")
+    if libc is None or not known or _keeping or _VARIABLE in os.environ:
         yield
         return
     libc.mallopt(_MAP_FROM, _KEPT_BYTES)
     libc.mallopt(_TRIM_FROM, _KEPT_BYTES)
+    _keeping = True
     try:
         yield
     finally:
+        _keeping = False
         # What glibc comes to by itself where pieces of any size are used.
         libc.mallopt(_MAP_FROM, _USUAL_BYTES)
         libc.mallopt(_TRIM_FROM, 2 * _USUAL_BYTES)

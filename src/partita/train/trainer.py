@@ -6,10 +6,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from typing import Any
-
-import torch
 
 from partita import kernels
 from partita.comm.context import Context
@@ -26,6 +24,7 @@ from partita.parallel.engine import Batch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import DTYPES, open_store_of, read_run
+from partita.train.computing import precision, threads
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
@@ -185,7 +184,7 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                closing(job.views), keeping_freed(), self.recorder.memory.watching(), _threads(config.threads),
+                closing(job.views), keeping_freed(), self.recorder.memory.watching(), threads(config.threads),
                 stop_requests() as stop,
             ):  # fmt: skip
                 with job.team.sending_for("start"):
@@ -252,7 +251,7 @@ class Trainer:
                 group["lr"] = learning_rate(config, *resident.progress(step))
             job.model.train()
             with _timer(self._add_seconds, "forward"):
-                with _precision(config, job.team.context.device):
+                with precision(config, job.team.context.device):
                     output = resident.engine.forward(batch)
                 y = as_target(job.task, resident.labels(job.y, batch))
                 # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
@@ -379,25 +378,6 @@ class Trainer:
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
-
-
-def _precision(config: Config, device: torch.device) -> AbstractContextManager[object]:
-    """Where the arithmetic of the model is done as the settings say."""
-    return torch.autocast(device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Use so many CPU threads (0: leave it), and put it back afterwards."""
-    before = torch.get_num_threads()
-    if count:
-        torch.set_num_threads(count)
-    kernels.set_threads(torch.get_num_threads())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        kernels.set_threads(None)
 
 
 @contextmanager

@@ -41,6 +41,26 @@ def test_freed_memory_is_kept_for_the_next_piece_and_given_back_at_the_end() -> 
     assert memory.private_bytes() <= held - size * 0.9
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc of glibc")
+def test_the_user_and_the_outer_block_decide_what_is_kept(monkeypatch) -> None:
+    size = 80 * 2**20
+
+    def freed() -> int:
+        held = memory.private_bytes()
+        array = np.ones(size, np.uint8)
+        assert memory.private_bytes() >= held + size * 0.9
+        del array
+        return held + size - memory.private_bytes()
+
+    with memory.keeping_freed():
+        with memory.keeping_freed():
+            pass
+        assert freed() < size / 10
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
+    with memory.keeping_freed():
+        assert freed() > size * 0.9
+
+
 def test_small_arrays_and_empty_ones() -> None:
     assert memory.fresh_array(0, np.int64).shape == (0,)
     assert memory.fresh_array((3, 0), np.float16).shape == (3, 0)
