@@ -3,13 +3,15 @@
     python bench/peers/compare.py --out docs/peers_measured.csv --table FILE
     python bench/peers/compare.py --quick
     python bench/peers/compare.py --configurations all --stages epoch
+    python bench/peers/compare.py --peers "" --stages epoch --profile FOLDER
 
 The peers get virtual environments of their own in ``--cache``. Every contender is a process that stays; within each
 repetition they take turns, in an order that changes, so that noise hits all alike. Of a peer's variants the one that
 its documentation shows is measured, and the one that was the fastest when each was tried once. All have the same
 number of threads and the same R-MAT graph with features and labels. A row of the CSV file is one repetition; the
 table shows medians. ``--configurations`` takes names, one's own settings such as ``"hidden=64 fanout=5,5"``, or
-``all``; ``--list`` shows the names.
+``all``; ``--list`` shows the names. ``--profile`` runs every stage of Partita once more, under PyTorch's profiler, and
+writes what took its time to a folder.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ import configurations
 import numpy as np
 from environments import DEFAULT_CACHE, cache_folder, make
 from processes import Process
-from tables import FIELDS, OURS, tables
+from profiles import page, section, stem
+from tables import FIELDS, OURS, medians, tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rows import append_row
@@ -104,6 +107,33 @@ class Comparison:
                     contender, variant = entrants[(place + repetition) % len(entrants)]
                     answer = self.contenders[contender].ask(**{**common, **case, "variant": variant})
                     self.note(name, stage, case["case"], contender, variant, repetition, answer)
+        if self.options.profile:
+            self.profile(name, common, cases)
+
+    def profile(self, name: str, common: Row, cases: list[configurations.Configuration]) -> None:
+        """Write what takes the time of a stage of ours: a page for all its cases and variants, a trace for each."""
+        process, stage = self.contenders[OURS], common["stage"]
+        usual = {(row["case"], row["variant"]): row["seconds"] for row in medians(self.of_ours(name, stage))}
+        file, sections = stem(name, stage), []
+        each = [(case, variant) for case in cases for variant in process.about["variants"].get(stage, [])]
+        for number, (case, variant) in enumerate(each, start=1):
+            trace = self.options.profile / (f"{file}-{number}.json.gz" if len(each) > 1 else f"{file}.json.gz")
+            command = {**common, **case, "stage": "profile", "profiled": stage, "trace": str(trace), "variant": variant}
+            found = process.ask(**command)
+            what = ", ".join(part for part in (case["case"], variant) if part) or stage
+            if "error" in found:
+                print(f"{name} {stage} {what}: no profile: {found['error']}", file=sys.stderr, flush=True)
+                continue
+            # What is called again and again has the time of one call, which is not that of the profile.
+            whole = usual.get((case["case"], variant)) if stage in ("sample", "epoch", "inference") else None
+            sections.append(section(what, found, trace.name, steps=found["steps"], usual_seconds=whole))
+        (self.options.profile / f"{file}.md").write_text(page(f"{name}, {stage}", sections))
+        print(f"{name} {stage}: profile in {self.options.profile / file}.md", flush=True)
+
+    def of_ours(self, name: str, stage: str) -> list[Row]:
+        """Our rows of a stage of a configuration."""
+        wanted = {"configuration": name, "stage": stage, "contender": OURS}
+        return [row for row in self.rows if all(row[field] == value for field, value in wanted.items())]
 
     def entrants(self, name: str, command: Row) -> Iterator[tuple[str, str]]:
         """Contenders and variants that are measured: all of ours; of a peer's the documented and the fastest one."""
@@ -197,6 +227,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--stages", default=",".join(configurations.STAGES), help="(default: all)")
     parser.add_argument("--configurations", nargs="+", default=["default"], metavar="NAME")
     parser.add_argument("--peers", default=",".join(PEERS), help="(default: all)")
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="also write profiles of Partita's stages to it")
     parser.add_argument("--list", action="store_true", help="show the names of configurations")
     options = parser.parse_args()
     options.scale = options.scale or (14 if options.quick else 19)
@@ -212,6 +243,9 @@ def parse_options() -> argparse.Namespace:
         options.cache = cache_folder(options.cache)
     except ValueError as error:
         parser.error(str(error))
+    if options.profile:
+        options.profile = options.profile.resolve()
+        options.profile.mkdir(parents=True, exist_ok=True)
     return options
 
 

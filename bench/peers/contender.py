@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ TABLE_ROWS = 1 << 19
 SQUARES = (1024, 2048, 4096)
 Settings = dict[str, Any]
 Result = dict[str, Any]
+Steady = Callable[[], AbstractContextManager[object]]
 
 
 class Contender:
@@ -40,6 +41,7 @@ class Contender:
     Attributes:
         name: of the library.
         variants: of every stage, the one that the library's documentation shows first.
+        steady: makes a block for what of a stage is measured, after warming up; a profile puts itself there.
     """
 
     name = ""
@@ -48,6 +50,11 @@ class Contender:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.base = 0
+        self.steady: Steady = nullcontext
+
+    def around(self) -> AbstractContextManager[object]:
+        """In what all stages are measured: what the library itself puts around training."""
+        return nullcontext()
 
     def versions(self) -> dict[str, str]:
         """Of the library and of what it computes with."""
@@ -65,7 +72,7 @@ class Contender:
         ids = torch.randint(0, len(table), (GATHERED_ROWS,), generator=draw)
         out = torch.empty(GATHERED_ROWS, width) if into == "reused" else None
         other, copy = torch.rand(GATHERED_ROWS, width), torch.empty(GATHERED_ROWS, width)
-        seconds = median_seconds(lambda: self.gather_rows(table, ids, out))
+        seconds = median_seconds(lambda: self.gather_rows(table, ids, out), steady=self.steady)
         return {
             "seconds": seconds, "bytes": GATHERED_ROWS * settings["row_bytes"],
             "limit_seconds": median_seconds(lambda: copy.copy_(other)),
@@ -88,7 +95,8 @@ class Contender:
                 linear(x).backward(grad)
 
         flops = 2.0 * rows * below * above * (3 if wants_input else 2)
-        return {"seconds": median_seconds(work), "flops": flops, "limit_seconds": flops / best_flops(dtype)}
+        seconds = median_seconds(work, steady=self.steady)
+        return {"seconds": seconds, "flops": flops, "limit_seconds": flops / best_flops(dtype)}
 
 
 def autocast(precision: str) -> Any:
@@ -105,14 +113,17 @@ def best_flops(dtype: torch.dtype) -> float:
     return best
 
 
-def median_seconds(work: Callable[[], object], least: int = 5, budget: float = 0.3) -> float:
+def median_seconds(
+    work: Callable[[], object], least: int = 5, budget: float = 0.3, steady: Steady = nullcontext
+) -> float:
     """Median time of a call: at least so many, and so long; one more before them is not timed."""
     work()
     seconds: list[float] = []
-    while len(seconds) < least or sum(seconds) < budget:
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
+    with steady():
+        while len(seconds) < least or sum(seconds) < budget:
+            start = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 
 
@@ -211,7 +222,7 @@ def serve(make: Callable[[int], Contender]) -> None:
                 opened = command["graph"]
                 tidy()
                 contender.base = private_bytes()
-            with peak_memory(contender.base) as memory:
+            with peak_memory(contender.base) as memory, contender.around():
                 result = getattr(contender, command["stage"])(command["variant"], command)
             answer({**memory, **result})
         except Exception as error:

@@ -9,17 +9,20 @@ import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from contender import Contender, Result, Settings, load_blocks, median_seconds, serve
+from profiles import Profile
 
 import partita
 from partita import kernels
 from partita.config import Config
 from partita.core.keys import StepKey
+from partita.core.memory import keeping_freed
 from partita.core.records import Block
 from partita.infer.layerwise import LayerwiseInference
 from partita.nn import ops
@@ -53,6 +56,10 @@ class Partita(Contender):
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
         kernels.load()
+
+    def around(self) -> AbstractContextManager[object]:
+        """As its trainer and its inference do."""
+        return keeping_freed()
 
     def versions(self) -> dict[str, str]:
         import numba
@@ -102,9 +109,11 @@ class Partita(Contender):
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(batch, range(min(2 * self.threads, len(batches)))))
-            started = time.perf_counter()
-            edges = sum(pool.map(batch, range(len(batches))))
-            return {"seconds": time.perf_counter() - started, "edges": edges, "steps": len(batches)}
+            with self.steady():
+                started = time.perf_counter()
+                edges = sum(pool.map(batch, range(len(batches))))
+                seconds = time.perf_counter() - started
+            return {"seconds": seconds, "edges": edges, "steps": len(batches)}
 
     def blocks(self, variant: str, settings: Settings) -> Result:
         """Write the blocks of a batch to a file, for all contenders; tells their sizes."""
@@ -140,20 +149,24 @@ class Partita(Contender):
                 out.backward(grad)
                 x.grad = None
 
-        return {"seconds": median_seconds(work), "edges": len(indices)}
+        return {"seconds": median_seconds(work, steady=self.steady), "edges": len(indices)}
 
     def epoch(self, variant: str, settings: Settings) -> Result:
         """Epochs of the trainer; the first one does not count."""
         config, epochs = settings["configuration"], settings["epochs"]
         events: list[dict[str, Any]] = []
+        steady = contextlib.ExitStack()
 
         def note(event: dict[str, Any]) -> None:
             if event["event"] == "epoch":
                 events.append(event)
+                if len(events) == 1:
+                    steady.enter_context(self.steady())
                 if len(events) == epochs:
+                    steady.close()
                     raise Enough
 
-        with tempfile.TemporaryDirectory(prefix="partita-peers-") as folder:
+        with tempfile.TemporaryDirectory(prefix="partita-peers-") as folder, steady:
             run = Path(folder, "run")
             trainer = partita.Trainer(
                 self.store, out=run, layers=len(config["fanout"]), epochs=epochs, eval_every=0, threads=self.threads,
@@ -176,10 +189,22 @@ class Partita(Contender):
             self.model(config), open_topology(self.store, config), open_features(self.store, config)
         )
         nodes = 0
-        started = time.perf_counter()
-        for rows in inference.run():
-            nodes += len(rows.output)
-        return {"seconds": time.perf_counter() - started, "nodes": nodes}
+        with self.steady():
+            started = time.perf_counter()
+            for rows in inference.run():
+                nodes += len(rows.output)
+            seconds = time.perf_counter() - started
+        return {"seconds": seconds, "nodes": nodes}
+
+    def profile(self, variant: str, settings: Settings) -> Result:
+        """A stage once more, under PyTorch's profiler; of an epoch, the second one."""
+        profile = Profile(Path(settings["trace"]))
+        self.steady = profile.steady
+        try:
+            result = getattr(self, settings["profiled"])(variant, {**settings, "epochs": 2})
+        finally:
+            self.steady = contextlib.nullcontext
+        return {**profile.found(), "steps": result.get("steps")}
 
 
 if __name__ == "__main__":

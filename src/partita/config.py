@@ -205,6 +205,11 @@ class Config(BaseModel):
         description="What computes: cpu; cuda, a device for every worker of a host; auto: cuda where it can be used.",
     )
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
+    products: Literal["auto", "torch", "onednn", "onednn-all"] = Field(
+        "auto",
+        description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
+        "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
+    )
     prefetch: int = Field(
         2,
         ge=0,

@@ -25,6 +25,7 @@ HOST_COLUMNS: list = []  # cases whose columns lie in pinned host memory: for de
 
 INTS = (torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.float64)
+ROUNDING = {torch.bfloat16: 1e-2, torch.float32: 2e-5, torch.float64: 1e-12}
 
 
 def case(group: list, **choices: tuple) -> Callable:
@@ -79,7 +80,7 @@ def same(device: str, work: Callable, *inputs: object, rounding: bool = False) -
             assert a == b
             continue
         assert a.device.type == torch.device(device).type
-        tolerance = (2e-5 if b.dtype == torch.float32 else 1e-12) if rounding else 0.0
+        tolerance = ROUNDING[b.dtype] if rounding else 0.0
         torch.testing.assert_close(a.cpu(), b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
@@ -341,6 +342,20 @@ def dropout(device, p, dtype):
             return fresh, own, kernels.dropout(x, original, KEY, p, relu=True)
 
         same(device, work, x, original)
+
+
+@case(DRAWS, p=(0.0, 0.3), dtype=(*FLOATS, torch.bfloat16))
+def norm_relu_dropout(device, p, dtype):
+    for rows, columns in ((5, 7), (3, 1), (2, 300), (0, 4)):
+        x, grad = torch.randn(rows, columns).to(dtype), torch.randn(rows, columns).to(dtype)
+        original = torch.randperm(10**6)[:rows]
+        weight, bias = torch.rand(columns) + 0.5, torch.randn(columns)
+
+        def work(x, grad, weight, bias, original):
+            out, moments = kernels.norm_relu_dropout(x, weight, bias, 1e-5, original, KEY, p)
+            return out, moments, *kernels.norm_relu_dropout_backward(grad, out, x, weight, moments, p)
+
+        same(device, work, x, grad, weight, bias, original, rounding=True)
 
 
 @case(DRAWS, p=(0.0, 0.3, 1.0), dtype=FLOATS)

@@ -154,7 +154,7 @@ def simulated() -> Iterator[torch.device]:
 
 def launch_on_the_device(patch: pytest.MonkeyPatch) -> None:
     """Let the interpreter's kernels take tensors of the device, and pinned ones, but no others."""
-    from partita.kernels import gpu
+    from partita.kernels import gpu, gpu_keyed
 
     launch = gpu.launch
 
@@ -166,4 +166,5 @@ def launch_on_the_device(patch: pytest.MonkeyPatch) -> None:
             watcher.launched(kernel.fn.__name__, [value for value in args if isinstance(value, DeviceTensor)])
         launch(kernel, grid, held(like), *(held(value) for value in args), **constants)
 
-    patch.setattr(gpu, "launch", unwrapped)
+    for module in (gpu, gpu_keyed):
+        patch.setattr(module, "launch", unwrapped)

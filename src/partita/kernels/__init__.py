@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from partita.kernels.rows import dropout_factor as dropout_factor
     from partita.kernels.rows import edge_dropout as edge_dropout
     from partita.kernels.rows import gather_rows as gather_rows
+    from partita.kernels.rows import norm_relu_dropout as norm_relu_dropout
+    from partita.kernels.rows import norm_relu_dropout_backward as norm_relu_dropout_backward
     from partita.kernels.rows import segment_max as segment_max
     from partita.kernels.rows import segment_max_backward as segment_max_backward
     from partita.kernels.rows import transpose as transpose
@@ -61,6 +63,8 @@ _MODULES = {
         "dropout_factor",
         "edge_dropout",
         "gather_rows",
+        "norm_relu_dropout",
+        "norm_relu_dropout_backward",
         "segment_max",
         "segment_max_backward",
         "transpose",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from partita.core.profiling import named, profiled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +66,16 @@ def implementation(asks: Tensor | None = None) -> ModuleType:
 
     Returns:
         for CPU tensors, the chosen module; at first use the compiled one, or the reference where numba is not
-        installed.
+        installed. While PyTorch's profiler is on, a stand-in of the same name, whose kernels the profiler sees.
 
     Raises:
         ImportError: a tensor on a CUDA device without triton.
     """
+    module = _module(asks)
+    return _Visible(module) if profiled() else module
+
+
+def _module(asks: Tensor | None) -> ModuleType:
     global _chosen
     if asks is not None and asks.is_cuda:
         return _gpu()
@@ -88,3 +95,20 @@ def _gpu() -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != "triton":
             raise
         raise ImportError("the kernels of a CUDA device need triton: pip install triton") from error
+
+
+class _Visible(ModuleType):
+    """A module whose functions PyTorch's profiler shows as ``partita::`` and their names."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self._kernels = module
+
+    def __getattr__(self, name: str) -> Any:
+        kernel = getattr(self._kernels, name)
+
+        def visible(*args: Any) -> Any:
+            with named(name):
+                return kernel(*args)
+
+        return visible

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt32
 from torch import Tensor
 
-from partita.kernels import cpu_draws, cpu_rows, cpu_sample, cpu_walks, reference, threads
+from partita.kernels import cpu_draws, cpu_norm, cpu_rows, cpu_sample, cpu_walks, reference, threads
 from partita.kernels.cpu_race import pick_arrivals as pick_arrivals
 from partita.kernels.cpu_race import race_times as race_times
 from partita.kernels.relabeller import Relabeller
@@ -228,9 +228,10 @@ def aggregate(
     out: Float[Tensor, "D F"],
 ) -> None:
     """See :func:`partita.kernels.reference.aggregate`."""
-    rows, begins, at, result = _bits(x), indptr.numpy(), indices.numpy(), out.numpy()
+    rows, begins, at, result = _bits(x), indptr.numpy(), indices.numpy(), _bits(out)
     edges = _or_empty(edge, (0,), np.dtype(np.int64))
-    weights, scales = _or_empty(weight, (0, 1), result.dtype), _or_empty(scale, (0,), result.dtype)
+    exact = np.dtype(np.float64 if out.dtype == torch.float64 else np.float32)
+    weights, scales = _or_empty(weight, (0, 1), exact), _or_empty(scale, (0,), exact)
     threads.run(
         lambda low, high: cpu_rows.aggregate(
             rows, begins, at, edges, weights, scales, reduce == "mean", result, low, high
@@ -309,6 +310,55 @@ def dropout(
     )
 
 
+def norm_relu_dropout(
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    bias: Float[Tensor, "F"],
+    eps: float,
+    rows_original: Int[Tensor, "n"],
+    key: int,
+    threshold: int,
+    factor: float,
+    out: Float[Tensor, "n F"],
+    moments: Float[Tensor, "n 2"],
+) -> None:
+    """See :func:`partita.kernels.reference.norm_relu_dropout`."""
+    rows, scale, shift, original = _bits(x), weight.numpy(), bias.numpy(), rows_original.numpy()
+    result, found = _bits(out), moments.numpy()
+    real = found.dtype.type
+    seed, limit = np.uint64(key), np.uint64(threshold)
+    threads.run(
+        lambda low, high: cpu_norm.forward(
+            rows, scale, shift, real(eps), original, seed, limit, real(factor), result, found, low, high
+        ),
+        threads.even_bounds(rows.shape[0], rows.size),
+    )
+
+
+def norm_relu_dropout_backward(
+    grad: Float[Tensor, "n F"],
+    out: Float[Tensor, "n F"],
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    moments: Float[Tensor, "n 2"],
+    factor: float,
+    grad_x: Float[Tensor, "n F"],
+) -> tuple[Float[Tensor, "F"], Float[Tensor, "F"]]:
+    """See :func:`partita.kernels.reference.norm_relu_dropout_backward`."""
+    grads, passed, rows, scale, found = _bits(grad), _bits(out), _bits(x), weight.numpy(), moments.numpy()
+    result, real = _bits(grad_x), found.dtype.type
+    chunks = -(-rows.shape[0] // cpu_norm.CHUNK)
+    parts = np.empty((2, chunks, rows.shape[1]), found.dtype)
+    threads.run(
+        lambda low, high: cpu_norm.backward(
+            grads, passed, rows, scale, found, real(factor), result, parts[0], parts[1], low, high
+        ),
+        threads.even_bounds(chunks, rows.size),
+    )
+    of_weight, of_bias = torch.from_numpy(parts.sum(1))
+    return of_weight, of_bias
+
+
 def edge_dropout(
     indptr: Int[Tensor, "D_1"],
     dst_original: Int[Tensor, "D"],
@@ -337,8 +387,10 @@ def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> No
 
 
 def _bits(x: Tensor) -> np.ndarray:
-    """float16 as uint16, because numba has no float16 on the CPU; anything else as it is."""
-    return (x.view(torch.int16).numpy().view(np.uint16)) if x.dtype == torch.float16 else x.numpy()
+    """float16 as uint16 and bfloat16 as int16, which numba does not have on the CPU; anything else as it is."""
+    if x.dtype == torch.float16:
+        return x.view(torch.int16).numpy().view(np.uint16)
+    return x.view(torch.int16).numpy() if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def _or_empty(values: Tensor | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

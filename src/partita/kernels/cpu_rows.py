@@ -1,4 +1,7 @@
-"""Gather and aggregation of rows, compiled. float16 rows arrive as uint16 and are widened as they are read."""
+"""Gather and aggregation of rows, compiled.
+
+float16 rows arrive as uint16 and bfloat16 rows as int16; they are widened as they are read.
+"""
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -6,17 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from partita.kernels.intrinsics import prefetch, widen
+from partita.kernels.intrinsics import narrow, prefetch, widen
 
 U = np.uint64  # numba counts negative indices from the end; a loop over unsigned columns needs no such check
 ROWS_AHEAD = 6  # rows ahead whose cache lines are asked for
+LINES_AHEAD = 8  # of each; the processor itself asks for those that follow
 
 
 @njit(inline="always")
 def _prefetch_row(x, row):
     columns = x.shape[1]
     step = 64 // x.itemsize
-    for c in range(0, columns, step):
+    for c in range(0, min(columns, LINES_AHEAD * step), step):
         prefetch(x, row * columns + c)
 
 
@@ -47,23 +51,24 @@ def aggregate(x, indptr, indices, edge, weight, scale, mean, out, low, high):
     weighted, mapped, scaled = weight.shape[0] > 0, edge.shape[0] > 0, scale.shape[0] > 0
     heads = weight.shape[1] if weighted else 1
     width = columns // heads
+    total = np.empty(columns, weight.dtype)  # of ``out``, or float32 where that is of 16 bits
+    one = weight.dtype.type(1)
     for i in range(low, high):
         begin, end = indptr[i], indptr[i + 1]
-        for c in range(columns):
-            out[i, c] = out.dtype.type(0)
+        total[:] = 0
         for e in range(begin, end):
             _prefetch_row(x, np.int64(indices[min(e + ROWS_AHEAD, last)]))
             row = np.int64(indices[e])
-            row_factor = scale[row] if scaled else out.dtype.type(1)
+            row_factor = scale[row] if scaled else one
             at = edge[e] if mapped else e
             for h in range(heads):
                 factor = row_factor * weight[at, h] if weighted else row_factor
                 for c in range(U(h * width), U((h + 1) * width)):
-                    out[i, c] += factor * widen(x[row, c])
+                    total[c] += factor * widen(x[row, c])
         if mean and end > begin:
-            count = out.dtype.type(end - begin)
-            for c in range(columns):
-                out[i, c] /= count
+            total /= weight.dtype.type(end - begin)
+        for c in range(columns):
+            out[i, c] = narrow(total[c], out)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})

@@ -15,11 +15,15 @@ from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
 from partita.kernels import gpu_draws, gpu_rows, gpu_sample, reference
+from partita.kernels.gpu_keyed import dropout as dropout
+from partita.kernels.gpu_keyed import edge_dropout as edge_dropout
+from partita.kernels.gpu_keyed import keyed_permutation as keyed_permutation
+from partita.kernels.gpu_keyed import norm_relu_dropout as norm_relu_dropout
+from partita.kernels.gpu_keyed import norm_relu_dropout_backward as norm_relu_dropout_backward
+from partita.kernels.gpu_launch import BLOCK, blocks, launch, signed
 from partita.kernels.gpu_launch import INTERPRETED as INTERPRETED
-from partita.kernels.gpu_launch import blocks, launch, signed
 from partita.kernels.relabeller import Relabeller
 
-BLOCK = 256  # elements per program where every element is worked on by itself
 IN_REGISTERS = 128  # largest fanout whose picks one program holds in registers
 EDGES_AT_ONCE = 1 << 27  # edges that weighted sampling looks at together: some 6 GB of scratch
 
@@ -232,11 +236,14 @@ def aggregate(
     num, columns = out.shape
     heads = 1 if weight is None else weight.shape[1]
     grid, tile = _tile(num, columns)
+    total = out.float() if out.dtype == torch.bfloat16 else out
     launch(
-        gpu_rows.aggregate, grid, out,
-        x, indptr, indices, edge, weight, scale, out, num, columns, heads, max(columns // heads, 1),
+        gpu_rows.aggregate, grid, total,
+        x, indptr, indices, edge, weight, scale, total, num, columns, heads, max(columns // heads, 1),
         HEADED=heads > 1, MEAN=reduce == "mean", **tile,
     )  # fmt: skip
+    if total is not out:
+        out.copy_(total)
 
 
 def aggregate_weight_grad(
@@ -300,52 +307,9 @@ def transpose(
     return _begins(ordered, num_src), row[edge].int(), edge
 
 
-def dropout(
-    x: Float[Tensor, "n F"],
-    rows_original: Int[Tensor, "n"],
-    key: int,
-    threshold: int,
-    factor: float,
-    relu: bool,
-    out: Float[Tensor, "n F"],
-) -> None:
-    """See :func:`partita.kernels.reference.dropout`."""
-    columns = x.shape[1]
-    groups = x.shape[0] * blocks(columns, 4)
-    launch(
-        gpu_draws.drop_rows, (blocks(groups, BLOCK),), out,
-        x, rows_original, out, signed(key), threshold, groups, columns, RELU=relu, BLOCK=BLOCK,
-    )  # fmt: skip
-
-
-def edge_dropout(
-    indptr: Int[Tensor, "D_1"],
-    dst_original: Int[Tensor, "D"],
-    key: int,
-    threshold: int,
-    factor: float,
-    out: Float[Tensor, "E H"],
-) -> None:
-    """See :func:`partita.kernels.reference.edge_dropout`."""
-    num, heads = out.shape
-    row = torch.repeat_interleave(indptr.diff(), output_size=num)
-    launch(
-        gpu_draws.drop_edges, (blocks(num, BLOCK), blocks(heads, 4)), out,
-        indptr, row, dst_original, out, signed(key), threshold, num, heads, BLOCK=BLOCK,
-    )  # fmt: skip
-
-
 def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
     """Number of distinct ids; the scratch is not used."""
     return torch.unique(ids).shape[0]
-
-
-def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
-    """See :func:`partita.kernels.reference.keyed_permutation`."""
-    num, bits = out.shape[0], max(1, ((n - 1).bit_length() + 1) // 2)
-    launch(
-        gpu_draws.permute, (blocks(num, BLOCK),), out, out, signed(key), start, n, bits, num, BLOCK=BLOCK
-    )  # fmt: skip
 
 
 def __getattr__(name: str) -> None:

@@ -15,6 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+BLOCK = 256
+"""Elements per program where every element is worked on by itself."""
+
 LARGEST = tl.standard._elementwise_max
 """The larger of two, for ``tl.reduce``. The interpreter knows it, and reduces in numpy instead of one by one.
 

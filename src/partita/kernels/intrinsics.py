@@ -1,4 +1,4 @@
-"""Single machine instructions that numba has no name for: half-precision loads, wide products, bit counts, prefetch."""
+"""Single machine instructions that numba has no name for: 16-bit floats, wide products, bit counts, prefetch."""
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -11,16 +11,40 @@ from numba.extending import intrinsic
 
 @intrinsic
 def widen(typing_context, value):
-    """A float as it is; a uint16 that holds the bits of a float16 as the float32 of the same value (exact)."""
+    """A float as it is; a uint16 with the bits of a float16, or an int16 with those of a bfloat16, as that float32."""
     if isinstance(value, types.Float):
         return value(value), lambda context, builder, signature, args: args[0]
-    if value != types.uint16:
+    if value not in (types.uint16, types.int16):
         return None
 
     def generate(context, builder, signature, args):
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+        if value == types.uint16:
+            return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+        bits = ir.IntType(32)
+        return builder.bitcast(builder.shl(builder.zext(args[0], bits), bits(16)), ir.FloatType())
 
     return types.float32(value), generate
+
+
+@intrinsic
+def narrow(typing_context, value, array):
+    """A float as an element of ``array``: as it is, or as the bits of the nearest bfloat16 where those are int16."""
+    if not isinstance(value, types.Float) or not isinstance(array, types.Array):
+        return None
+    if array.dtype == value:
+        return value(value, array), lambda context, builder, signature, args: args[0]
+    if array.dtype != types.int16 or value != types.float32:
+        return None
+
+    def generate(context, builder, signature, args):
+        wide = ir.IntType(32)
+        bits = builder.bitcast(args[0], wide)
+        odd = builder.and_(builder.lshr(bits, wide(16)), wide(1))  # ties go to the even one
+        rounded = builder.lshr(builder.add(builder.add(bits, wide(0x7FFF)), odd), wide(16))
+        nan = builder.fcmp_unordered("uno", args[0], args[0])
+        return builder.trunc(builder.select(nan, wide(0x7FC0), rounded), ir.IntType(16))
+
+    return types.int16(value, array), generate
 
 
 @intrinsic

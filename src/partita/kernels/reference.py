@@ -209,18 +209,22 @@ def aggregate(
     reduce: str,
     out: Float[Tensor, "D F"],
 ) -> None:
-    """Fill ``out``; where ``edge`` is given, the weight of edge e is ``weight[edge[e]]``."""
+    """Fill ``out``; where ``edge`` is given, the weight of edge e is ``weight[edge[e]]``.
+
+    Sums are float64 where ``out`` is, and float32 elsewhere.
+    """
     counts = indptr[1:] - indptr[:-1]
-    rows = x[indices.long()].to(out.dtype)
+    rows = x[indices.long()].to(torch.float64 if out.dtype == torch.float64 else torch.float32)
     if scale is not None:
         rows = rows * scale[indices.long()][:, None]
     if weight is not None:
         weight = weight if edge is None else weight[edge]
         heads = weight.shape[1]
         rows = (rows.reshape(-1, heads, rows.shape[1] // heads) * weight[:, :, None]).reshape(rows.shape)
-    out.zero_().index_add_(0, torch.repeat_interleave(counts), rows)
+    total = rows.new_zeros(out.shape).index_add_(0, torch.repeat_interleave(counts), rows)
     if reduce == "mean":
-        out.div_(counts.clamp(min=1)[:, None])
+        total.div_(counts.clamp(min=1)[:, None])
+    out.copy_(total)
 
 
 def aggregate_weight_grad(
@@ -304,6 +308,46 @@ def dropout(
     row_key = _fold_all(np.full(rows_original.shape, key, np.uint64), rows_original.numpy().astype(np.uint64))
     keep = torch.from_numpy(_lanes(row_key[:, None], x.shape[1]) >= threshold)
     out.copy_(torch.where(keep, (x.relu() if relu else x) * factor, torch.zeros((), dtype=x.dtype)))
+
+
+def norm_relu_dropout(
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    bias: Float[Tensor, "F"],
+    eps: float,
+    rows_original: Int[Tensor, "n"],
+    key: int,
+    threshold: int,
+    factor: float,
+    out: Float[Tensor, "n F"],
+    moments: Float[Tensor, "n 2"],
+) -> None:
+    """Fill ``out`` and ``moments`` (mean, 1 / sqrt(variance + eps)); all is computed in the dtype of ``moments``."""
+    rows = x.to(moments.dtype)
+    moments[:, 0] = rows.mean(1)
+    moments[:, 1] = (rows.var(1, correction=0) + eps).rsqrt()
+    normal = (rows - moments[:, :1]) * moments[:, 1:] * weight + bias
+    if threshold:
+        dropout(normal, rows_original, key, threshold, factor, True, normal)
+    out.copy_(normal.relu())
+
+
+def norm_relu_dropout_backward(
+    grad: Float[Tensor, "n F"],
+    out: Float[Tensor, "n F"],
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    moments: Float[Tensor, "n 2"],
+    factor: float,
+    grad_x: Float[Tensor, "n F"],
+) -> tuple[Float[Tensor, "F"], Float[Tensor, "F"]]:
+    """Fill ``grad_x``; the gradients of weight and bias."""
+    passed = torch.where(out <= 0, 0.0, grad.to(moments.dtype) * factor)
+    normal = (x.to(moments.dtype) - moments[:, :1]) * moments[:, 1:]
+    weighted = passed * weight
+    along = (weighted * normal).mean(1, keepdim=True)
+    grad_x.copy_((weighted - weighted.mean(1, keepdim=True) - normal * along) * moments[:, 1:])
+    return (passed * normal).sum(0), passed.sum(0)
 
 
 def edge_dropout(

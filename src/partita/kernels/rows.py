@@ -62,14 +62,14 @@ def aggregate(
     of the row where ``reduce`` is ``"mean"``; rows without edges are 0.
 
     Args:
-        x: rows, float16, float32 or float64: the sources of a block, or the whole feature column where ``indices``
+        x: rows of 16, 32 or 64 bits: the sources of a block, or the whole feature column where ``indices``
             are store ids. May lie in pinned host memory where the indices are on a device, as may ``scale``.
         indptr: rows of the block.
         indices: row of ``x`` for every edge.
         weight: coefficient of every edge, or of every edge and head: head h scales columns ``h*F/H : (h+1)*F/H``.
         reduce: ``"sum"`` or ``"mean"``.
         scale: factor per row of ``x``.
-        dtype: of the result and the running sum, float32 or float64; by default that of ``x`` (float32 for float16).
+        dtype: of the result and the running sum, float32 or float64; by default that of ``x`` (float32 for 16 bits).
 
     Raises:
         IndexError: an index is no row of ``x``.
@@ -101,6 +101,7 @@ def aggregate_backward(
     weight: Float[Tensor, "E"] | Float[Tensor, "E H"] | None = None,
     *,
     reduce: Reduce = "sum",
+    dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "S F"]:
     """Gradient of :func:`aggregate` with respect to ``x``, summed per source in the order of the edges.
 
@@ -111,6 +112,7 @@ def aggregate_backward(
         num_src: S.
         weight: as given to :func:`aggregate`.
         reduce: as given to :func:`aggregate`.
+        dtype: of the result, by default that of ``grad``; or bfloat16, to which sums in float32 are rounded.
     """
     checks.known_reduce(reduce)
     weight = checks.edge_weight(weight, transposed.edge.shape[0], grad.shape[1], grad.dtype)
@@ -119,7 +121,7 @@ def aggregate_backward(
         scale = (indptr[1:] - indptr[:-1]).clamp_(min=1).to(grad.dtype).reciprocal_()
     if transposed.indptr.shape[0] != num_src + 1:
         raise ValueError(f"a transposed index of {transposed.indptr.shape[0] - 1} sources for {num_src}")
-    out = torch.empty(num_src, grad.shape[1], dtype=grad.dtype, device=grad.device)
+    out = torch.empty(num_src, grad.shape[1], dtype=dtype or grad.dtype, device=grad.device)
     implementation(grad).aggregate(
         grad.contiguous(), transposed.indptr, transposed.dst, transposed.edge, weight, scale, "sum", out
     )
@@ -225,6 +227,74 @@ def dropout(
         raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
     implementation(x).dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, relu, out)
     return out
+
+
+def norm_relu_dropout(
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    bias: Float[Tensor, "F"],
+    eps: float,
+    rows_original: Int[Tensor, "n"],
+    key: int,
+    p: float,
+) -> tuple[Float[Tensor, "n F"], Float[Tensor, "n 2"]]:
+    """Layer normalisation, then ReLU, then :func:`dropout`, in one pass over the rows.
+
+    Args:
+        x: rows, float32, float64 or bfloat16.
+        weight: of the normalisation.
+        bias: of the normalisation.
+        eps: added to the variance of a row.
+        rows_original: original index of the node of every row.
+        key: 64-bit key of the step and layer.
+        p: probability of zero, 0 to 1; 0 draws nothing.
+
+    Returns:
+        rows of the dtype of ``x``; and every row's mean and inverse standard deviation, float64 where ``x`` is and
+        float32 elsewhere, for :func:`norm_relu_dropout_backward`.
+    """
+    threshold, factor = checks.dropout_rule(p)
+    if rows_original.shape[0] != x.shape[0]:
+        raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
+    exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    moments = torch.zeros(x.shape[0], 2, dtype=exact, device=x.device)
+    if x.numel():
+        implementation(x).norm_relu_dropout(
+            x.contiguous(), weight.to(exact).contiguous(), bias.to(exact).contiguous(), eps,
+            checks.as_int64(rows_original), key, threshold, factor, out, moments,
+        )  # fmt: skip
+    return out, moments
+
+
+def norm_relu_dropout_backward(
+    grad: Float[Tensor, "n F"],
+    out: Float[Tensor, "n F"],
+    x: Float[Tensor, "n F"],
+    weight: Float[Tensor, "F"],
+    moments: Float[Tensor, "n 2"],
+    p: float,
+) -> tuple[Float[Tensor, "n F"], Float[Tensor, "F"], Float[Tensor, "F"]]:
+    """Gradients of :func:`norm_relu_dropout` with respect to ``x``, ``weight`` and ``bias``.
+
+    What is positive in ``out`` was kept, so that nothing is drawn again.
+
+    Args:
+        grad: gradient of the result, of its dtype.
+        out: the result.
+        x: as given there.
+        weight: as given there.
+        moments: as returned there.
+        p: as given there.
+    """
+    columns, weight = x.shape[1], weight.to(moments.dtype).contiguous()
+    if not x.numel():
+        return torch.zeros_like(x), torch.zeros_like(weight), torch.zeros_like(weight)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    of_weight, of_bias = implementation(x).norm_relu_dropout_backward(
+        grad.contiguous(), out, x.contiguous(), weight, moments, checks.dropout_rule(p)[1], grad_x
+    )
+    return grad_x, of_weight.reshape(columns), of_bias.reshape(columns)
 
 
 def dropout_factor(p: float) -> float:

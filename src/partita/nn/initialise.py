@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from partita.core.keys import fold
+from partita.nn.products import Linear
 
 
 def name_key(key: int, name: str) -> int:
@@ -56,4 +57,4 @@ def fan_in(module: nn.Module, key: int) -> None:
 
 def linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
     """A linear map whose parameters hold no value yet (and for which no random number was drawn)."""
-    return nn.utils.skip_init(nn.Linear, in_width, out_width, bias=bias)
+    return nn.utils.skip_init(Linear, in_width, out_width, bias=bias)

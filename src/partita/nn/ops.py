@@ -1,8 +1,8 @@
 """Differentiable operations over a :class:`~partita.core.records.Block`, on top of :mod:`partita.kernels`.
 
 Every backward pass is a gather or a segmented sum over the block's edges, grouped by destination or by source;
-nothing scatters, so that results do not depend on the number of threads. Inputs of half precision (autocast) are
-widened to float32 first: sums over edges are never accumulated in 16 bits, and the result is float32.
+nothing scatters, so that results do not depend on the number of threads. Under autocast, rows of 16 bits come in: sums
+over edges are never accumulated in 16 bits, and their results are float32.
 
 Letters: D destinations, S sources, E edges, F columns, H heads, C columns of one head.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -57,9 +57,7 @@ def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
         reduce = "sum"
     if not isinstance(h, Tensor):
         return h.aggregate(reduce)
-    h = kernels.widened(h)
-    weight = None if block.weight is None else block.weight.to(h.dtype)
-    return _Aggregate.apply(h, weight, block, reduce)
+    return _Aggregate.apply(_as_read(h), block.weight, block, reduce)
 
 
 def aggregate_with_own(
@@ -67,9 +65,7 @@ def aggregate_with_own(
 ) -> tuple[Float[Tensor, "D F"], Float[Tensor, "D F"]]:
     """:func:`aggregate` and :func:`own_rows`, whose gradients backward joins in one tensor."""
     reduce = reduce if block.weight is None else "sum"
-    h = kernels.widened(h)
-    weight = None if block.weight is None else block.weight.to(h.dtype)
-    return _AggregateWithOwn.apply(h, weight, block, reduce)
+    return _AggregateWithOwn.apply(_as_read(h), block.weight, block, reduce)
 
 
 def aggregate_heads(
@@ -133,6 +129,18 @@ def relu_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key: 
     return _ReluDropout.apply(kernels.widened(x), rows_original, key, p)
 
 
+def norm_relu_dropout(
+    x: Float[Tensor, "n F"], norm: nn.LayerNorm, rows_original: Int[Tensor, "n"], key: int, p: float
+) -> Float[Tensor, "n F"]:
+    """Layer normalisation, then :func:`relu_dropout`, in one pass; the result has the dtype of ``x``."""
+    return _NormReluDropout.apply(x, norm.weight, norm.bias, norm.eps, rows_original, key, p)
+
+
+def _as_read(h: Float[Tensor, "S F"]) -> Float[Tensor, "S F"]:
+    """Contiguous, of a dtype that gradients of rows are written in."""
+    return kernels.widened(h) if h.dtype == torch.float16 else h.contiguous()
+
+
 def _positions(block: Block) -> Int[Tensor, "E"]:
     return torch.arange(block.num_edges, device=block.indices.device)
 
@@ -145,7 +153,7 @@ class _Aggregate(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor | None, block: Block, reduce: Reduce) -> Tensor:
         ctx.save_for_backward(weight)
-        ctx.block, ctx.reduce, ctx.num_src = block, reduce, h.shape[0]
+        ctx.block, ctx.reduce, ctx.num_src, ctx.dtype = block, reduce, h.shape[0], h.dtype
         return kernels.aggregate(h, block.indptr, block.indices, weight, reduce=reduce)
 
     @staticmethod
@@ -154,8 +162,9 @@ class _Aggregate(Function):
         (weight,) = ctx.saved_tensors
         block: Block = ctx.block
         grad_h = kernels.aggregate_backward(
-            grad.contiguous(), transposed_of(block), block.indptr, ctx.num_src, weight, reduce=ctx.reduce
-        )
+            grad.contiguous(), transposed_of(block), block.indptr, ctx.num_src, weight,
+            reduce=ctx.reduce, dtype=ctx.dtype,
+        )  # fmt: skip
         return grad_h, None, None, None
 
 
@@ -274,6 +283,24 @@ class _ReluDropout(Function):
         # What is positive was kept: no draw need be made again.
         passed = torch.ops.aten.threshold_backward(grad, result, 0)
         return passed.mul_(kernels.dropout_factor(ctx.p)), None, None, None
+
+
+class _NormReluDropout(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, rows_original: Tensor, key: int, p: float
+    ) -> Tensor:
+        result, moments = kernels.norm_relu_dropout(x, weight, bias, eps, rows_original, key, p)
+        ctx.save_for_backward(result, x, weight, moments)
+        ctx.p = p
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        result, x, weight, moments = ctx.saved_tensors
+        grads = kernels.norm_relu_dropout_backward(grad, result, x, weight, moments, ctx.p)
+        return (*grads, None, None, None, None)
 
 
 class _Dropout(Function):

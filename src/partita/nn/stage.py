@@ -98,13 +98,17 @@ class Stage(nn.Module):
         self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
     ) -> Float[Tensor, "D out"]:
         """What follows the layer, for rows of which ``dst_original`` are the original indices."""
-        activation, rows = ACTIVATIONS[self.activation], self.norm(rows)
-        if step_key is None or self.dropout == 0.0:
+        activation = ACTIVATIONS[self.activation]
+        p = 0.0 if step_key is None else self.dropout
+        key = 0 if step_key is None else step_key.at(Purpose.DROPOUT, layer)
+        if isinstance(self.norm, nn.LayerNorm) and activation is functional.relu:
+            return ops.norm_relu_dropout(rows, self.norm, dst_original, key, p)
+        rows = self.norm(rows)
+        if p == 0.0:
             return activation(rows)
-        key = step_key.at(Purpose.DROPOUT, layer)
         if activation is functional.relu:
-            return ops.relu_dropout(rows, dst_original, key, self.dropout)
-        return ops.keyed_dropout(activation(rows), dst_original, key, self.dropout)
+            return ops.relu_dropout(rows, dst_original, key, p)
+        return ops.keyed_dropout(activation(rows), dst_original, key, p)
 
     def reset(self, key: int) -> None:
         """Initialise the layer from a key; the normalisation starts as the identity."""

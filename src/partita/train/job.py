@@ -14,6 +14,7 @@ from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.infer.metrics import has_label, selection_metric
 from partita.infer.neighbours import check_walkable
+from partita.nn import products
 from partita.nn.model import Model, build_model
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.runs.load import DTYPES, require_features
@@ -73,6 +74,8 @@ class Job:
             ConfigError: a setting, the model and the store do not fit each other.
         """
         _check_device(config, context)
+        if config.products != "auto":
+            products.require(config.products)
         task, y = _labels(store)
         metric = selection_metric(task, config.metric)
         seeds = _seeds(store, task, y)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import nn
@@ -12,14 +14,27 @@ from partita.config import Config
 
 Parameters = Sequence[nn.Parameter]
 
+
+@cache
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The optimiser with its methods as they are written, without the wrappers that are there for ``torch.compile``.
+
+    These import the compiler when they are first called: a second of processor time in every process that trains.
+    ``step`` gets back what its wrapper does besides, which is to compute without gradients.
+    """
+    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    written = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), {**written, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
 OPTIMIZERS: dict[str, Callable[[Parameters, Config], torch.optim.Optimizer]] = {
-    "adam": lambda parameters, config: torch.optim.Adam(
+    "adam": lambda parameters, config: _without_compiler(torch.optim.Adam)(
         parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
     ),
-    "adamw": lambda parameters, config: torch.optim.AdamW(
+    "adamw": lambda parameters, config: _without_compiler(torch.optim.AdamW)(
         parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
     ),
-    "sgd": lambda parameters, config: torch.optim.SGD(
+    "sgd": lambda parameters, config: _without_compiler(torch.optim.SGD)(
         parameters,
         lr=config.lr,
         weight_decay=config.weight_decay,

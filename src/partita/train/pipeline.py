@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from partita.comm.streams import Handed, Streams
+from partita.core.profiling import named
 from partita.train.spans import Spans
 
 
@@ -190,6 +191,7 @@ class Pipeline:
 
     def _timed(self, stage: PipelineStage, step: int, item: Any) -> Any:
         begun = time.perf_counter_ns()
-        made = stage.work(step, item)
+        with named(stage.name):
+            made = stage.work(step, item)
         self._spans.add(stage.name, step, begun, time.perf_counter_ns())
         return made

@@ -119,6 +119,13 @@ class Recorder:
             self._log = MetricsLog(self.folder.metrics)
             self._events = EventWriter(self.folder.events)
 
+    def put(self, **facts: Any) -> None:
+        """Write facts to ``run.json`` that hold from now on."""
+        changed = {**self.record, **facts} != self.record
+        self.record |= facts
+        if changed and self.job.team.leads:
+            self.folder.write_record(self.record)
+
     def emit(self, event: Event, state: TrainState) -> None:
         """Send an event to ``metrics.jsonl``, TensorBoard and the callbacks."""
         if not self.job.team.leads:

@@ -15,9 +15,11 @@ from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
 from partita.core.memory import keeping_freed
+from partita.core.profiling import named
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.metrics import as_target, loss_sum
+from partita.nn import products
 from partita.nn.model import Model
 from partita.parallel.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
@@ -30,6 +32,7 @@ from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.optimise import learning_rate
 from partita.train.pipeline import Pipeline
+from partita.train.products import settle_products
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.resident import Resident
 from partita.train.spans import TRAINER, Spans, chrome_trace
@@ -38,7 +41,7 @@ from partita.train.team import PURPOSES, StepTotals, Tally, join_team
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
     "deal", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache",
+    "device", "topology_cache", "products",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -104,7 +107,8 @@ class Trainer:
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``checkpoint_minutes``, ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``,
-                ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``.
+                ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``,
+                ``products``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -120,6 +124,8 @@ class Trainer:
         self = cls.__new__(cls)
         found = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
         folder, record, config = read_run(found, run, given)
+        if "products" in given:
+            record.pop("products", None)
         context = context or found.on(config.device, purposes=PURPOSES)
         if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
@@ -184,7 +190,8 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                closing(job.views), keeping_freed(), self.recorder.memory.watching(), threads(config.threads),
+                closing(job.views), keeping_freed(), self.recorder.memory.watching(),
+                threads(config.threads), products.use(settle_products(job, self.recorder, self._state)),
                 stop_requests() as stop,
             ):  # fmt: skip
                 with job.team.sending_for("start"):
@@ -384,6 +391,7 @@ def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]
 def _timer(add: Callable[[str, int, int], None], stage: str) -> Iterator[None]:
     begun = time.perf_counter_ns()
     try:
-        yield
+        with named(stage):
+            yield
     finally:
         add(stage, begun, time.perf_counter_ns())

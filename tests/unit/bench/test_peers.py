@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 PEERS = Path(__file__).parents[3] / "bench" / "peers"
 
@@ -32,6 +36,11 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def configurations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module("configurations", monkeypatch)
+
+
+@pytest.fixture
+def profiles(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("profiles", monkeypatch)
 
 
 def row(tables: ModuleType, contender: str, seconds: float | str, **values: Any) -> dict[str, Any]:
@@ -116,3 +125,38 @@ def test_the_widths_of_layers(configurations) -> None:
     found = configurations.cases("dense", configurations.DEFAULT, rows, classes=32)
     assert [case["shape"] for case in found] == [[500, 128, 256], [100, 256, 32]]
     assert [case["input_gradient"] for case in found] == [False, True]
+
+
+def test_what_a_profile_says(profiles) -> None:
+    functions = [(f"f{number}", 0.003, 10) for number in range(27)]
+    found = {"seconds": 0.1, "functions": functions, "busy": [0.08, 0.02]}
+    lines = profiles.section("epoch", found, "a.json.gz", steps=5, usual_seconds=0.05).splitlines()
+    assert lines[2].startswith("0.1 s for 5 steps, 20 ms each; 0.05 s without the profiler.")
+    assert "80%, 20%" in lines[2]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert table[2] == ["`f0`", "0.6", "3.7%", "2", "300"]
+    assert table[-1] == ["2 more", "1.2", "7.4%", "4", "300"]
+    assert len(table) == 2 + 26
+
+
+def test_a_profile_is_of_the_steady_part_in_all_threads(profiles, tmp_path) -> None:
+    def multiply(size: int) -> None:
+        torch.mm(torch.ones(size, size), torch.ones(size, size))
+
+    profile = profiles.Profile(tmp_path / "trace.json.gz")
+    multiply(2)
+    with profile.steady(), ThreadPoolExecutor(1) as pool:
+        multiply(2)
+        pool.submit(multiply, 2).result()
+    found = profile.found()
+    assert {name: calls for name, _, calls in found["functions"]}["aten::mm"] == 2
+    assert len(found["busy"]) == 2
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        names = [event.get("name") for event in json.load(file)["traceEvents"]]
+    assert names.count("aten::mm") == 2
+    assert profiles.stem("model=gat heads=4", "epoch") == "model-gat-heads-4-epoch"
+
+
+def test_a_stage_without_a_steady_part_has_no_profile(profiles, tmp_path) -> None:
+    with pytest.raises(RuntimeError, match="no steady part"):
+        profiles.Profile(tmp_path / "trace.json.gz").found()

@@ -34,7 +34,7 @@ def argument_type(value):
 
 def launches(checks, patch):
     """The distinct launches of some cases: module, kernel, types of the arguments, constants, warps."""
-    from partita.kernels import gpu
+    from partita.kernels import gpu, gpu_keyed
 
     found, launch = {}, gpu.launch
 
@@ -52,7 +52,8 @@ def launches(checks, patch):
         found[key] = None
         launch(kernel, grid, like, *arguments, num_warps=num_warps, **constants)
 
-    patch.setattr(gpu, "launch", note)
+    for module in (gpu, gpu_keyed):
+        patch.setattr(module, "launch", note)
     for check in checks:
         check("cpu")
     return list(found)

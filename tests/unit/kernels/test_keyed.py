@@ -36,6 +36,51 @@ def test_dropout_is_the_reference(both, rows, columns, p, key, dtype):
     assert torch.equal(in_place, compiled)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([0, 1, 7, 511, 512, 513, 1100]),
+    st.integers(1, 21),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.integers(0, 2**64 - 1),
+)
+def test_norm_relu_dropout_is_the_reference(both, rows, columns, p, dtype, key):
+    draw = torch.Generator().manual_seed(rows)
+    x, grad = (torch.randn(rows, columns, generator=draw).to(dtype) for _ in range(2))
+    weight, bias = torch.rand(columns, generator=draw) + 0.5, torch.randn(columns, generator=draw)
+    original = torch.randperm(10**6, generator=draw)[:rows]
+    (out, moments), (wanted, _) = both(
+        lambda: kernels.norm_relu_dropout(x, weight, bias, 1e-5, original, key, p),
+    )
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 1e-2}[dtype]
+    assert out.dtype == wanted.dtype == dtype
+    torch.testing.assert_close(out, wanted, rtol=tolerance, atol=tolerance)
+    compiled, plain = both(lambda: kernels.norm_relu_dropout_backward(grad, out, x, weight, moments, p))
+    for one, other, scale in zip(compiled, plain, (1, 40, 40)):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_what_norm_relu_dropout_keeps_is_what_dropout_keeps():
+    x, original = torch.randn(50, 9), torch.randperm(1000)[:50]
+    ones, threes = torch.ones(9), torch.full((9,), 30.0)  # nothing is negative
+    kept = kernels.norm_relu_dropout(x, ones, threes, 1e-5, original, KEY, 0.4)[0] != 0
+    assert torch.equal(kept, kernels.dropout(torch.ones(50, 9), original, KEY, 0.4) != 0)
+
+
+def test_gradients_of_a_norm_do_not_depend_on_threads():
+    x, grad, weight = torch.randn(9000, 33), torch.randn(9000, 33), torch.rand(33)
+    results = []
+    for count in (1, 2, 4):
+        kernels.set_threads(count)
+        try:
+            out, moments = kernels.norm_relu_dropout(x, weight, weight, 1e-5, torch.arange(9000), KEY, 0.5)
+            results.append((out, moments, *kernels.norm_relu_dropout_backward(grad, out, x, weight, moments, 0.5)))
+        finally:
+            kernels.set_threads(None)
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.75, 1.0])
 def test_dropout_rate_and_expectation(p):
     dropped = kernels.dropout(torch.ones(2000, 103), torch.arange(2000), KEY, p)

@@ -223,3 +223,39 @@ def test_wrong_arguments():
         kernels.gather_rows(x, indices, out=torch.empty(2, 3))
     with pytest.raises(ValueError, match="transposed index of 3 sources for 4"):
         kernels.aggregate_backward(torch.ones(1, 4), kernels.transpose(indptr, indices, 3), indptr, 4)
+
+
+def awkward_values():
+    """Every kind of float32, and values half-way between two of bfloat16."""
+    bits = torch.randint(-(2**31), 2**31, (4000,), generator=torch.Generator().manual_seed(3)).to(torch.int32)
+    ties = (torch.randint(0, 2**15, (500,)).to(torch.int32) << 16) + 0x8000
+    special = torch.tensor([0.0, torch.inf, -torch.inf, torch.nan, 3.4e38, 1e-45, -1e-40, 1.0])
+    return torch.cat([bits.view(torch.float32), ties.view(torch.float32), special])
+
+
+def test_rounding_to_bfloat16_is_that_of_torch():
+    values = awkward_values()[:, None]
+    each = torch.arange(len(values))
+    edges = kernels.transpose(torch.arange(len(values) + 1), each, len(values))
+    found = kernels.aggregate_backward(values, edges, torch.arange(len(values) + 1), len(values), dtype=torch.bfloat16)
+    torch.testing.assert_close(found, (values + 0.0).bfloat16(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_of_bfloat16_are_summed_in_float32(both, reduce, weighted):
+    draw = torch.Generator().manual_seed(5)
+    indptr = torch.tensor([0, 3, 3, 10, 14])
+    indices, x = torch.randint(0, 9, (14,), generator=draw), torch.randn(9, 21, generator=draw).bfloat16()
+    weight = torch.rand(14, generator=draw) if weighted else None
+    found, plain = both(lambda: kernels.aggregate(x, indptr, indices, weight, reduce=reduce))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, kernels.aggregate(x.float(), indptr, indices, weight, reduce=reduce))
+    torch.testing.assert_close(found, plain)
+    edges, grad = kernels.transpose(indptr, indices, 9), torch.randn(4, 21, generator=draw)
+    exact = kernels.aggregate_backward(grad, edges, indptr, 9, weight, reduce=reduce)
+    rounded, plain = both(
+        lambda: kernels.aggregate_backward(grad, edges, indptr, 9, weight, reduce=reduce, dtype=torch.bfloat16)
+    )
+    assert torch.equal(rounded, exact.bfloat16())
+    torch.testing.assert_close(rounded, plain)

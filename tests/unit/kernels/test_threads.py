@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -43,6 +44,99 @@ def test_bounds_balance_edges(four_threads):
     work = np.diff(indptr[bounds] + np.array(bounds))
     assert len(work) == 4
     assert work.max() <= 1.02 * work.mean()
+
+
+@given(
+    st.lists(st.integers(0, 10**4), min_size=1, max_size=80),
+    st.integers(1, 300),
+    st.integers(1, 9),
+    st.integers(1, 10**6),
+)
+def test_ranges_are_as_equal_as_rows_allow_and_never_small(counts, width, count, grain):
+    indptr = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+    rows, work = len(counts), (np.array(counts) + 1) * width
+    threads.set_threads(count)
+    try:
+        balanced = threads.balanced_bounds(indptr, width, grain)
+        even = threads.even_bounds(rows, int(work.sum()), grain)
+    finally:
+        threads.set_threads(None)
+    for bounds in (balanced, even):
+        parts = len(bounds) - 1
+        assert (bounds[0], bounds[-1]) == (0, rows)
+        assert parts == max(1, min(count, rows, work.sum() // grain))
+    assert np.ptp(np.diff(even)) <= 1
+    of_ranges = [work[low:high].sum() for low, high in pairwise(balanced)]
+    assert max(of_ranges) <= work.sum() / len(of_ranges) + work.max() + width
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_more_threads_than_rows(four_threads, rows):
+    indptr = np.arange(rows + 1) * 10**6
+    for bounds in (threads.balanced_bounds(indptr, 100), threads.even_bounds(rows, 10**9)):
+        found = []
+        threads.run(lambda low, high, seen=found: seen.extend(range(low, high)), bounds)
+        assert sorted(found) == list(range(rows))
+        assert len(bounds) - 1 <= max(rows, 1)
+
+
+@pytest.fixture
+def torch_threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_are_the_same_bits_on_as_many_threads_as_torch_has(dtype, monkeypatch, torch_threads):
+    random = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 40, (3000,), generator=random)
+    counts[17] = 30_000
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    edges, sources = int(indptr[-1]), 5000
+    indices = torch.randint(0, sources, (edges,), generator=random, dtype=torch.int32)
+    x, grad = (torch.randn(n, 96, generator=random, dtype=dtype) for n in (sources, 3000))
+    weight, scale = torch.rand(edges, 4, generator=random, dtype=dtype), torch.rand(sources, generator=random)
+    transposed, original = kernels.transpose(indptr, indices, sources), torch.arange(sources)
+    dst, norm, bias = original[:3000], torch.rand(96, dtype=dtype), torch.rand(96, dtype=dtype)
+    ranges = []
+
+    def run(kernel, bounds):
+        ranges.append(len(bounds) - 1)
+        return undisturbed(kernel, bounds)
+
+    undisturbed = threads.run
+    monkeypatch.setattr(threads, "run", run)
+
+    def everything():
+        values, argmax = kernels.segment_max(x, indptr, indices)
+        out, moments = kernels.norm_relu_dropout(x, norm, bias, 1e-5, original, 1, 0.5)
+        return (
+            values,
+            kernels.segment_max_backward(grad, argmax, indices, sources),
+            kernels.aggregate(x, indptr, indices, reduce="mean"),
+            kernels.aggregate(x.half(), indptr, indices, weight, scale=scale, dtype=dtype),
+            kernels.aggregate_backward(grad, transposed, indptr, sources, weight),
+            kernels.aggregate_weight_grad(grad, x, indptr, indices, 4),
+            kernels.gather_rows(x, indices, dtype=dtype, scale=scale),
+            kernels.dropout(x, original, 1, 0.5, relu=True),
+            kernels.edge_dropout(indptr, dst, 1, 0.5, 4, dtype),
+            *kernels.gcn_coefficients(indptr, None, dst, None, indptr, indices % 3000, dtype),
+            out,
+            moments,
+            *kernels.norm_relu_dropout_backward(torch.ones_like(out), out, x, norm, moments, 0.5),
+        )
+
+    found = []
+    with kernels.use("cpu"):
+        for count in (1, 2, 4):
+            torch_threads(count)
+            ranges.clear()
+            found.append(everything())
+            # All work of this size is divided, but for the degrees of 3000 nodes.
+            assert ranges.count(count) >= len(ranges) - 1
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def test_small_work_stays_in_the_calling_thread(four_threads):

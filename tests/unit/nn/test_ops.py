@@ -83,6 +83,36 @@ def test_own_rows_join_the_weighted_sums(block: Block) -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 0.4])
+def test_norm_relu_and_dropout_in_one_are_the_three(p) -> None:
+    draw, original = torch.Generator().manual_seed(1), torch.randperm(5000)[:1300]
+    norm = torch.nn.LayerNorm(11, dtype=torch.float64)
+    with torch.no_grad():
+        norm.weight.uniform_(-1, 2, generator=draw)
+        norm.bias.normal_(generator=draw)
+    x, factors = rows(1300, 11), rows(1300, 11, grad=False) * torch.arange(11)
+    results = []
+    for work in (
+        lambda: ops.norm_relu_dropout(x, norm, original, 7, p),
+        lambda: ops.relu_dropout(norm(x), original, 7, p),
+    ):
+        wanted = (x, norm.weight, norm.bias)
+        results.append((out := work(), *torch.autograd.grad((out * factors).sum(), wanted)))
+    for one, three in zip(*results):
+        torch.testing.assert_close(one, three, rtol=1e-12, atol=1e-12)
+    assert torch.equal(results[0][0] == 0, results[1][0] == 0)
+    few, norm = rows(6, 4), torch.nn.LayerNorm(4, dtype=torch.float64)
+    assert gradcheck(lambda *_: ops.norm_relu_dropout(few, norm, torch.arange(6), 7, p), (few, *norm.parameters()))
+
+
+def test_norm_relu_and_dropout_of_rows_that_are_no_numbers() -> None:
+    x = torch.randn(5, 8)
+    x[2, 3] = torch.nan
+    found = ops.norm_relu_dropout(x, torch.nn.LayerNorm(8), torch.arange(5), 7, 0.0)
+    assert found.isnan().any(1).tolist() == [False, False, True, False, False]
+    assert ops.norm_relu_dropout(x[:0], torch.nn.LayerNorm(8), torch.arange(0), 7, 0.5).shape == (0, 8)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
 def test_relu_and_dropout_in_one_are_both_to_the_bit(p) -> None:
     x, original = rows(60, 11), torch.arange(60) * 3
     y = x.detach().clone().requires_grad_()
@@ -169,3 +199,22 @@ def test_dropout_of_a_subset_of_rows_is_the_subset_of_the_dropout() -> None:
     assert torch.equal(ops.keyed_dropout(x[subset], original[subset], 99, 0.5), whole[subset])
     assert not torch.equal(ops.keyed_dropout(x, original, 98, 0.5), whole)
     assert 0.4 < (whole == 0).float().mean() < 0.6
+
+
+def test_rows_of_16_bits_give_gradients_of_16_bits(block: Block) -> None:
+    half = rows(block.num_src, 6).detach().bfloat16().requires_grad_()
+    whole = half.detach().float().requires_grad_()
+    results = []
+    for h in (half, whole):
+        aggregated, own = ops.aggregate_with_own(block, h, "mean")
+        assert aggregated.dtype == torch.float32
+        (aggregated.sum() * 2 + (own.float() * own.float()).sum()).backward()
+        results.append((aggregated.detach(), h.grad))
+    assert half.grad.dtype == torch.bfloat16
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1].float(), results[1][1], rtol=2e-2, atol=2e-2)
+    only = half.detach().requires_grad_()
+    (found,) = torch.autograd.grad(ops.aggregate(block, only, "sum").sum(), only)
+    wide = whole.detach().requires_grad_()
+    (expected,) = torch.autograd.grad(ops.aggregate(block, wide, "sum").sum(), wide)
+    assert torch.equal(found, expected.bfloat16())

@@ -17,6 +17,7 @@ from partita.core.records import Block, LazyRows
 from partita.nn import initialise, ops
 from partita.nn.layers.base import Layer
 from partita.nn.ops import Rows
+from partita.nn.products import linear
 
 OWN_LOOP = 2**32 - 1
 """Folded into the key of attention dropout for the loop that the layer adds; no edge of a block uses that key."""
@@ -196,7 +197,7 @@ class GAT(Layer):
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
     ) -> Float[Tensor, "S HC"]:
         """``W`` sliced, of the sources: attention is no sum over columns, but what it is computed from is."""
-        return functional.linear(x_src, self.lin.weight[:, columns])
+        return linear(x_src, self.lin.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "S HC"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Attention over the projected sources."""
@@ -235,7 +236,7 @@ class GAT(Layer):
     def _score(self, x: Float[Tensor, "n in"], attention: Float[Tensor, "1 H C"]) -> Float[Tensor, "n H"]:
         """``a . W x`` per head as ``(W^T a) . x``: one narrow product, without a pass over the projected rows."""
         weight = self.lin.weight.view(self.heads, self.out_per_head, self.in_width)
-        return functional.linear(x, (weight * attention.view(self.heads, self.out_per_head, 1)).sum(1))
+        return linear(x, (weight * attention.view(self.heads, self.out_per_head, 1)).sum(1))
 
     def _logits(self, score: Tensor, q: Tensor, block: Block) -> Float[Tensor, "E H"]:
         """``e_uv`` of the block's edges; -inf of loops where the layer adds its own."""

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from partita.core.records import Block, Coefficients
 from partita.nn import initialise
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
+from partita.nn.products import linear
 
 
 class GCN(ReducedLayer):
@@ -60,7 +60,7 @@ class GCN(ReducedLayer):
         """Add the own term, apply W where it was not yet applied, and add the bias."""
         total = state if own is None else state + own
         if not self.projects_state:
-            return functional.linear(total, self.lin.weight, self.bias)
+            return linear(total, self.lin.weight, self.bias)
         return total if self.bias is None else total + self.bias
 
     def join(
@@ -68,7 +68,7 @@ class GCN(ReducedLayer):
     ) -> Float[Tensor, "D out"]:
         """See :meth:`ReducedLayer.join`."""
         total = torch.addcmul(reduced, x_dst.to(reduced.dtype), _own_weight(block, reduced))
-        return functional.linear(total, self.lin.weight, self.bias)
+        return linear(total, self.lin.weight, self.bias)
 
     def from_columns(
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
@@ -79,7 +79,7 @@ class GCN(ReducedLayer):
             ValueError: the sampler put no coefficients on the block.
         """
         total = self.reduction.over(block, x_src) + x_dst * _own_weight(block, x_dst)
-        return functional.linear(total, self.lin.weight[:, columns])
+        return linear(total, self.lin.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Add the bias."""

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from partita.core.records import Block
 from partita.nn import initialise
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
+from partita.nn.products import linear
 
 
 class GIN(ReducedLayer):
@@ -75,7 +75,7 @@ class GIN(ReducedLayer):
     ) -> Float[Tensor, "D hidden"]:
         """The mlp's first linear map, sliced, of the sum with the own term."""
         total = self.reduction.over(block, x_src) + (1.0 + self.eps) * x_dst
-        return functional.linear(total, self._first.weight[:, columns])
+        return linear(total, self._first.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "D hidden"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """The first bias, and the rest of the mlp."""

@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.records import Block
 from partita.nn import initialise
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
-from partita.nn.products import two_products
+from partita.nn.products import linear, two_products
 
 
 class SAGE(ReducedLayer):
@@ -57,7 +56,7 @@ class SAGE(ReducedLayer):
 
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """``W_l x``."""
-        return functional.linear(rows, self.lin_l.weight)
+        return linear(rows, self.lin_l.weight)
 
     def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
         """``W_r x_v``."""
@@ -84,8 +83,8 @@ class SAGE(ReducedLayer):
     ) -> Float[Tensor, "D out"]:
         """Every reduction acts on each column alone, so ``W_l`` and ``W_r`` are sliced; the maximum as well."""
         reduced = self.reduction.finish(self.reduction.over(block, x_src))
-        neighbours = functional.linear(reduced, self.lin_l.weight[:, columns])
-        return neighbours + functional.linear(x_dst, self.lin_r.weight[:, columns])
+        neighbours = linear(reduced, self.lin_l.weight[:, columns])
+        return neighbours + linear(x_dst, self.lin_r.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Add the bias."""
