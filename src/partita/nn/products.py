@@ -119,22 +119,32 @@ def _piece_by_rows(left: Tensor, right: Tensor) -> Tensor:
     return left.t() @ right if len(left) < LEAST_ROWS else _onednn(left.t(), right.t())
 
 
+def _round(rows: int) -> tuple[int, int]:
+    """A number of rows rounded down to one that others of about this size are rounded to, and the next step of these.
+
+    Products of bfloat16 compute faster than threads wake up: the rows of a batch should be few pieces, and their
+    sizes few, for the reason that :func:`_pieces` gives.
+    """
+    step = max(LEAST_ROWS, 1 << max(0, rows.bit_length() - 5))
+    return rows - rows % step, step
+
+
 def _windows(rows: int) -> list[slice]:
-    """Like :func:`_pieces`, in no other sizes: the last one begins within the one before it, where rows are left."""
-    *whole, last = _pieces(rows)
-    return [*whole, slice(max(0, last.stop - LEAST_ROWS), last.stop) if last.stop - last.start < LEAST_ROWS else last]
+    """The rounded number of rows; and where rows are left, as many as a step has that end with them."""
+    whole, step = _round(rows)
+    return [slice(0, whole)] + ([slice(rows - step, rows)] if whole < rows else [])
 
 
-def _linear_in_pieces(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear_of_half(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     out = x.new_empty(len(x), len(weight))
     for rows in _windows(len(x)):
         _write_product(x[rows], weight, bias, out[rows])
     return out
 
 
-def _two_in_pieces(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, other: Tensor) -> Tensor:
+def _two_of_half(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, other: Tensor) -> Tensor:
     out = x.new_empty(len(x), len(weight))
-    for rows in _windows(len(x)):
+    for rows in _windows(len(x)):  # rows of both windows are written again before they are added to
         _write_product(x[rows], weight, bias, out[rows])
         out[rows].addmm_(y[rows], other.t())
     return out
@@ -147,22 +157,21 @@ def _write_product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) 
         torch.addmm(bias, x, weight.t(), out=out)
 
 
-def _by_weight_in_pieces(grad: Tensor, weight: Tensor) -> Tensor:
-    return _linear_in_pieces(grad, weight.t())
+def _by_weight_of_half(grad: Tensor, weight: Tensor) -> Tensor:
+    return _linear_of_half(grad, weight.t())
 
 
-def _by_rows_in_pieces(grad: Tensor, x: Tensor) -> Tensor:
-    total = torch.zeros(grad.shape[1], x.shape[1])
-    for rows in _pieces(len(x)):
-        missing = LEAST_ROWS - (rows.stop - rows.start)
-        left, right = grad[rows], x[rows]
-        if missing > 0:
-            left, right = (functional.pad(each, (0, 0, 0, missing)) for each in (left, right))
+def _by_rows_of_half(grad: Tensor, x: Tensor) -> Tensor:
+    whole, step = _round(len(x))
+    total = (grad[:whole].t() @ x[:whole]).float()
+    if whole < len(x):
+        missing = whole + step - len(x)
+        left, right = (functional.pad(each[whole:], (0, 0, 0, missing)) for each in (grad, x))  # by rows of zeros
         total += left.t() @ right
     return total
 
 
-_HALF = Backend(_linear_in_pieces, _two_in_pieces, _by_weight_in_pieces, _by_rows_in_pieces)
+_HALF = Backend(_linear_of_half, _two_of_half, _by_weight_of_half, _by_rows_of_half)
 """PyTorch's products of bfloat16, which are those of oneDNN."""
 
 BACKENDS: dict[str, Backend] = {
