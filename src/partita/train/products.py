@@ -18,9 +18,9 @@ from partita.runs.checkpoint import TrainState
 from partita.train.job import Job
 from partita.train.recorder import Recorder
 
-WORTH_FLOP = 5e12
-"""Runs of fewer operations are not worth a measurement: a slow core does them in a minute or two, a processor in
-seconds. They start at once, and multiply as PyTorch does, which every machine has.
+WORTH_FLOP = 1e12
+"""Runs of fewer operations are not worth a measurement: two cores do them in five to ten seconds. They start at once,
+and multiply as PyTorch does, which every machine has.
 """
 LEAST_GAIN = 1.25
 """Another backend than PyTorch's must be so many times as fast: it is measured for a moment only."""
