@@ -22,6 +22,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,11 +102,15 @@ class Comparison:
             rows = found["rows"]
         cases = configurations.cases(stage, configuration, rows, CLASSES)
         entrants = list(self.entrants(name, {**common, **cases[0]}))
+        spent = dict.fromkeys(entrants, 0.0)
         for repetition in range(self.options.repetitions):
+            waited_for = [entrant for entrant in entrants if spent[entrant] < self.options.patience]
             for case in cases:
-                for place in range(len(entrants)):
-                    contender, variant = entrants[(place + repetition) % len(entrants)]
+                for place in range(len(waited_for)):
+                    contender, variant = entrant = waited_for[(place + repetition) % len(waited_for)]
+                    begun = time.perf_counter()
                     answer = self.contenders[contender].ask(**{**common, **case, "variant": variant})
+                    spent[entrant] += time.perf_counter() - begun
                     self.note(name, stage, case["case"], contender, variant, repetition, answer)
         if self.options.profile:
             self.profile(name, common, cases)
@@ -201,7 +206,8 @@ def footer(options: argparse.Namespace, abouts: dict[str, Row], missing: dict[st
     """What is to be known of all tables."""
     lines = [
         f"`python {' '.join(sys.argv)}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {machine()}; {options.threads} "
-        f"threads each, medians of {options.repetitions} repetitions; load average {load:.1f} before and "
+        f"threads each, medians of {options.repetitions} repetitions (fewer of what took {options.patience:.0f} s in a "
+        f"stage before that); load average {load:.1f} before and "
         f"{os.getloadavg()[0]:.1f} after.",
         f"Graph: R-MAT, 2^{options.scale} nodes, 2^{options.scale + 4} edges before symmetrising. Default: "
         f"{json.dumps(configurations.DEFAULT)}; SAGE, GCN and GAT with layer normalisation, ReLU and dropout of 0.5 "
@@ -223,6 +229,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="2^14 nodes and 2 repetitions: does it run?")
     parser.add_argument("--scale", type=int, help="the graph has 2^scale nodes (19; quick: 14)")
     parser.add_argument("--repetitions", type=int, help="(5; quick: 2)")
+    parser.add_argument(
+        "--patience", type=float, default=300.0, metavar="SECONDS",
+        help="a variant that took longer than this in a stage is not asked again (300)",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--stages", default=",".join(configurations.STAGES), help="(default: all)")
     parser.add_argument("--configurations", nargs="+", default=["default"], metavar="NAME")
