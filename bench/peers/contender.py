@@ -52,8 +52,8 @@ class Contender:
         self.base = 0
         self.steady: Steady = nullcontext
 
-    def around(self) -> AbstractContextManager[object]:
-        """In what all stages are measured: what the library itself puts around training."""
+    def around(self, stage: str) -> AbstractContextManager[object]:
+        """In what a stage is measured: what the library itself puts around it."""
         return nullcontext()
 
     def versions(self) -> dict[str, str]:
@@ -222,7 +222,7 @@ def serve(make: Callable[[int], Contender]) -> None:
                 opened = command["graph"]
                 tidy()
                 contender.base = private_bytes()
-            with peak_memory(contender.base) as memory, contender.around():
+            with peak_memory(contender.base) as memory, contender.around(command["stage"]):
                 result = getattr(contender, command["stage"])(command["variant"], command)
             answer({**memory, **result})
         except Exception as error:

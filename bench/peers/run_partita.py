@@ -57,9 +57,9 @@ class Partita(Contender):
         super().__init__(threads)
         kernels.load()
 
-    def around(self) -> AbstractContextManager[object]:
-        """As its trainer and its inference do."""
-        return keeping_freed()
+    def around(self, stage: str) -> AbstractContextManager[object]:
+        """As its trainer does, for what are parts of training."""
+        return contextlib.nullcontext() if stage == "inference" else keeping_freed()
 
     def versions(self) -> dict[str, str]:
         import numba

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.core import progress
-from partita.core.memory import available_bytes, keeping_freed
+from partita.core.memory import available_bytes
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.infer.halo import Halo, outside
@@ -184,7 +184,7 @@ class LayerwiseInference:
         self._outside: dict[bool, Tensor] = {}
         self._halos: dict[tuple[bool, bool], Halo] = {}
         try:
-            with torch.inference_mode(), keeping_freed():
+            with torch.inference_mode():
                 yield
         finally:
             self._outside.clear()
