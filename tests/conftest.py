@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from commands import FORKS, Commands
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -77,6 +78,12 @@ def _temporary_files() -> Iterator[None]:
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = environment
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """What a test draws from torch's generator is the same in every run."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

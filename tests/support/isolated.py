@@ -25,8 +25,9 @@ def assert_same(run: Path, other: Path, tolerance: float = 0.0) -> None:
     """Two runs ended with the same model."""
     found, expected = model_of(run), model_of(other)
     assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert np.abs(found[name] - value).max() <= tolerance * max(np.abs(value).max(), 1e-30), name
+    largest = {name: max(np.abs(value).max(), 1e-30) for name, value in expected.items()}
+    apart = {name: np.abs(found[name] - value).max() / largest[name] for name, value in expected.items()}
+    assert max(apart.values()) <= tolerance, apart
 
 
 def epochs_of(run: Path) -> list[dict]:

@@ -1,4 +1,8 @@
-"""Layer normalisation, ReLU and keyed dropout in one pass over the rows, compiled. bfloat16 rows come as int16."""
+"""Layer normalisation, ReLU and keyed dropout in one pass over the rows, compiled. bfloat16 rows come as int16.
+
+Loops that sum write nothing. Where a loop also writes, the compiled code looks how far the arrays are apart and takes
+another loop, which adds in another order, if they are close: the bits would depend on where memory was free.
+"""
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -13,20 +17,22 @@ CHUNK = 512  # rows whose gradients of the parameters are summed together: no su
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
-def forward(x, weight, bias, eps, original, key, threshold, factor, out, moments, low, high):
-    """Rows ``low`` to ``high`` of the result; ``moments`` receives each row's mean and inverse deviation."""
+def forward(x, weight, bias, eps, original, key, threshold, factor, out, moments, row, low, high):
+    """Rows ``low`` to ``high`` of the result; ``moments`` receives each row's mean and inverse deviation.
+
+    ``row`` is scratch for a row.
+    """
     columns = x.shape[1]
     kind = moments.dtype.type
-    row = np.empty(columns, moments.dtype)
     draws = np.empty((columns + 3) // 4, np.uint64)
     lanes = draws.view(np.uint16)
     limit, zero, one, width = np.uint32(threshold), kind(0), kind(1), kind(columns)
     for i in range(low, high):
+        for c in range(columns):
+            row[c] = widen(x[i, c])
         total = zero
         for c in range(columns):
-            value = widen(x[i, c])
-            row[c] = value
-            total += value
+            total += row[c]
         mean = total / width
         squares = zero
         for c in range(columns):
@@ -48,10 +54,12 @@ def forward(x, weight, bias, eps, original, key, threshold, factor, out, moments
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
-def backward(grad, out, x, weight, moments, factor, grad_x, grad_weight, grad_bias, low, high):
-    """Gradients of the rows of chunks ``low`` to ``high``, and each chunk's part of those of the parameters."""
+def backward(grad, out, x, weight, moments, factor, grad_x, grad_weight, grad_bias, passed, low, high):
+    """Gradients of the rows of chunks ``low`` to ``high``, and each chunk's part of those of the parameters.
+
+    ``passed`` is scratch for a row.
+    """
     columns = x.shape[1]
-    passed = np.empty(columns, moments.dtype)
     zero, width = moments.dtype.type(0), moments.dtype.type(columns)
     for chunk in range(low, high):
         of_weight, of_bias = grad_weight[chunk], grad_bias[chunk]
@@ -61,12 +69,13 @@ def backward(grad, out, x, weight, moments, factor, grad_x, grad_weight, grad_bi
         for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, x.shape[0])):
             mean, inverse = moments[i, 0], moments[i, 1]
             # Loops that write to one or two arrays each: the compiler vectorises these, and a row stays in the cache.
+            for c in range(columns):
+                passed[c] = zero if widen(out[i, c]) <= zero else widen(grad[i, c]) * factor
             plain = along = zero
             for c in range(columns):
-                value = zero if widen(out[i, c]) <= zero else widen(grad[i, c]) * factor
-                passed[c] = value
-                plain += value * weight[c]
-                along += value * weight[c] * (widen(x[i, c]) - mean)
+                value = passed[c] * weight[c]
+                plain += value
+                along += value * (widen(x[i, c]) - mean)
             for c in range(columns):
                 of_weight[c] += passed[c] * ((widen(x[i, c]) - mean) * inverse)
                 of_bias[c] += passed[c]
