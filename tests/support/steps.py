@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from partita.comm.axis import Axis
 from partita.comm.group import Group
-from partita.comm.mesh import Mesh
 from partita.core.keys import StepKey, fold
+from partita.core.mesh import Mesh
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import Counts, LayerRows, Sampled, Traffic
 from partita.features.host import HostRows

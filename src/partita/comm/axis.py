@@ -66,7 +66,7 @@ def owners_of_parts(num_parts: int, axis: str, hosts: int, workers: int) -> Int6
 
     Args:
         num_parts: P.
-        axis: one of :data:`partita.comm.mesh.AXES`.
+        axis: one of :data:`partita.core.mesh.AXES`.
         hosts: number of hosts.
         workers: workers of each host.
 

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import Group, Lane
-from partita.comm.mesh import AXES, Mesh
 from partita.comm.meter import Meter
 from partita.comm.rendezvous import meet, number_of, workers_per_host
 from partita.comm.turns import MessageChannel, Turns
 from partita.core.errors import ConfigError
+from partita.core.mesh import AXES, Mesh
 
 TIMEOUT = timedelta(minutes=30)
 """How long a worker waits for another one in an exchange. Generous: the end of a worker is noticed by its launcher."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
+from partita.core.foresight import Drawn, Foreseen, ForeseenReads
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 
 
@@ -88,6 +91,16 @@ class Topology(Protocol):
         """``weight`` and ``own_weight`` of a block, without an exchange."""
         ...
 
+    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+        """For each worker what of a layer others draw for it.
+
+        Args:
+            drawn: for all workers.
+            drawing: who draws, or has drawn, the neighbours of each destination.
+            mesh: of any worker.
+        """
+        ...
+
     def traffic(self, rows: LayerRows) -> Traffic:
         """Bytes that leave one worker for another to sample one layer with so many rows."""
         ...
@@ -118,6 +131,14 @@ class Sampler(Protocol):
             key: of the step and layer.
             layer: 1 (input side) to K (seed side).
             relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
+        """
+        ...
+
+    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+        """What each worker sends to draw a layer, whatever it draws.
+
+        Raises:
+            ConfigError: that cannot be known from the sample alone.
         """
         ...
 
@@ -170,6 +191,19 @@ class FeatureTier(Protocol):
 
     def read(self, work: Any) -> Float[Tensor, "n F"]:
         """The rows that were asked for, in the order of the ids; at loading time."""
+        ...
+
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """Where all workers will find rows.
+
+        Args:
+            ids: distinct store ids.
+            asked: who asks for each.
+            mesh: of any worker.
+
+        Raises:
+            ConfigError: that cannot be known from here.
+        """
         ...
 
 
@@ -241,6 +275,17 @@ class Placement(Protocol):
         """
         ...
 
+    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+        """What :meth:`expand` will come to on every worker.
+
+        Args:
+            layer: 1 (input side) to K (seed side).
+            drawn: for all that anybody asks for.
+            asked: who asks for each destination's row.
+            mesh: of any worker.
+        """
+        ...
+
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Bytes that leave one worker for another in a training step with so many rows."""
         ...
@@ -300,6 +345,16 @@ class Inputs(Protocol):
 
     def forward(self, work: Any) -> Any:
         """The rows (S, F) in the order of the requests, or the feature column to read them from."""
+        ...
+
+    def foresee(
+        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
+    ) -> tuple[ForeseenReads, list[LayerRows]]:
+        """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.foresee`.
+
+        Returns:
+            Where rows will be found, and each worker's requests.
+        """
         ...
 
     def traffic(self, rows: LayerRows) -> Traffic:

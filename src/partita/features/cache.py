@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
+from partita.core.errors import ConfigError
+from partita.core.foresight import ForeseenReads
+from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
@@ -153,6 +157,16 @@ class Cached:
         below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """See :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ConfigError: always: what the caches of other workers hold is not known here.
+        """
+        raise ConfigError(
+            "what the caches of other workers hold is not known here", where="cache", fix="Plan without a cache"
+        )
+
     def read(self, work: CachedWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         rows = self.below.read(work.below).to(self._rows.device)
@@ -256,6 +270,16 @@ class PartitionedCache:
     def ask(self, ids: Int[Tensor, "n"]) -> PeersWork:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.ask(ids)
+
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """See :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ConfigError: always: what the caches of other workers hold is not known here.
+        """
+        raise ConfigError(
+            "what the caches of other workers hold is not known here", where="cache", fix="Plan without a cache"
+        )
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

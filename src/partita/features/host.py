@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
+from partita.core.errors import ConfigError
+from partita.core.foresight import ForeseenReads
+from partita.core.mesh import Mesh
+from partita.core.records import TIERS
 from partita.features.positions import Positions
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.kernels.memory import to_device
 
 
@@ -137,6 +143,23 @@ class HostRows:
                 f"this host does not hold the rows of {len(missing)} of {len(ids)} nodes: {missing[:5].tolist()}"
             )
         return HostWork(ids, own.nonzero().flatten(), (away, ranks))
+
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """All rows come from the host; see :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ConfigError: what other hosts hold is not known here.
+        """
+        if not self.whole:
+            raise ConfigError(
+                "which rows the other hosts hold is not known here",
+                where="shard",
+                fix="Plan with the whole store that the shards were made of",
+            )
+        found = askers.tally(asked, mesh.size)
+        hits = np.zeros((mesh.size, len(TIERS)), np.int64)
+        hits[:, TIERS.index("host")] = found
+        return ForeseenReads(hits, np.zeros_like(found), asked)
 
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, first_appearance
+from partita.core.crew import Crew
+from partita.core.errors import ConfigError
+from partita.core.foresight import ForeseenReads
+from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.records import TIERS
 from partita.features.host import HostRows
+from partita.kernels import askers
 
 Place = Callable[[Int[Tensor, "n"]], Int64[Tensor, "n"]]
 """Position on an axis of the worker that gives the row of each node; the own one for rows from the tiers below."""
@@ -89,6 +95,28 @@ class Peers:
         for tier, count in zip(self._tier_of, route.send, strict=True):
             hits[tier] += count
         return PeersWork(near, far, route, index[len(near) :], below, len(far) + below.remote, tuple(hits))
+
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """Who gives a row reads it for all of its group who ask; see :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ConfigError: who gives a row is another matter on other workers.
+        """
+        if self._place != self.axis.owner:
+            raise ConfigError(
+                "which rows other workers ask others for is not known here",
+                where="feature tiers",
+                fix="Plan with the whole store, and caches of the layout 'own'",
+            )
+        crew = Crew.of(mesh, self.axis.sampling.workers)
+        home = crew.home(self._place(ids))
+        below = self.below.foresee(ids, crew.everyone(asked) & home, mesh)
+        away, hits = asked & ~home, below.hits.copy()
+        for host in Crew(tuple(mesh.members("workers"))).masks:
+            near = (home & host) != 0
+            for tier, there in (("peers", near), ("hosts", ~near)):
+                hits[:, TIERS.index(tier)] += askers.tally((away & host)[there], mesh.size)
+        return ForeseenReads(hits, askers.tally(away, mesh.size) + below.remote, below.reads)
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -11,8 +11,8 @@ from jaxtyping import Int, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
-from partita.comm.mesh import Mesh
 from partita.config import Config, parse_bytes
 from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
 from partita.infer.neighbours import check_walkable
 from partita.infer.table import RowTable

@@ -329,8 +329,19 @@ def norm_relu_dropout(
     seed, limit = np.uint64(key), np.uint64(threshold)
     threads.run(
         lambda low, high: cpu_norm.forward(
-            rows, scale, shift, real(eps), original, seed, limit, real(factor), result, found,
-            np.empty(rows.shape[1], real), low, high,
+            rows,
+            scale,
+            shift,
+            real(eps),
+            original,
+            seed,
+            limit,
+            real(factor),
+            result,
+            found,
+            np.empty(rows.shape[1], real),
+            low,
+            high,
         ),
         threads.even_bounds(rows.shape[0], rows.size),
     )
@@ -352,8 +363,18 @@ def norm_relu_dropout_backward(
     parts = np.empty((2, chunks, rows.shape[1]), found.dtype)
     threads.run(
         lambda low, high: cpu_norm.backward(
-            grads, passed, rows, scale, found, real(factor), result, parts[0], parts[1],
-            np.empty(rows.shape[1], real), low, high,
+            grads,
+            passed,
+            rows,
+            scale,
+            found,
+            real(factor),
+            result,
+            parts[0],
+            parts[1],
+            np.empty(rows.shape[1], real),
+            low,
+            high,
         ),
         threads.even_bounds(chunks, rows.size),
     )

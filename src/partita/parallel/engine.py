@@ -8,13 +8,17 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from jaxtyping import Float, Int
+import numpy as np
+from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
+from partita.core.foresight import Drawn, Foreseen
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, InputWork, Placement, Sampler, Topology, Work
 from partita.core.records import Counts, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.parallel.inputs import Direct
 
 
@@ -37,6 +41,19 @@ class Batch:
     inputs: InputWork
     counts: Counts
     rows: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a worker will do in a step.
+
+    Attributes:
+        counts: as :attr:`Batch.counts`.
+        rows: as :meth:`Engine.rows` gives them.
+    """
+
+    counts: Counts
+    rows: list[LayerRows]
 
 
 class Engine:
@@ -109,6 +126,49 @@ class Engine:
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
+
+    def foresee(self, drawn: Sequence[Drawn], seeds: UInt64[np.ndarray, "B"], mesh: Mesh) -> list[Share]:
+        """What every worker will count in a step, found out without the others.
+
+        Args:
+            drawn: what all workers together draw, layer 1 (input side) first: each layer's sources are the
+                destinations of the one below, and the destinations of the last layer the seeds of the global batch.
+            seeds: which worker has each of them.
+            mesh: of any worker.
+
+        Raises:
+            ConfigError: it cannot be known, see :class:`~partita.core.protocols.Sampler` and
+                :class:`~partita.core.protocols.FeatureTier`.
+        """
+        asked, layers = seeds, list[Foreseen]()
+        for layer in range(len(self.placements), 0, -1):
+            layers.append(self.placements[layer - 1].foresee(layer, drawn[layer - 1], asked, mesh))
+            asked = layers[-1].below
+        layers.reverse()
+        reads, input_rows = self.inputs.foresee(drawn[0].src, asked, mesh)
+        edges = sum(askers.tally(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
+        elsewhere = [self._drawn_elsewhere(n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
+        shares = []
+        for worker in range(mesh.size):
+            hits = tuple(reads.hits[worker].tolist())
+            num_read = sum(hits[:2])
+            accesses = layers[0].accesses
+            counts = Counts(
+                sampled_edges=int(edges[worker]),
+                computed_destinations=tuple(int(each.computed[worker]) for each in layers),
+                input_rows_read=num_read,
+                row_reads=num_read if accesses is None else int(accesses[worker]),
+                rows_from=hits,
+            )
+            rows = [each.rows[worker] + others[worker] for each, others in zip(layers, elsewhere, strict=True)]
+            shares.append(Share(counts, [input_rows[worker], *rows]))
+        return shares
+
+    def _drawn_elsewhere(self, layer: int, drawn: Drawn, foreseen: Foreseen, mesh: Mesh) -> list[LayerRows]:
+        if self.topology is None or self.sampler is None:
+            return [LayerRows()] * mesh.size
+        always = self.sampler.foresee(layer, self.topology)
+        return [always + rows for rows in self.topology.foresee(drawn, foreseen.drawing, mesh)]
 
     def traffic(self, rows: Sequence[LayerRows]) -> Traffic:
         """Bytes that leave one worker for another in a training step, gradients of parameters aside.

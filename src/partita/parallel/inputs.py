@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita import kernels
+from partita.core.foresight import ForeseenReads, layer_rows
 from partita.core.keys import Purpose, StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork, Topology
 from partita.core.records import LayerRows, Traffic
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import Cache
-from partita.kernels import count_distinct
+from partita.kernels import askers, count_distinct
 
 ID_BYTES = 8
 
@@ -75,6 +79,12 @@ class Direct:
     def forward(self, work: DirectReads) -> FeatureColumn:
         """The column: the layer reads as far as it needs."""
         return self.column
+
+    def foresee(
+        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
+    ) -> tuple[ForeseenReads, list[LayerRows]]:
+        """All rows come from the memory of the host, and nothing is asked of others."""
+        return HostRows(self.column).foresee(ids, asked, mesh), [LayerRows()] * mesh.size
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """Nothing travels."""
@@ -176,6 +186,14 @@ class Tiered:
         # Masks are keyed by the column in the whole row.
         whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype, device=rows.device)
         return rows * kernels.dropout(whole, work.original, key, self._dropout, out=whole)[:, self._columns]
+
+    def foresee(
+        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
+    ) -> tuple[ForeseenReads, list[LayerRows]]:
+        """As the tiers say."""
+        found = self.tier.foresee(ids, asked, mesh)
+        destinations = askers.tally(asked, mesh.size)
+        return found, layer_rows(mesh.size, destinations=destinations, remote_destinations=found.remote)
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """An id and a row for every remote request."""

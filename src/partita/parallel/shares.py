@@ -9,7 +9,7 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.comm.axis import owners_of_parts
-from partita.comm.mesh import Mesh
+from partita.core.mesh import Mesh
 
 Deal = Literal["owner", "even"]
 """How seeds are dealt out.

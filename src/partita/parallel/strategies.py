@@ -12,8 +12,8 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
-from partita.comm.mesh import AXES, Mesh
 from partita.core.errors import ConfigError, nearest
+from partita.core.mesh import AXES, Mesh
 from partita.core.protocols import FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
@@ -66,7 +66,7 @@ class Strategy:
     Attributes:
         inputs: level 0, a name from :data:`INPUTS`.
         placements: names from :data:`PLACEMENTS`, one per layer, layer 1 (input side) first.
-        axis: the workers among whom they place, from :data:`~partita.comm.mesh.AXES`; over the others every
+        axis: the workers among whom they place, from :data:`~partita.core.mesh.AXES`; over the others every
             worker works on seeds of its own, as with ``data``.
     """
 
@@ -169,7 +169,7 @@ def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *
 
     Args:
         context: of this process.
-        axis: one of :data:`~partita.comm.mesh.AXES`.
+        axis: one of :data:`~partita.core.mesh.AXES`.
         part_offsets: of the store.
         owners: whether it matters who owns a node; otherwise the store's parts may be of any number.
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped
+from jaxtyping import Float, Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import bucket
+from partita.core.crew import Crew
+from partita.core.foresight import Drawn, layer_rows
+from partita.core.mesh import Mesh
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller, checks
+from partita.kernels import Relabeller, askers, checks
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import step_by_step
 
@@ -160,6 +164,16 @@ class CollectiveTopology:
         if not self.collective:
             return self._local.walk(start, key, walks=walks, length=length, restart=restart)
         return step_by_step(self, start, key, walks=walks, length=length, restart=restart)
+
+    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+        """See :class:`partita.core.protocols.Topology`: whoever does not own a node has it drawn by who does."""
+        home = Crew.of(mesh, self._axis.sampling.workers).home(self._axis.owner(drawn.dst))
+        away = drawing & ~home
+        return layer_rows(
+            mesh.size,
+            drawn_destinations=askers.tally(away, mesh.size),
+            drawn_edges=askers.tally(away, mesh.size, drawn.degrees),
+        )
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """An id and a count for each node drawn elsewhere, and an id for each of its picks; for each step of a walk

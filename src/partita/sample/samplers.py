@@ -50,6 +50,10 @@ class NodeWise:
         """See :class:`partita.core.protocols.Sampler`."""
         return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
 
+    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+        """Nothing."""
+        return LayerRows()
+
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()
@@ -116,6 +120,10 @@ class LayerWise:
         )
         remote = found.remote + RemoteDraws(times=(race.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
+
+    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+        """Its times, to all others."""
+        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1)).rows
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""

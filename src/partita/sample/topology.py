@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, Shaped, UInt32
+from jaxtyping import Float, Int, Int32, Int64, Shaped, UInt32, UInt64
 from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
+from partita.core.foresight import Drawn
+from partita.core.mesh import Mesh
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
@@ -254,6 +256,10 @@ class ArrayTopology:
         """Original indices of ids, int64."""
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
+
+    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+        """Nobody draws for others."""
+        return [LayerRows()] * mesh.size
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """Nothing travels."""

@@ -106,6 +106,20 @@ class WalkWise:
         assert self._key is not None
         return self._draw(topology, dst, self._key, self.most, None)
 
+    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+        """Nothing.
+
+        Raises:
+            ConfigError: other workers take steps of a worker's walks: how many is only known of walks that are walked.
+        """
+        if topology.collective:
+            raise ConfigError(
+                "what walks cost among workers that hold parts of the edges cannot be foreseen",
+                where="sampler 'walk'",
+                fix="Use --topology replicated, or name a strategy yourself",
+            )
+        return LayerRows()
+
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()

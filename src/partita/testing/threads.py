@@ -17,8 +17,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from partita.comm.group import Group, Lane, sum_bytes
-from partita.comm.mesh import Mesh
 from partita.comm.meter import Meter, Snapshot
+from partita.core.mesh import Mesh
 
 Result = TypeVar("Result")
 

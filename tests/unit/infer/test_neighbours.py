@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from partita.comm.mesh import Mesh
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference

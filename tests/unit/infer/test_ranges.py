@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
 from partita.infer.ranges import Ranges

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
 from partita.parallel.shares import share_of
 
 OFFSETS = {4: torch.tensor([0, 10, 10, 30, 40]), 2: torch.tensor([0, 25, 40]), 1: torch.tensor([0, 40])}

@@ -18,8 +18,8 @@ import partita
 from partita.comm import device as devices
 from partita.comm.context import Context
 from partita.comm.group import Group
-from partita.comm.mesh import Mesh
 from partita.core.errors import ConfigError, ResourceError
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs
 from partita.core.records import Counts
 from partita.graph.store import GraphStore

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
+from partita.core.foresight import Drawn, Foreseen, layer_rows
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.nn.model import Model
 from partita.parallel.sampling import BlockWorker
 
@@ -66,6 +70,18 @@ class Data:
     def forward(self, layer: int, work: DataWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Compute the block; see :class:`partita.core.protocols.Placement`."""
         return self.worker.compute(layer, work.block, h, work.key)
+
+    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+        """Everybody does what it asks for; see :class:`partita.core.protocols.Placement`."""
+        destinations = askers.tally(asked, mesh.size)
+        edges = askers.tally(asked, mesh.size, drawn.degrees)
+        return Foreseen(
+            rows=layer_rows(mesh.size, destinations=destinations, edges=edges),
+            drawing=asked,
+            computed=destinations,
+            below=askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src)),
+            accesses=destinations + edges if self.worker.by_id(layer) else None,
+        )
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Nothing travels."""

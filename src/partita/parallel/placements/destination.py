@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import Gather, Route, first_appearance
+from partita.core.crew import Crew
+from partita.core.foresight import Drawn, Foreseen, layer_rows
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.nn.model import Model
 from partita.parallel.sampling import BlockWorker
 
@@ -103,6 +108,25 @@ class Destination:
         if work.repeats is not None:
             rows = work.repeats(rows)
         return work.route.answer(self.axis.computing, rows)
+
+    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+        """Owners do what anybody of their group asks for; see the protocol."""
+        crew = Crew.of(mesh, self.axis.sampling.workers)
+        home = crew.home(self.axis.owner(drawn.dst))
+        owners = crew.everyone(asked) & home
+        computed = askers.tally(owners, mesh.size)
+        edges = askers.tally(owners, mesh.size, drawn.degrees)
+        return Foreseen(
+            rows=layer_rows(
+                mesh.size,
+                destinations=askers.tally(asked, mesh.size),
+                remote_destinations=askers.tally(asked & ~home, mesh.size),
+            ),
+            drawing=owners,
+            computed=computed,
+            below=askers.below(drawn.indptr, drawn.indices, owners, len(drawn.src)),
+            accesses=computed + edges if self.worker.by_id(layer) else None,
+        )
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """An id, an output row and its gradient for every remote request."""

@@ -10,19 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.group import Group
 from partita.comm.routing import Gather, first_appearance, to_all
+from partita.core.crew import Crew
 from partita.core.errors import ConfigError
+from partita.core.foresight import Drawn, Foreseen, layer_rows
 from partita.core.keys import Purpose, StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.nn.layers import Layer
 from partita.nn.model import Model
 from partita.parallel.sampling import BlockWorker
@@ -162,6 +167,23 @@ class Feature:
         attention = work.key.at(Purpose.ATTENTION_DROPOUT, layer)
         rows = module.finish_columns(total, work.block, attention)
         return self.worker.stages[layer - 1].post(rows, work.block.dst_original, work.key, layer)
+
+    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+        """All workers of a group compute for all of them; see the protocol."""
+        crew = Crew.of(mesh, self.axis.sampling.workers)
+        wanted = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        destinations = askers.tally(asked, mesh.size)
+        return Foreseen(
+            rows=layer_rows(
+                mesh.size,
+                destinations=destinations,
+                sources=askers.tally(wanted, mesh.size),
+                edges=askers.tally(asked, mesh.size, drawn.degrees),
+            ),
+            drawing=asked,
+            computed=destinations,
+            below=crew.everyone(wanted),
+        )
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """The block to every other worker; from each of them a summand, and its gradient back."""

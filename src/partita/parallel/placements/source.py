@@ -13,18 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import Gather, bucket, first_appearance, tie
+from partita.core.crew import Crew
 from partita.core.errors import ConfigError
+from partita.core.foresight import Drawn, Foreseen, PerWorker, layer_rows
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
+from partita.kernels import askers
 from partita.nn.layers import Layer
 from partita.nn.model import Model
 from partita.parallel import projected
@@ -273,6 +278,45 @@ class Source:
         merged = module.merge(padded.view(self.axis.size, work.rows.destinations, padded.shape[1]).unbind())
         stage = self.worker.stages[layer - 1]
         return stage.post(module.finish(merged, own), work.dst_original, work.key, layer)
+
+    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+        """Owners sum up what their group's workers draw; see the protocol."""
+        crew, size = Crew.of(mesh, self.axis.sampling.workers), mesh.size
+        home = crew.home(self.axis.owner(drawn.src))  # the destinations are the first of the sources
+        own = home[: len(asked)]
+        owners = askers.above(drawn.indptr, drawn.indices, home)
+        remote_pairs, _ = askers.meetings(asked, owners, crew.masks, size)
+        asked_by_edge = np.repeat(asked, drawn.degrees)
+        remote_edges, taken = askers.meetings(asked_by_edge, home[drawn.indices], crew.masks, size)
+        _, own_taken = askers.meetings(asked, own, crew.masks, size)
+        wanted = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        destinations = askers.tally(asked, size)
+        both = {"destinations": destinations, "edges": askers.tally(asked, size, drawn.degrees)}
+        rows = layer_rows(
+            size, **both, remote_destinations=askers.tally(asked & ~own, size), remote_pairs=remote_pairs,
+            remote_edges=remote_edges,
+        )  # fmt: skip
+        if projected.can_project(self._layer(layer)):
+            rows = self._cheaper(layer, crew, rows, {**both, "remote_sources": askers.tally(wanted & ~home, size)})
+        return Foreseen(
+            rows=rows,
+            drawing=asked,
+            computed=destinations,
+            below=crew.everyone(wanted) & home,
+            accesses=own_taken + taken if self.worker.by_id(layer) else None,
+        )
+
+    def _cheaper(
+        self, layer: int, crew: Crew, by_states: list[LayerRows], by_sources: dict[str, PerWorker]
+    ) -> list[LayerRows]:
+        """For the workers of each group the rows of the way that sends fewer bytes among them."""
+        chosen, others = list(by_states), layer_rows(len(by_states), **by_sources)
+        for group in crew.groups:
+            sent = [sum(self.traffic(layer, way[rank]).total for rank in group) for way in (by_states, others)]
+            if sent[1] < sent[0]:
+                for rank in group:
+                    chosen[rank] = others[rank]
+        return chosen
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Virtual nodes and edges down; states, queries and own terms up, and their gradients the other way.

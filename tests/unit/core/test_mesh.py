@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.comm.mesh import AXES, Mesh
+from partita.core.mesh import AXES, Mesh
 
 
 @given(st.integers(1, 5), st.integers(1, 5))

@@ -1,0 +1,48 @@
+"""Workers that are not there: engines can be made for them, to foresee what they would do, but nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from partita.comm.group import Group, Lane
+from partita.comm.meter import Meter
+from partita.core.mesh import Mesh
+
+
+class ImaginedGroup(Group):
+    """A group of which nobody is there."""
+
+    def _swap(
+        self, rows: Shaped[Tensor, "n ..."], send: Sequence[int], receive: Sequence[int]
+    ) -> Shaped[Tensor, "m ..."]:
+        raise RuntimeError("the workers of this group are imagined: nothing can be exchanged")
+
+    def begin_sum(self, tensors: Sequence[Tensor], kind: str = "gradients") -> Callable[[], None]:
+        """Refused; see :meth:`Group.begin_sum`."""
+        raise RuntimeError("the workers of this group are imagined: nothing can be summed")
+
+
+@dataclass(frozen=True)
+class ImaginedContext:
+    """What a worker knows, as :class:`partita.comm.context.Context` has it.
+
+    Attributes:
+        mesh: who this worker would be.
+        meter: stays empty.
+    """
+
+    mesh: Mesh
+    meter: Meter = field(default_factory=Meter)
+
+    def group(self, axis: str = "all", purpose: str = "train") -> Group:
+        """The group of this worker along an axis."""
+        mesh = self.mesh
+        workers = next(members for members in mesh.members(axis) if mesh.rank in members)
+        links = ["same_host" if rank // mesh.workers == mesh.host else "other_host" for rank in workers]
+        rank = workers.index(mesh.rank)
+        return ImaginedGroup([Lane(None)], rank, workers, links, self.meter, wire=torch.device("cpu"))
