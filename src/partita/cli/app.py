@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from partita.cli import data, partitions, runs
+from partita.cli import data, partitions, plans, runs
 
 app = typer.Typer(
     name="partita",
@@ -41,4 +41,5 @@ def _shared(
 
 data.register(app)
 partitions.register(app)
+plans.register(app)
 runs.register(app)

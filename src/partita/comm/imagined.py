@@ -27,7 +27,7 @@ class ImaginedGroup(Group):
         raise RuntimeError("the workers of this group are imagined: nothing can be summed")
 
 
-@dataclass(frozen=True)
+@dataclass
 class ImaginedContext:
     """What a worker knows, as :class:`partita.comm.context.Context` has it.
 

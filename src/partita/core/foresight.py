@@ -64,15 +64,19 @@ class Foreseen:
         rows: (W) requests of the layer, without what others draw.
         drawing: (D) who draws the neighbours of each destination.
         computed: (W) rows computed.
+        blocks: (W, 3) destinations, sources and edges of the blocks that a worker computes with.
         below: (S) who needs each source's row of the layer below.
         accesses: (W) accesses to rows of the layer below where these are summed by id; ``None``: each row once.
+        columns: which part of the input columns these blocks have.
     """
 
     rows: Sequence[LayerRows]
     drawing: UInt64[np.ndarray, "D"]
     computed: PerWorker
+    blocks: Int64[np.ndarray, "W 3"]
     below: UInt64[np.ndarray, "S"]
     accesses: PerWorker | None = None
+    columns: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.metrics import Metrics, as_target, compute_metrics, has_label
+from partita.infer.metrics import Metrics, as_target, compute_metrics
 from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.parallel.strategies import Workers
 from partita.runs.load import load_run
+from partita.runs.task import has_label
 from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
 from partita.sample.walks import WalkWise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Float, Num
 from torch import Tensor
 from torch.nn import functional
 
@@ -128,10 +128,3 @@ def probabilities(task: str, output: Float[Tensor, "R C"]) -> Float[Tensor, "R C
 def as_target(task: str, y: Num[Tensor, "N ..."]) -> Num[Tensor, "N ..."]:
     """Labels in the dtype that :func:`loss_sum` takes."""
     return y.to(torch.int64) if task == "classes" else y
-
-
-def has_label(task: str, y: Num[Tensor, "R ..."]) -> Bool[Tensor, "R"]:
-    """Which rows have a label: a class >= 0, a number that is not NaN; multi-label rows always have one."""
-    if task == "multilabel":
-        return torch.ones(y.shape[0], dtype=torch.bool)
-    return y >= 0 if task == "classes" else ~y.isnan()

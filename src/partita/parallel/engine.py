@@ -50,10 +50,13 @@ class Share:
     Attributes:
         counts: as :attr:`Batch.counts`.
         rows: as :meth:`Engine.rows` gives them.
+        blocks: destinations, sources and edges that it computes with in each layer, layer 1 first; fractions of them
+            where it has a fraction of their columns.
     """
 
     counts: Counts
     rows: list[LayerRows]
+    blocks: Float[np.ndarray, "K 3"]
 
 
 class Engine:
@@ -161,7 +164,8 @@ class Engine:
                 rows_from=hits,
             )
             rows = [each.rows[worker] + others[worker] for each, others in zip(layers, elsewhere, strict=True)]
-            shares.append(Share(counts, [input_rows[worker], *rows]))
+            blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
+            shares.append(Share(counts, [input_rows[worker], *rows], blocks))
         return shares
 
     def _drawn_elsewhere(self, layer: int, drawn: Drawn, foreseen: Foreseen, mesh: Mesh) -> list[LayerRows]:

@@ -9,7 +9,9 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.comm.axis import owners_of_parts
+from partita.config import Config
 from partita.core.mesh import Mesh
+from partita.parallel.strategies import Strategy
 
 Deal = Literal["owner", "even"]
 """How seeds are dealt out.
@@ -43,6 +45,14 @@ def share_of(seeds: Int[Tensor, "B"], mesh: Mesh, deal: Deal, part_offsets: Int6
     owner = owners_of_parts(num_parts, "workers" if within_host else "all", mesh.hosts, mesh.workers)
     part = torch.searchsorted(part_offsets[1:].to(seeds.device), seeds.long(), right=True)
     return seeds[owner.to(seeds.device)[part] == (mesh.worker if within_host else mesh.rank)]
+
+
+def deal_of(config: Config, strategy: Strategy, num_parts: int, mesh: Mesh) -> Deal:
+    """How seeds are dealt out: as the settings say, or by owner where every worker owns one part."""
+    if config.deal != "auto":
+        return config.deal
+    owned = num_parts == mesh.size or (strategy.axis == "workers" and num_parts == mesh.workers)
+    return "owner" if mesh.size > 1 and owned else "even"
 
 
 def _piece(seeds: Tensor, position: int, pieces: int) -> Tensor:

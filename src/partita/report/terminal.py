@@ -160,6 +160,44 @@ def parts_table(columns: Mapping[str, Sequence[int]]) -> Table:
     return table
 
 
+_SPENT_ON = ("sample", "exchange", "load", "compute", "gradients")
+
+
+def plan_tables(plan: Mapping[str, Any], most: int) -> list[Table]:
+    """What each strategy would take, of many the fastest and those with a name; and which cannot be used."""
+    candidates = plan["candidates"]
+    title = f"An epoch of {plan['steps']:,} steps, estimated from {plan['sampled_steps']:,}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1), header_style="dim")
+    table.add_column("strategy", overflow="fold")
+    for name in ("seconds", *_SPENT_ON, "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = [one for rank, one in enumerate(candidates) if rank < most or "," not in one["name"]]
+    for one in shown:
+        spent = one["epoch_seconds"]
+        most_lost = max(_SPENT_ON, key=lambda name: spent[name] - candidates[0]["epoch_seconds"][name])
+        times = [Text(f"{spent[name]:,.2f}" if spent[name] else "-") for name in _SPENT_ON]
+        if one is not candidates[0]:
+            times[_SPENT_ON.index(most_lost)].stylize("bold yellow")
+        table.add_row(one["name"], f"{spent['total']:,.2f}", *times, format_bytes(sum(one["epoch_bytes"].values())))
+    notes = ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
+    left = len(candidates) - len(shown)
+    notes += [f"{left:,} slower lists of placements are not shown; --json has all"] if left else []
+    table.caption, table.caption_justify = "\n".join(notes), "left"
+    tables = [table]
+    reasons: dict[str, list[str]] = {}
+    for one in plan["refused"]:
+        reasons.setdefault(one["why"], []).append(one["strategy"])
+    if reasons:
+        refused = Table(title="Cannot be used", title_justify="left", title_style="bold", box=None, padding=(0, 2))
+        refused.show_header = False
+        refused.add_column(justify="right", no_wrap=True)
+        refused.add_column()
+        for why, strategies in reasons.items():
+            refused.add_row(strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies", why)
+        tables.append(refused)
+    return tables
+
+
 def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
     """One line about a finished epoch: loss, validation loss, the metric that picks the best model, and the rate."""
     names = ["loss", *dict.fromkeys(name for name in ("val_loss", f"val_{metric}") if name in event)]

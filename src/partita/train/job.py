@@ -12,18 +12,19 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.infer.metrics import has_label, selection_metric
+from partita.infer.metrics import selection_metric
 from partita.infer.neighbours import check_walkable
 from partita.nn import products
-from partita.nn.model import Model, build_model
+from partita.nn.model import Model
+from partita.parallel.shares import deal_of
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.runs.load import DTYPES, require_features
+from partita.runs.optimise import OPTIMIZERS
+from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import evaluation_sampler
-from partita.sample.topology import as_tensor
 from partita.train.isolated import PartViews
-from partita.train.optimise import OPTIMIZERS
 from partita.train.resident import Views
-from partita.train.team import Team, deal_of
+from partita.train.team import Team
 from partita.train.whole import WholeGraph
 
 WHOLE = "whole"
@@ -76,19 +77,19 @@ class Job:
         _check_device(config, context)
         if config.products != "auto":
             products.require(config.products)
-        task, y = _labels(store)
+        task, y = training_labels(store)
         metric = selection_metric(task, config.metric)
-        seeds = _seeds(store, task, y)
+        seeds = training_seeds(store, task, y)
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
         check_walkable(store, evaluation_sampler(config))
         if model is None:
-            model = _named_model(config, store)
+            model = named_model(config, store)
         _check_model(model, config, store)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
-        team = Team(context, deal_of(config, strategy, store, context), store)
+        team = Team(context, deal_of(config, strategy, store.num_parts, context.mesh), store)
         team.check_same(config, store)
         views: Views
         if config.views == WHOLE:
@@ -108,42 +109,6 @@ def _check_device(config: Config, context: Context) -> None:
             where=f"device {context.device.type}",
             fix="Use device cpu, or views whole",
         )
-
-
-def _labels(store: GraphStore) -> tuple[str, Tensor]:
-    if store.task is None or store.y is None:
-        raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
-    return store.task, as_tensor(store.y)
-
-
-def _seeds(store: GraphStore, task: str, y: Tensor) -> Tensor:
-    seeds = as_tensor(store.split("train"))
-    if len(seeds) == 0:
-        raise ConfigError("the training split is empty", where=str(store.path), fix="Ingest again with a split")
-    if not bool(has_label(task, y[seeds]).all()):
-        raise ConfigError(
-            "the training split holds nodes without a label",
-            where=str(store.path),
-            fix="Take them out of the split, or give them labels, and ingest again",
-        )
-    return seeds
-
-
-def _named_model(config: Config, store: GraphStore) -> Model:
-    return build_model(
-        config.model,
-        in_width=store.num_features,
-        hidden=config.hidden,
-        out_width=store.num_classes,
-        layers=config.layers,
-        heads=config.heads,
-        norm=config.norm,
-        activation=config.activation,
-        dropout=config.dropout,
-        attn_dropout=config.attn_dropout,
-        aggregator=config.aggregator,
-        seed=config.seed,
-    )
 
 
 def _check_model(model: Model, config: Config, store: GraphStore) -> None:

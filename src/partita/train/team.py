@@ -20,7 +20,6 @@ from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.parallel.coverage import NO_BATCHES, Covered
 from partita.parallel.shares import Deal, share_of
-from partita.parallel.strategies import Strategy
 from partita.sample.topology import as_tensor
 
 PHASES = ("start", "training", "evaluation")
@@ -198,15 +197,6 @@ class Team:
 
 def _copy(snapshot: Snapshot) -> Snapshot:
     return {kind: dict(links) for kind, links in snapshot.items()}
-
-
-def deal_of(config: Config, strategy: Strategy, store: GraphStore, context: Context) -> Deal:
-    """How seeds are dealt out: as the settings say, or by owner where every worker owns one part."""
-    if config.deal != "auto":
-        return config.deal
-    mesh = context.mesh
-    owned = store.num_parts == mesh.size or (strategy.axis == "workers" and store.num_parts == mesh.workers)
-    return "owner" if mesh.size > 1 and owned else "even"
 
 
 def join_team(context: Context | None, config: Config) -> tuple[Context, Config]:

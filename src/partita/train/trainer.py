@@ -24,13 +24,13 @@ from partita.nn.model import Model
 from partita.parallel.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
+from partita.runs.computing import precision, threads
 from partita.runs.folder import RunFolder
 from partita.runs.load import DTYPES, open_store_of, read_run
-from partita.train.computing import precision, threads
+from partita.runs.optimise import learning_rate
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
-from partita.train.optimise import learning_rate
 from partita.train.pipeline import Pipeline
 from partita.train.products import settle_products
 from partita.train.recorder import Callback, Event, Recorder, RunSummary

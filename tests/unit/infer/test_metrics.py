@@ -14,7 +14,6 @@ from partita.infer.metrics import (
     TASK_METRICS,
     better,
     compute_metrics,
-    has_label,
     loss_sum,
     probabilities,
     selection_metric,
@@ -94,10 +93,7 @@ def test_selection() -> None:
     assert not better("accuracy", 1.0, 1.0)
 
 
-def test_labels_and_probabilities() -> None:
-    assert has_label("classes", torch.tensor([0, -1])).tolist() == [True, False]
-    assert has_label("regression", torch.tensor([0.0, math.nan])).tolist() == [True, False]
-    assert has_label("multilabel", torch.zeros(2, 3)).tolist() == [True, True]
+def test_probabilities() -> None:
     assert probabilities("classes", torch.zeros(1, 4)).tolist() == [[0.25] * 4]
     assert probabilities("multilabel", torch.zeros(1, 2)).tolist() == [[0.5, 0.5]]
     assert probabilities("regression", torch.tensor([[7.0]])).item() == 7.0

@@ -75,11 +75,13 @@ class Data:
         """Everybody does what it asks for; see :class:`partita.core.protocols.Placement`."""
         destinations = askers.tally(asked, mesh.size)
         edges = askers.tally(asked, mesh.size, drawn.degrees)
+        below = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
         return Foreseen(
             rows=layer_rows(mesh.size, destinations=destinations, edges=edges),
             drawing=asked,
             computed=destinations,
-            below=askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src)),
+            blocks=np.stack([destinations, askers.tally(below, mesh.size), edges], 1),
+            below=below,
             accesses=destinations + edges if self.worker.by_id(layer) else None,
         )
 

@@ -116,6 +116,7 @@ class Destination:
         owners = crew.everyone(asked) & home
         computed = askers.tally(owners, mesh.size)
         edges = askers.tally(owners, mesh.size, drawn.degrees)
+        below = askers.below(drawn.indptr, drawn.indices, owners, len(drawn.src))
         return Foreseen(
             rows=layer_rows(
                 mesh.size,
@@ -124,7 +125,8 @@ class Destination:
             ),
             drawing=owners,
             computed=computed,
-            below=askers.below(drawn.indptr, drawn.indices, owners, len(drawn.src)),
+            blocks=np.stack([computed, askers.tally(below, mesh.size), edges], 1),
+            below=below,
             accesses=computed + edges if self.worker.by_id(layer) else None,
         )
 

@@ -21,7 +21,7 @@ from partita.comm.group import Group
 from partita.comm.routing import Gather, first_appearance, to_all
 from partita.core.crew import Crew
 from partita.core.errors import ConfigError
-from partita.core.foresight import Drawn, Foreseen, layer_rows
+from partita.core.foresight import Drawn, Foreseen, PerWorker, layer_rows
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
@@ -172,17 +172,27 @@ class Feature:
         """All workers of a group compute for all of them; see the protocol."""
         crew = Crew.of(mesh, self.axis.sampling.workers)
         wanted = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
-        destinations = askers.tally(asked, mesh.size)
+        below = crew.everyone(wanted)
+        destinations, edges = askers.tally(asked, mesh.size), askers.tally(asked, mesh.size, drawn.degrees)
+
+        def everybodys(numbers: PerWorker) -> PerWorker:
+            found = np.empty_like(numbers)
+            for group in crew.groups:
+                found[list(group)] = numbers[list(group)].sum()
+            return found
+
         return Foreseen(
             rows=layer_rows(
                 mesh.size,
                 destinations=destinations,
                 sources=askers.tally(wanted, mesh.size),
-                edges=askers.tally(asked, mesh.size, drawn.degrees),
+                edges=edges,
             ),
             drawing=asked,
             computed=destinations,
-            below=crew.everyone(wanted),
+            blocks=np.stack([everybodys(destinations), askers.tally(below, mesh.size), everybodys(edges)], 1),
+            below=below,
+            columns=1 / self.axis.size,
         )
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:

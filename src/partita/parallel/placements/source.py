@@ -285,11 +285,12 @@ class Source:
         home = crew.home(self.axis.owner(drawn.src))  # the destinations are the first of the sources
         own = home[: len(asked)]
         owners = askers.above(drawn.indptr, drawn.indices, home)
-        remote_pairs, _ = askers.meetings(asked, owners, crew.masks, size)
+        remote_pairs, virtual = askers.meetings(asked, owners, crew.masks, size)
         asked_by_edge = np.repeat(asked, drawn.degrees)
         remote_edges, taken = askers.meetings(asked_by_edge, home[drawn.indices], crew.masks, size)
         _, own_taken = askers.meetings(asked, own, crew.masks, size)
         wanted = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        below = crew.everyone(wanted) & home
         destinations = askers.tally(asked, size)
         both = {"destinations": destinations, "edges": askers.tally(asked, size, drawn.degrees)}
         rows = layer_rows(
@@ -302,7 +303,8 @@ class Source:
             rows=rows,
             drawing=asked,
             computed=destinations,
-            below=crew.everyone(wanted) & home,
+            blocks=np.stack([virtual, askers.tally(below, size), taken], 1),
+            below=below,
             accesses=own_taken + taken if self.worker.by_id(layer) else None,
         )
 

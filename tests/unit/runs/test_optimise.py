@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from partita.config import Config
-from partita.train.optimise import OPTIMIZERS, SCHEDULES, learning_rate
+from partita.runs.optimise import OPTIMIZERS, SCHEDULES, learning_rate
 
 
 def test_the_tables_hold_what_the_configuration_allows() -> None:

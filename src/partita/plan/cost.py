@@ -1,0 +1,97 @@
+"""What a step costs: counts of rows, edges and bytes times measured rates. Nothing here knows a strategy by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+from partita.core.records import Counts, Traffic
+from partita.parallel.engine import Engine, Share
+from partita.plan.rates import Rates
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Time of one worker by what it does; adds up with ``+``.
+
+    Attributes:
+        sample: drawing neighbours and numbering them.
+        exchange: sending ids, rows and their gradients.
+        load: reading input rows, where that is done apart from the first layer.
+        compute: the layers, forward and backward, and the optimiser.
+        gradients: summing the gradients of the parameters over the workers.
+    """
+
+    sample: float = 0.0
+    exchange: float = 0.0
+    load: float = 0.0
+    compute: float = 0.0
+    gradients: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def scaled(self, factor: float) -> Seconds:
+        """All of it times a factor."""
+        return Seconds(*(getattr(self, f.name) * factor for f in fields(self)))
+
+    @property
+    def total(self) -> float:
+        """Of everything, one after the other."""
+        return sum(getattr(self, f.name) for f in fields(self))
+
+
+@dataclass
+class Estimate:
+    """What some steps cost, added up. A step takes as long as its slowest worker.
+
+    Attributes:
+        steps: how many.
+        seconds: of the slowest worker of each step.
+        counts: edges and rows over all workers.
+        traffic: bytes over all workers.
+        gradient_bytes: likewise.
+    """
+
+    counts: Counts
+    steps: int = 0
+    seconds: Seconds = Seconds()
+    traffic: Traffic = field(default_factory=Traffic)
+    gradient_bytes: int = 0
+
+    def add(self, step: Sequence[Seconds], counts: Sequence[Counts], traffic: Sequence[Traffic], summed: int) -> None:
+        """Add a step: for each worker its time, counts and bytes; and the bytes of gradients that all of them send."""
+        self.steps += 1
+        self.seconds += max(step, key=lambda each: each.total)
+        self.counts = sum(counts, self.counts)
+        self.traffic = sum(traffic, self.traffic)
+        self.gradient_bytes += summed
+
+
+class Cost:
+    """Prices the steps of one strategy.
+
+    Args:
+        engine: of the strategy.
+        rates: of the machine.
+        parameter_bytes: of the model.
+    """
+
+    def __init__(self, engine: Engine, rates: Rates, parameter_bytes: int) -> None:
+        self._engine, self._rates, self._parameter_bytes = engine, rates, parameter_bytes
+
+    def traffic(self, share: Share) -> Traffic:
+        """Bytes that a worker sends in a step."""
+        return self._engine.traffic(share.rows)
+
+    def seconds(self, share: Share) -> Seconds:
+        """Time of a worker in a step."""
+        rates, traffic = self._rates, self.traffic(share)
+        layers = zip(rates.stages, share.blocks, strict=True)
+        return Seconds(
+            sample=rates.sampled_edge * share.counts.sampled_edges,
+            exchange=sum(rates.send.at(getattr(traffic, f.name)) for f in fields(traffic)),
+            load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
+            compute=sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
+            gradients=rates.sum.at(self._parameter_bytes),
+        )

@@ -1,0 +1,147 @@
+"""Samples some steps once, and foresees from them what every worker of every strategy will do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import UInt64
+
+from partita.comm.group import Group
+from partita.comm.imagined import ImaginedContext
+from partita.config import Config
+from partita.core import progress
+from partita.core.errors import ConfigError, PartitaError
+from partita.core.foresight import Drawn
+from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller
+from partita.kernels.askers import MOST_WORKERS
+from partita.nn.model import Model
+from partita.parallel.engine import Engine, Share
+from partita.parallel.shares import deal_of, share_of
+from partita.parallel.stores import place_topology
+from partita.parallel.strategies import Strategy, build_engine
+from partita.runs.load import DTYPES, open_rows, open_topology
+from partita.runs.task import named_model, training_labels, training_seeds
+from partita.sample.blocks import sample_block
+from partita.sample.samplers import make_sampler
+from partita.sample.seeds import SeedOrder
+from partita.sample.topology import as_tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step as every worker will do it.
+
+    Attributes:
+        number: of the step, in epoch 0.
+        shares: of each worker, by strategy.
+    """
+
+    number: int
+    shares: Mapping[Strategy, list[Share]]
+
+
+class DryRun:
+    """A run that samples in one process, for workers that need not be there.
+
+    Args:
+        store: a whole graph store.
+        config: the settings of the run.
+        mesh: of any of its workers.
+        strategies: that come into question.
+
+    Attributes:
+        engines: of the strategies that can be used, as the worker of ``mesh`` would have them.
+        refused: why the others cannot.
+        num_steps: of an epoch.
+
+    Raises:
+        ConfigError: the settings are of a run that cannot be planned, or for too many workers.
+    """
+
+    def __init__(self, store: GraphStore, config: Config, mesh: Mesh, strategies: list[Strategy]) -> None:
+        _check(store, config, mesh)
+        self._store, self._config, self._mesh = store, config, mesh
+        self.model: Model = named_model(config, store).to(DTYPES[config.precision])
+        self._local = open_topology(store, config)
+        self._sampler = make_sampler(config, Group.alone())
+        seeds = training_seeds(store, *training_labels(store))
+        self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+        self.num_steps = self._order.num_steps
+        self._part_offsets = as_tensor(store.part_offsets)
+        self.engines: dict[Strategy, Engine] = {}
+        self.refused: dict[Strategy, PartitaError] = {}
+        for strategy in strategies:
+            try:
+                self.engines[strategy] = self._engine(strategy)
+            except ConfigError as error:
+                self.refused[strategy] = error
+
+    def _engine(self, strategy: Strategy) -> Engine:
+        config, context = self._config, ImaginedContext(self._mesh)
+        return build_engine(
+            strategy, self.model, place_topology(self._local, config.topology, self._store, context),
+            open_rows(self._store, config), make_sampler(config, context.group("all", "sample")),
+            DTYPES[config.precision], context, self._part_offsets,
+        )  # fmt: skip
+
+    def steps(self, *, seconds: float, most: int | None = None) -> Iterator[Step]:
+        """Steps of epoch 0, until so much time has passed; at least one.
+
+        Args:
+            seconds: of wall-clock time.
+            most: steps; ``None``: all of the epoch.
+        """
+        begun, total = time.monotonic(), min(self.num_steps, most or self.num_steps)
+        with progress.task("dry run", total=total, unit="steps") as task:
+            for step in range(total):
+                yield Step(step, self._foreseen(step))
+                task.advance()
+                if time.monotonic() - begun > seconds:
+                    return
+
+    def _foreseen(self, step: int) -> dict[Strategy, list[Share]]:
+        batch = self._order.batch(0, step)
+        drawn = self._drawn(batch, StepKey(self._config.seed, 0, step))
+        found = {}
+        for strategy, engine in self.engines.items():
+            found[strategy] = engine.foresee(drawn, self._dealt(batch, strategy), self._mesh)
+        return found
+
+    def _drawn(self, batch: torch.Tensor, key: StepKey) -> list[Drawn]:
+        """What all workers together draw, layer 1 first."""
+        drawn, requests, scratch = list[Drawn](), batch, Relabeller(self._store.num_nodes)
+        for layer in range(self._config.layers, 0, -1):
+            drawn.insert(0, Drawn(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)))
+            requests = drawn[0].src
+        return drawn
+
+    def _dealt(self, batch: torch.Tensor, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
+        """Which worker has each seed."""
+        mesh, place = self._mesh, torch.argsort(batch)
+        deal = deal_of(self._config, strategy, self._store.num_parts, mesh)
+        found = np.zeros(len(batch), np.uint64)
+        for rank in range(mesh.size):
+            own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), deal, self._part_offsets)
+            found[place[torch.searchsorted(batch[place], own)].numpy()] = np.uint64(1 << rank)
+        return found
+
+
+def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
+    if mesh.size > MOST_WORKERS:
+        raise ConfigError(f"{mesh.size} workers", where="workers", fix=f"Plan for {MOST_WORKERS} at most")
+    if config.views != "whole":
+        raise ConfigError(
+            f"views '{config.views}' train another model than one process does, so there is nothing to choose",
+            where="views",
+            fix="Leave out views, and the presets grappa and sdt-gnn",
+        )
+    if config.cache:
+        raise ConfigError("caches are not planned yet", where="cache", fix="Plan without, and give train the cache")
+    store.require_whole("a plan")

@@ -1,0 +1,260 @@
+"""How fast this machine does what a training step consists of, with all its workers busy."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from partita.comm.context import Context
+from partita.comm.group import Group
+from partita.config import Config
+from partita.core.keys import StepKey
+from partita.core.records import Block
+from partita.graph.store import GraphStore
+from partita.kernels import count_distinct, limited
+from partita.parallel.placements.data import Data, DataWork
+from partita.runs.computing import precision
+from partita.runs.load import DTYPES, open_features, open_topology
+from partita.runs.optimise import OPTIMIZERS
+from partita.runs.task import named_model, training_labels, training_seeds
+from partita.sample.samplers import make_sampler
+from partita.sample.seeds import SeedOrder
+
+SIZES = tuple(2**power for power in range(12, 25, 3))
+"""Bytes that a worker sends, from 4 KiB up."""
+REPEATS = 5
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by bytes: what was measured, straight lines between, and the last line beyond.
+
+    Attributes:
+        num_bytes: ascending.
+        seconds: of each.
+    """
+
+    num_bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, num_bytes: float) -> float:
+        """Seconds for so many bytes; nothing for nothing."""
+        if num_bytes <= 0:
+            return 0.0
+        if num_bytes <= self.num_bytes[-1]:
+            return float(np.interp(num_bytes, self.num_bytes, self.seconds))
+        (before, last), (sooner, later) = self.num_bytes[-2:], self.seconds[-2:]
+        return later + (num_bytes - last) * max(0.0, later - sooner) / (last - before)
+
+
+@dataclass(frozen=True)
+class StageRate:
+    """Seconds that a layer takes, forward and backward, as a sum.
+
+    Attributes:
+        fixed: in any case.
+        destination, source, edge: for each of the block.
+    """
+
+    fixed: float
+    destination: float
+    source: float
+    edge: float
+
+    def seconds(self, block: Float[np.ndarray, "3"]) -> float:
+        """Of a block with so many destinations, sources and edges."""
+        return self.fixed + float(block @ np.array([self.destination, self.source, self.edge]))
+
+    @classmethod
+    def fitted(cls, blocks: Float[np.ndarray, "n 3"], seconds: Float[np.ndarray, "n"]) -> StageRate:
+        """The rates, none of them negative, from which measured blocks deviate least, in squares of relative errors."""
+        columns = np.column_stack([np.ones(len(blocks)), blocks]) / seconds[:, None]
+        best, least = np.zeros(4), np.inf
+        for chosen in map(list, chain.from_iterable(combinations(range(4), size) for size in range(1, 5))):
+            rates, *_ = np.linalg.lstsq(columns[:, chosen], np.ones(len(blocks)), rcond=None)
+            error = float(((columns[:, chosen] @ rates - 1) ** 2).sum())
+            if (rates >= 0).all() and error < least:
+                best, least = np.zeros(4), error
+                best[chosen] = rates
+        return cls(*best.tolist())
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a planner knows of a machine, for one model and store; means over the workers.
+
+    Attributes:
+        sampled_edge: seconds for an edge to be drawn and its source to be numbered.
+        read_row: seconds for an input row to be read into a tensor.
+        stages: of each layer, layer 1 (input side) first.
+        send: rows from every worker to all others, by the bytes that a worker sends.
+        sum: sums of tensors over all workers, by the bytes of the tensors.
+        optimizer: seconds of a step of the optimiser.
+    """
+
+    sampled_edge: float
+    read_row: float
+    stages: tuple[StageRate, ...]
+    send: Curve
+    sum: Curve
+    optimizer: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As a file holds it."""
+        return asdict(self)
+
+    @classmethod
+    def mean(cls, rates: Sequence[Rates]) -> Rates:
+        """The mean of the same measurements on several workers."""
+
+        def of(values: Sequence[Any]) -> Any:
+            if isinstance(values[0], dict):
+                return {name: of([each[name] for each in values]) for name in values[0]}
+            if isinstance(values[0], (list, tuple)):
+                return [of(items) for items in zip(*values, strict=True)]
+            return statistics.fmean(values)
+
+        return cls.from_json(of([each.to_json() for each in rates]))
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Rates:
+        """The inverse of :meth:`to_json`."""
+        curves = {name: Curve(*(tuple(values[name][key]) for key in ("num_bytes", "seconds"))) for name in _CURVES}
+        stages = tuple(StageRate(**stage) for stage in values["stages"])
+        return cls(**{**values, **curves, "stages": stages})
+
+
+_CURVES = ("send", "sum")
+_COLUMNS = 64
+
+
+def measure_on_worker(context: Context, store: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Measure on all workers at once, each of which calls this. Returns :meth:`Rates.to_json`."""
+    bench = _Bench(context, Config.make(config), GraphStore.open(store))
+    with limited(1):  # as samplers and loaders work
+        works, sampled_edge = bench.works()
+        read_row = bench.read_row()
+    found = Rates(
+        sampled_edge=sampled_edge,
+        read_row=read_row,
+        stages=tuple(bench.stage(layer, list(of_layer)) for layer, of_layer in enumerate(zip(*works), start=1)),
+        send=bench.curve(bench.send),
+        sum=bench.curve(bench.sum),
+        optimizer=bench.optimizer(),
+    )
+    everybodys = context.group().gather(found.to_json())
+    return Rates.mean([Rates.from_json(values) for values in everybodys]).to_json()
+
+
+class _Bench:
+    """What is measured on one worker. All workers call all methods, in the same order."""
+
+    def __init__(self, context: Context, config: Config, store: GraphStore) -> None:
+        self._config, self._mesh, self._group = config, context.mesh, context.group()
+        self._num_nodes = store.num_nodes
+        self._dtype = DTYPES[config.precision]
+        self._column = open_features(store, config)
+        self._model = named_model(config, store).to(self._dtype).train()
+        self._optimizer = OPTIMIZERS[config.optimizer](list(self._model.parameters()), config)
+        sampler = make_sampler(config, Group.alone())
+        self._data = Data(self._model, open_topology(store, config), self._column, sampler, self._dtype)
+        seeds = training_seeds(store, *training_labels(store))
+        self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+
+    def works(self) -> tuple[list[list[DataWork]], float]:
+        """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""
+        works, per_edge = [], []
+        for step in range(min(STEPS, self._order.num_steps)):
+            key, batch = StepKey(self._config.seed, 0, step), self._order.batch(0, step)
+            for half in (1, 2):
+                requests, found = batch[self._mesh.rank :: half * self._mesh.size], list[DataWork]()
+                begun = self._begin()
+                for layer in range(self._config.layers, 0, -1):
+                    work, requests = self._data.expand(layer, requests, key)
+                    found.insert(0, work)
+                seconds = time.perf_counter() - begun
+                per_edge.append(seconds / max(1, sum(work.num_edges for work in found)))
+                works.append(found)
+        return works, statistics.median(per_edge)
+
+    def stage(self, layer: int, works: list[DataWork]) -> StageRate:
+        """What a layer takes on its blocks, and on the same with half of their edges."""
+        blocks, seconds = [], []
+        for work in works:
+            for block in (work.block, self._thinned(layer, work.block)):
+                src = torch.cat([block.dst, block.indices]) if block.src is None else block.src
+                blocks.append([block.num_dst, count_distinct(src, self._num_nodes), block.num_edges])
+                seconds.append(self._median(self._layer(layer, DataWork(block, work.key))))
+        return StageRate.fitted(np.array(blocks, np.float64), np.array(seconds))
+
+    def _thinned(self, layer: int, block: Block) -> Block:
+        """Every other edge of a block."""
+        kept = torch.arange(block.num_edges) % 2 == 0
+        counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
+        weight = None if block.weight is None else block.weight[kept]
+        block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, transposed=None)
+        return block if block.src is None else self._data.worker.prepared(layer, block)
+
+    def _layer(self, layer: int, work: DataWork) -> Callable[[], object]:
+        width = self._model.widths[layer - 1]
+        h: Any = self._column
+        if layer > 1:
+            h = torch.randn(work.block.num_src, width, dtype=self._dtype, requires_grad=True)
+
+        def compute() -> None:
+            with precision(self._config, torch.device("cpu")):
+                out = self._data.forward(layer, work, h)
+            out.backward(torch.ones_like(out))
+
+        return compute
+
+    def read_row(self) -> float:
+        """Seconds for a row, of some that are anywhere."""
+        ids = torch.randint(0, self._num_nodes, (min(self._num_nodes, 1 << 14),))
+        return self._median(lambda: self._column.read(ids)) / len(ids)
+
+    def optimizer(self) -> float:
+        """Seconds of a step."""
+        for parameter in self._model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        return self._median(self._optimizer.step)
+
+    def curve(self, work: Callable[[int], object]) -> Curve:
+        """Seconds by bytes of something that all workers do together."""
+        sizes = SIZES if self._mesh.size > 1 else SIZES[:2]
+        found = [self._median(lambda: work(size), together=True) for size in sizes]  # noqa: B023
+        return Curve(tuple(map(float, sizes)), tuple(found))
+
+    def send(self, num_bytes: int) -> None:
+        """Send as many bytes in rows to the others, in equal pieces."""
+        others = self._mesh.size - 1
+        rows = max(1, num_bytes // (4 * _COLUMNS * max(1, others)))
+        counts = [rows] * self._mesh.size
+        counts[self._mesh.rank] = 0
+        self._group.exchange(torch.zeros(sum(counts), _COLUMNS), counts, counts, "forward")
+
+    def sum(self, num_bytes: int) -> None:
+        """Sum tensors of so many bytes."""
+        self._group.sum_([torch.zeros(num_bytes // 4)])
+
+    def _median(self, work: Callable[[], object], *, together: bool = False) -> float:
+        """Seconds, begun by all workers at the same time; ``together``: each time."""
+        found = []
+        for repeat in range(REPEATS + 1):
+            begun = self._begin() if together or repeat == 0 else time.perf_counter()
+            work()
+            found.append(time.perf_counter() - begun)
+        return statistics.median(found[1:])  # the first one warms up
+
+    def _begin(self) -> float:
+        self._group.gather(0)
+        return time.perf_counter()

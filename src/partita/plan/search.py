@@ -1,0 +1,136 @@
+"""Foresees every strategy, prices it, and ranks them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partita.comm.group import sum_bytes
+from partita.comm.launch import launch
+from partita.config import Config
+from partita.core.errors import ConfigError, PartitaError
+from partita.core.mesh import Mesh
+from partita.core.records import Counts, Traffic
+from partita.graph.store import GraphStore
+from partita.parallel.strategies import Strategy
+from partita.plan.candidates import candidates, name_of
+from partita.plan.cost import Cost, Estimate
+from partita.plan.dryrun import DryRun
+from partita.plan.rates import Rates
+
+DRY_RUN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every strategy would take for an epoch, the fastest first.
+
+    Attributes:
+        estimates: of an epoch, by strategy.
+        refused: why others cannot be used.
+        steps: of an epoch.
+        sampled_steps: of the dry run.
+        rates: what was measured.
+    """
+
+    estimates: Mapping[Strategy, Estimate]
+    refused: Mapping[Strategy, PartitaError]
+    steps: int
+    sampled_steps: int
+    rates: Rates
+
+    @property
+    def best(self) -> Strategy:
+        """The fastest."""
+        return next(iter(self.estimates))
+
+    def epoch(self, strategy: Strategy) -> dict[str, float]:
+        """Seconds of an epoch by what they are spent on, of the slowest worker in each step; and their sum."""
+        estimate = self.estimates[strategy]
+        spent = estimate.seconds.scaled(self.steps / estimate.steps)
+        return {**vars(spent), "total": spent.total}
+
+    def to_json(self) -> dict[str, Any]:
+        """As a file holds it."""
+        share = self.steps / self.sampled_steps
+        return {
+            "strategy": str(self.best),
+            "steps": self.steps,
+            "sampled_steps": self.sampled_steps,
+            "candidates": [
+                {
+                    "strategy": str(strategy),
+                    "name": name_of(strategy),
+                    "epoch_seconds": self.epoch(strategy),
+                    "epoch_bytes": {
+                        **{kind: round(share * sent) for kind, sent in estimate.traffic.to_json().items()},
+                        "gradients": round(share * estimate.gradient_bytes),
+                    },
+                    "sampled_counts": estimate.counts.to_json(),
+                }
+                for strategy, estimate in self.estimates.items()
+            ],
+            "refused": [{"strategy": str(strategy), "why": str(error)} for strategy, error in self.refused.items()],
+            "rates": self.rates.to_json(),
+        }
+
+
+def make_plan(
+    store: str | os.PathLike[str], config: Config, *, seconds: float = DRY_RUN_SECONDS, rates: Rates | None = None
+) -> Plan:
+    """Measure the machine with all workers busy, sample some steps, and price every strategy.
+
+    Args:
+        store: path of a whole graph store.
+        config: the settings of a run; ``workers`` says for how many, ``strategy`` is not looked at.
+        seconds: how long to sample, at most.
+        rates: of the machine; ``None``: they are measured, by workers that are started for it.
+
+    Raises:
+        ConfigError: no strategy can be used, or it is a run that cannot be planned.
+        PartitaError: what a worker raised while it measured.
+    """
+    opened, mesh = GraphStore.open(store), Mesh.of(0, config.workers, config.workers)
+    dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
+    if not dry_run.engines:
+        first = next(iter(dry_run.refused.values()))
+        raise ConfigError(f"no strategy can be used: {first}", where="plan")
+    rates = rates or _measured(store, config)
+    parameter_bytes = sum(p.numel() * p.element_size() for p in dry_run.model.parameters())
+    costs = {strategy: Cost(engine, rates, parameter_bytes) for strategy, engine in dry_run.engines.items()}
+    estimates = {strategy: Estimate(Counts.zero(config.layers)) for strategy in costs}
+    summed = mesh.size * sum_bytes(parameter_bytes, mesh.size)
+    sampled = 0
+    for step in dry_run.steps(seconds=seconds):
+        sampled += 1
+        for strategy, shares in step.shares.items():
+            cost = costs[strategy]
+            estimates[strategy].add(
+                [cost.seconds(share) for share in shares], [share.counts for share in shares],
+                [cost.traffic(share) for share in shares], summed if mesh.size > 1 else 0,
+            )  # fmt: skip
+    return Plan(_ranked(estimates), dry_run.refused, dry_run.num_steps, sampled, rates)
+
+
+def _measured(store: str | os.PathLike[str], config: Config) -> Rates:
+    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
+    found = launch(
+        "partita.plan.rates:measure_on_worker", config.workers, arguments=arguments, threads=config.threads
+    )  # fmt: skip
+    return Rates.from_json(found)
+
+
+def _ranked(estimates: Mapping[Strategy, Estimate]) -> dict[Strategy, Estimate]:
+    """The fastest first. Of those that come to the very same thing, where seeds lie with their owners, one is kept:
+    that with a name, or else the one that comes first in the enumeration."""
+    order = list(estimates)
+    by_time = sorted(order, key=lambda strategy: (estimates[strategy].seconds.total, order.index(strategy)))
+    found, seen = dict[Strategy, Estimate](), set[tuple[Counts, Traffic]]()
+    for strategy in sorted(by_time, key=lambda each: "," in name_of(each)):
+        estimate = estimates[strategy]
+        if (estimate.counts, estimate.traffic) not in seen:
+            seen.add((estimate.counts, estimate.traffic))
+            found[strategy] = estimate
+    return {strategy: found[strategy] for strategy in by_time if strategy in found}

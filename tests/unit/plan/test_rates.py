@@ -1,0 +1,40 @@
+"""Curves and fits of what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.plan.rates import Curve, Rates, StageRate
+
+CURVE = Curve((1000.0, 2000.0, 4000.0), (1.0, 1.5, 3.5))
+
+
+def test_a_curve_goes_through_what_was_measured_and_on_beyond():
+    assert [CURVE.at(size) for size in (0, 1, 1000, 1500, 2000, 4000, 8000)] == [0, 1, 1, 1.25, 1.5, 3.5, 7.5]
+    assert Curve((1.0, 2.0), (3.0, 2.9)).at(100.0) == 2.9  # noise never makes more cost less
+
+
+@given(st.lists(st.floats(0, 1e-5), min_size=4, max_size=4).filter(lambda rates: max(rates[1:]) > 1e-8))
+def test_rates_are_found_again(rates):
+    random = np.random.default_rng(0)
+    blocks = random.integers(1000, 100_000, (12, 3)).astype(float)
+    seconds = rates[0] + blocks @ np.array(rates[1:])
+    found = StageRate.fitted(blocks, seconds)
+    assert [found.seconds(block) for block in blocks] == pytest.approx(seconds.tolist(), rel=1e-6)
+
+
+def test_no_rate_is_negative():
+    blocks = np.array([[100.0, 200.0, 300.0], [200.0, 390.0, 610.0], [100.0, 205.0, 150.0]])
+    found = StageRate.fitted(blocks, np.array([1.0, 1.9, 1.1]))
+    assert min(found.fixed, found.destination, found.source, found.edge) >= 0
+    assert found.seconds(blocks[0]) == pytest.approx(1.0, rel=0.2)
+
+
+def test_rates_in_a_file_and_their_mean():
+    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)
+    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)
+    assert Rates.from_json(one.to_json()) == one
+    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)

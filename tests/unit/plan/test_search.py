@@ -1,0 +1,137 @@
+"""Plans on machines that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+import partita
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.core.mesh import Mesh
+from partita.plan.candidates import name_of
+from partita.plan.dryrun import DryRun
+from partita.plan.explain import why
+from partita.plan.rates import Curve, Rates, StageRate
+from partita.plan.search import Plan, make_plan
+from partita.testing.graphs import small_random_store
+
+N = 400
+SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    whole = small_random_store(folder / "whole", N, 4000, undirected=True, num_features=12)
+    partita.partition(whole, folder / "two", parts=2, algorithm="random")
+    return partita.open(folder / "two")
+
+
+def machine(*, send: float, compute: float = 1e-7, latency: float = 0.0, edge: float = 1e-9) -> Rates:
+    """Seconds for a byte sent, for a destination computed in any layer, for a message, for an edge drawn."""
+    line = Curve((0.0, 1e6), (latency, latency + 1e6 * send))
+    stages = (StageRate(0.0, compute, 0.0, 0.0),) * 2
+    return Rates(edge, 1e-9, stages, line, line, 0.0)
+
+
+def planned(store, rates: Rates, **settings) -> Plan:
+    return make_plan(store.path, Config.make({**SETTINGS, **settings}, where="test"), rates=rates)
+
+
+def test_nothing_is_sent_where_sending_is_slow(store):
+    plan = planned(store, machine(send=1e-3))
+    assert name_of(plan.best) == "gdp"
+    epoch = plan.epoch(plan.best)
+    assert epoch["exchange"] == 0
+    assert epoch["total"] == pytest.approx(sum(spent for name, spent in epoch.items() if name != "total"))
+
+
+def test_nothing_is_computed_twice_where_sending_is_free(store):
+    plan = planned(store, machine(send=0.0, compute=1e-3, edge=0.0))
+    counts = {name_of(each): sum(found.counts.computed_destinations) for each, found in plan.estimates.items()}
+    assert counts[name_of(plan.best)] == min(counts.values()) < counts["gdp"]
+    assert plan.best.placements[0] in ("destination", "feature")
+
+
+def test_each_message_has_its_price(store):
+    assert name_of(planned(store, machine(send=0.0, compute=0.0, latency=1.0)).best) == "gdp"
+
+
+def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
+    """Over a whole epoch, for a few strategies; the contract tests do it for all, step by step."""
+    plan = planned(store, machine(send=1e-9))
+    assert plan.sampled_steps == plan.steps
+    for strategy in ("gdp", "dnp", "gsplit"):
+        settings = {**SETTINGS, "strategy": strategy, "epochs": 1, "eval_every": 0}
+        record = partita.Trainer.launch(store.path, out=tmp_path / strategy, **settings).record
+        estimate = next(found for each, found in plan.estimates.items() if name_of(each) == strategy)
+        assert estimate.counts.to_json() == record["counts"]
+        sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
+        assert estimate.traffic.to_json() == sent
+        assert estimate.gradient_bytes == record["traffic_bytes"]["gradients"]
+
+
+def test_of_equal_candidates_one_is_shown(store):
+    """Seeds lie with their owners, so the last layer may as well be computed by destination."""
+    names = [name_of(each) for each in planned(store, machine(send=1e-9)).estimates]
+    assert "gdp" in names
+    assert "data,destination" not in names
+
+
+def test_a_store_in_one_part_says_what_to_do(tmp_path):
+    store = small_random_store(tmp_path / "store", N, 4000)
+    plan = planned(store, machine(send=1e-9))
+    assert {name_of(each) for each in plan.estimates} >= {"gdp", "nfp"}
+    assert "partita partition" in str(next(iter(plan.refused.values())))
+
+
+def test_what_a_layer_cannot_do_is_refused_with_its_reason(store):
+    plan = planned(store, machine(send=1e-9), model="gat", attn_dropout=0.5)
+    assert any("attn_dropout" in str(error) for error in plan.refused.values())
+    assert all("source" not in each.placements for each in plan.estimates)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 65}, "65 workers"),
+        ({"preset": "grappa"}, "nothing to choose"),
+        ({"cache": "1MiB"}, "caches are not planned"),
+    ],
+)
+def test_what_cannot_be_planned(store, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        planned(store, machine(send=1e-9), **settings)
+
+
+def test_walks_among_workers_with_parts_of_the_edges(store):
+    with pytest.raises(ConfigError, match="cannot be foreseen"):
+        planned(store, machine(send=1e-9), sampler="walk", topology="partitioned")
+
+
+def test_one_worker_has_one_strategy(store):
+    plan = planned(store, machine(send=1e-9), workers=1)
+    assert [name_of(each) for each in plan.estimates] == ["gdp"]
+    assert "only strategy" in why(plan.to_json())
+
+
+def test_a_dry_run_ends_in_time(store):
+    dry_run = DryRun(store, Config.make(SETTINGS, where="test"), Mesh.of(0, 2, 2), [])
+    assert len(list(dry_run.steps(seconds=0.0))) == 1
+    assert len(list(dry_run.steps(seconds=60.0, most=2))) == 2
+    assert dry_run.num_steps > 2
+
+
+def candidate(name: str, **seconds: float) -> dict:
+    spent = {"sample": 1.0, "exchange": 0.0, "load": 0.0, "compute": 2.0, "gradients": 0.1, **seconds}
+    return {"name": name, "epoch_seconds": {**spent, "total": sum(spent.values())}}
+
+
+def test_the_reason_is_the_difference():
+    gdp, dnp = candidate("gdp"), candidate("dnp", exchange=2.0, compute=1.0)
+    text = why({"candidates": [gdp, dnp]})
+    assert text.startswith(
+        "gdp is the fastest: dnp, the next, would spend 2.00 s more on sending rows, and 1.00 s less"
+    )
+    assert text.endswith("With sending rows 2.0 times as fast, dnp would be.")
+    assert "as long as each other" in why({"candidates": [gdp, candidate("snp", sample=1.01)]})
