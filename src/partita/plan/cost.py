@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
+from partita.core.mesh import Mesh
 from partita.core.records import Counts, Traffic
 from partita.parallel.engine import Engine, Share
+from partita.plan.links import Links
 from partita.plan.rates import Rates
 
 
@@ -73,12 +75,18 @@ class Cost:
 
     Args:
         engine: of the strategy.
-        rates: of the machine.
+        axis: the workers among whom the strategy places.
+        mesh: of any worker.
+        rates: of the model on the machine.
+        links: between the workers.
         parameter_bytes: of the model.
     """
 
-    def __init__(self, engine: Engine, rates: Rates, parameter_bytes: int) -> None:
-        self._engine, self._rates, self._parameter_bytes = engine, rates, parameter_bytes
+    def __init__(self, engine: Engine, axis: str, mesh: Mesh, rates: Rates, links: Links, parameter_bytes: int) -> None:
+        self._engine, self._rates, self._links = engine, rates, links
+        self._over = _shares_of_links(axis, mesh)
+        link = "other_host" if mesh.hosts > 1 else "same_host"
+        self._gradients = links.seconds_to_sum(link, parameter_bytes, mesh.size)
 
     def traffic(self, share: Share) -> Traffic:
         """Bytes that a worker sends in a step."""
@@ -90,8 +98,20 @@ class Cost:
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges,
-            exchange=sum(rates.send.at(getattr(traffic, f.name)) for f in fields(traffic)),
+            exchange=sum(self._sent(getattr(traffic, f.name)) for f in fields(traffic)),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
             compute=sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
-            gradients=rates.sum.at(self._parameter_bytes),
+            gradients=self._gradients,
         )
+
+    def _sent(self, num_bytes: int) -> float:
+        links = self._over.items()
+        return sum(self._links.seconds_to_send(link, part * num_bytes) for link, part in links) if num_bytes else 0.0
+
+
+def _shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:
+    """Which part of what a worker sends goes over which link, if it sends to all others alike."""
+    if axis != "all" or mesh.hosts == 1:
+        return {"other_host" if axis == "hosts" else "same_host": 1.0}
+    far = (mesh.size - mesh.workers) / (mesh.size - 1)
+    return {"other_host": far} if mesh.workers == 1 else {"same_host": 1 - far, "other_host": far}

@@ -28,32 +28,8 @@ from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 
-SIZES = tuple(2**power for power in range(12, 25, 3))
-"""Bytes that a worker sends, from 4 KiB up."""
 REPEATS = 5
 STEPS = 3
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Seconds by bytes: what was measured, straight lines between, and the last line beyond.
-
-    Attributes:
-        num_bytes: ascending.
-        seconds: of each.
-    """
-
-    num_bytes: tuple[float, ...]
-    seconds: tuple[float, ...]
-
-    def at(self, num_bytes: float) -> float:
-        """Seconds for so many bytes; nothing for nothing."""
-        if num_bytes <= 0:
-            return 0.0
-        if num_bytes <= self.num_bytes[-1]:
-            return float(np.interp(num_bytes, self.num_bytes, self.seconds))
-        (before, last), (sooner, later) = self.num_bytes[-2:], self.seconds[-2:]
-        return later + (num_bytes - last) * max(0.0, later - sooner) / (last - before)
 
 
 @dataclass(frozen=True)
@@ -96,16 +72,12 @@ class Rates:
         sampled_edge: seconds for an edge to be drawn and its source to be numbered.
         read_row: seconds for an input row to be read into a tensor.
         stages: of each layer, layer 1 (input side) first.
-        send: rows from every worker to all others, by the bytes that a worker sends.
-        sum: sums of tensors over all workers, by the bytes of the tensors.
         optimizer: seconds of a step of the optimiser.
     """
 
     sampled_edge: float
     read_row: float
     stages: tuple[StageRate, ...]
-    send: Curve
-    sum: Curve
     optimizer: float
 
     def to_json(self) -> dict[str, Any]:
@@ -128,17 +100,12 @@ class Rates:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rates:
         """The inverse of :meth:`to_json`."""
-        curves = {name: Curve(*(tuple(values[name][key]) for key in ("num_bytes", "seconds"))) for name in _CURVES}
         stages = tuple(StageRate(**stage) for stage in values["stages"])
-        return cls(**{**values, **curves, "stages": stages})
+        return cls(**{**values, "stages": stages})
 
 
-_CURVES = ("send", "sum")
-_COLUMNS = 64
-
-
-def measure_on_worker(context: Context, store: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Measure on all workers at once, each of which calls this. Returns :meth:`Rates.to_json`."""
+def measure_rates(context: Context, store: str, config: dict[str, Any]) -> Rates:
+    """Measure on all workers at once, each of which calls this."""
     bench = _Bench(context, Config.make(config), GraphStore.open(store))
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
@@ -147,12 +114,10 @@ def measure_on_worker(context: Context, store: str, config: dict[str, Any]) -> d
         sampled_edge=sampled_edge,
         read_row=read_row,
         stages=tuple(bench.stage(layer, list(of_layer)) for layer, of_layer in enumerate(zip(*works), start=1)),
-        send=bench.curve(bench.send),
-        sum=bench.curve(bench.sum),
         optimizer=bench.optimizer(),
     )
     everybodys = context.group().gather(found.to_json())
-    return Rates.mean([Rates.from_json(values) for values in everybodys]).to_json()
+    return Rates.mean([Rates.from_json(values) for values in everybodys])
 
 
 class _Bench:
@@ -228,29 +193,11 @@ class _Bench:
             parameter.grad = torch.zeros_like(parameter)
         return self._median(self._optimizer.step)
 
-    def curve(self, work: Callable[[int], object]) -> Curve:
-        """Seconds by bytes of something that all workers do together."""
-        sizes = SIZES if self._mesh.size > 1 else SIZES[:2]
-        found = [self._median(lambda: work(size), together=True) for size in sizes]  # noqa: B023
-        return Curve(tuple(map(float, sizes)), tuple(found))
-
-    def send(self, num_bytes: int) -> None:
-        """Send as many bytes in rows to the others, in equal pieces."""
-        others = self._mesh.size - 1
-        rows = max(1, num_bytes // (4 * _COLUMNS * max(1, others)))
-        counts = [rows] * self._mesh.size
-        counts[self._mesh.rank] = 0
-        self._group.exchange(torch.zeros(sum(counts), _COLUMNS), counts, counts, "forward")
-
-    def sum(self, num_bytes: int) -> None:
-        """Sum tensors of so many bytes."""
-        self._group.sum_([torch.zeros(num_bytes // 4)])
-
-    def _median(self, work: Callable[[], object], *, together: bool = False) -> float:
-        """Seconds, begun by all workers at the same time; ``together``: each time."""
+    def _median(self, work: Callable[[], object]) -> float:
+        """Seconds, where all workers begin at the same time."""
         found = []
         for repeat in range(REPEATS + 1):
-            begun = self._begin() if together or repeat == 0 else time.perf_counter()
+            begun = time.perf_counter() if repeat else self._begin()
             work()
             found.append(time.perf_counter() - begun)
         return statistics.median(found[1:])  # the first one warms up

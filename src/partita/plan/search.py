@@ -18,6 +18,7 @@ from partita.parallel.strategies import Strategy
 from partita.plan.candidates import candidates, name_of
 from partita.plan.cost import Cost, Estimate
 from partita.plan.dryrun import DryRun
+from partita.plan.links import Links, links_file
 from partita.plan.rates import Rates
 
 DRY_RUN_SECONDS = 30.0
@@ -32,7 +33,8 @@ class Plan:
         refused: why others cannot be used.
         steps: of an epoch.
         sampled_steps: of the dry run.
-        rates: what was measured.
+        rates: what was measured of the model.
+        links: what was measured between workers.
     """
 
     estimates: Mapping[Strategy, Estimate]
@@ -40,6 +42,7 @@ class Plan:
     steps: int
     sampled_steps: int
     rates: Rates
+    links: Links
 
     @property
     def best(self) -> Strategy:
@@ -74,34 +77,50 @@ class Plan:
             ],
             "refused": [{"strategy": str(strategy), "why": str(error)} for strategy, error in self.refused.items()],
             "rates": self.rates.to_json(),
+            "links": self.links.to_json(),
         }
 
 
 def make_plan(
-    store: str | os.PathLike[str], config: Config, *, seconds: float = DRY_RUN_SECONDS, rates: Rates | None = None
+    store: str | os.PathLike[str],
+    config: Config,
+    *,
+    hosts: int = 1,
+    links: Links | None = None,
+    rates: Rates | None = None,
+    seconds: float = DRY_RUN_SECONDS,
 ) -> Plan:
     """Measure the machine with all workers busy, sample some steps, and price every strategy.
 
     Args:
         store: path of a whole graph store.
-        config: the settings of a run; ``workers`` says for how many, ``strategy`` is not looked at.
+        config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
+        hosts: how many there are.
+        links: between the workers; ``None``: what was measured here before and kept, else measured now, quickly.
+        rates: of the model on this machine; ``None``: they are measured, by workers that are started for it.
         seconds: how long to sample, at most.
-        rates: of the machine; ``None``: they are measured, by workers that are started for it.
 
     Raises:
-        ConfigError: no strategy can be used, or it is a run that cannot be planned.
+        ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
         PartitaError: what a worker raised while it measured.
     """
-    opened, mesh = GraphStore.open(store), Mesh.of(0, config.workers, config.workers)
+    opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
     if not dry_run.engines:
         first = next(iter(dry_run.refused.values()))
         raise ConfigError(f"no strategy can be used: {first}", where="plan")
-    rates = rates or _measured(store, config)
+    links = links or _kept(mesh)
+    if rates is None or links is None:
+        measured_rates, measured_links = _measured(store, config, with_links=links is None)
+        rates, links = rates or measured_rates, links or measured_links
+    assert links is not None
     parameter_bytes = sum(p.numel() * p.element_size() for p in dry_run.model.parameters())
-    costs = {strategy: Cost(engine, rates, parameter_bytes) for strategy, engine in dry_run.engines.items()}
+    costs = {
+        strategy: Cost(engine, strategy.axis, mesh, rates, links, parameter_bytes)
+        for strategy, engine in dry_run.engines.items()
+    }
     estimates = {strategy: Estimate(Counts.zero(config.layers)) for strategy in costs}
-    summed = mesh.size * sum_bytes(parameter_bytes, mesh.size)
+    summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
     sampled = 0
     for step in dry_run.steps(seconds=seconds):
         sampled += 1
@@ -109,17 +128,27 @@ def make_plan(
             cost = costs[strategy]
             estimates[strategy].add(
                 [cost.seconds(share) for share in shares], [share.counts for share in shares],
-                [cost.traffic(share) for share in shares], summed if mesh.size > 1 else 0,
+                [cost.traffic(share) for share in shares], summed,
             )  # fmt: skip
-    return Plan(_ranked(estimates), dry_run.refused, dry_run.num_steps, sampled, rates)
+    return Plan(_ranked(estimates), dry_run.refused, dry_run.num_steps, sampled, rates, links)
 
 
-def _measured(store: str | os.PathLike[str], config: Config) -> Rates:
-    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
-    found = launch(
-        "partita.plan.rates:measure_on_worker", config.workers, arguments=arguments, threads=config.threads
-    )  # fmt: skip
-    return Rates.from_json(found)
+def _kept(mesh: Mesh) -> Links | None:
+    """What was measured here, with as many workers, not too long ago."""
+    path = links_file(mesh.hosts, mesh.workers)
+    if mesh.size == 1 or not path.exists():
+        return None
+    found = Links.load(path)
+    return found if found.is_of_here else None
+
+
+def _measured(store: str | os.PathLike[str], config: Config, *, with_links: bool) -> tuple[Rates, Links | None]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json"), "links": with_links}
+    # More workers than this machine has cores are those of another one.
+    workers = min(config.workers, max(cores, 2))
+    found = launch("partita.plan.measure:all_on_worker", workers, arguments=arguments, threads=config.threads)
+    return Rates.from_json(found["rates"]), Links.from_json(found["links"]) if with_links else None
 
 
 def _ranked(estimates: Mapping[Strategy, Estimate]) -> dict[Strategy, Estimate]:

@@ -160,6 +160,22 @@ def parts_table(columns: Mapping[str, Sequence[int]]) -> Table:
     return table
 
 
+def links_table(links: Mapping[str, Any]) -> Table:
+    """Latency and throughput between workers."""
+    title = f"{links['hosts']} host{'s' * (links['hosts'] > 1)} with {links['workers']} workers each"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
+    table.add_column("")
+    for name in ("between workers of", "smallest", "at best"):
+        table.add_column(name, justify="right")
+    for what, kind in (("rows exchanged", "send"), ("tensors summed", "sum")):
+        for link, curve in links[kind].items():
+            sizes, seconds = curve["num_bytes"], curve["seconds"]
+            best = max(size / spent for size, spent in zip(sizes, seconds, strict=True))
+            smallest = f"{1000 * seconds[0]:.2f} ms for {format_bytes(sizes[0])}"
+            table.add_row(what, link.replace("_", " "), smallest, f"{format_bytes(best)}/s from each")
+    return table
+
+
 _SPENT_ON = ("sample", "exchange", "load", "compute", "gradients")
 
 

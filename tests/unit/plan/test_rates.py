@@ -1,4 +1,4 @@
-"""Curves and fits of what was measured."""
+"""Rates fitted to what was measured."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.plan.rates import Curve, Rates, StageRate
-
-CURVE = Curve((1000.0, 2000.0, 4000.0), (1.0, 1.5, 3.5))
-
-
-def test_a_curve_goes_through_what_was_measured_and_on_beyond():
-    assert [CURVE.at(size) for size in (0, 1, 1000, 1500, 2000, 4000, 8000)] == [0, 1, 1, 1.25, 1.5, 3.5, 7.5]
-    assert Curve((1.0, 2.0), (3.0, 2.9)).at(100.0) == 2.9  # noise never makes more cost less
+from partita.plan.rates import Rates, StageRate
 
 
 @given(st.lists(st.floats(0, 1e-5), min_size=4, max_size=4).filter(lambda rates: max(rates[1:]) > 1e-8))
@@ -34,7 +27,7 @@ def test_no_rate_is_negative():
 
 
 def test_rates_in_a_file_and_their_mean():
-    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)
-    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)
+    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), 3.0)
+    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), 3.0)
     assert Rates.from_json(one.to_json()) == one
-    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), CURVE, CURVE, 3.0)
+    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), 3.0)

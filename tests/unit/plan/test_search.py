@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 import partita
@@ -11,7 +13,8 @@ from partita.core.mesh import Mesh
 from partita.plan.candidates import name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
-from partita.plan.rates import Curve, Rates, StageRate
+from partita.plan.links import Curve, Links
+from partita.plan.rates import Rates, StageRate
 from partita.plan.search import Plan, make_plan
 from partita.testing.graphs import small_random_store
 
@@ -27,19 +30,42 @@ def store(tmp_path_factory):
     return partita.open(folder / "two")
 
 
-def machine(*, send: float, compute: float = 1e-7, latency: float = 0.0, edge: float = 1e-9) -> Rates:
-    """Seconds for a byte sent, for a destination computed in any layer, for a message, for an edge drawn."""
-    line = Curve((0.0, 1e6), (latency, latency + 1e6 * send))
-    stages = (StageRate(0.0, compute, 0.0, 0.0),) * 2
-    return Rates(edge, 1e-9, stages, line, line, 0.0)
+@dataclass
+class Machine:
+    """One that is made up.
+
+    Attributes:
+        send: seconds for a byte sent.
+        compute: for a destination computed in any layer.
+        latency: for a message.
+        edge: for an edge drawn.
+        far: for a byte sent to another host.
+    """
+
+    send: float = 1e-9
+    compute: float = 1e-7
+    latency: float = 0.0
+    edge: float = 1e-9
+    far: float = 1e-9
+
+    def rates(self, layers: int = 2) -> Rates:
+        return Rates(self.edge, 1e-9, (StageRate(0.0, self.compute, 0.0, 0.0),) * layers, 0.0)
+
+    def links(self) -> Links:
+        curves = {
+            link: Curve((0.0, 1e6), (self.latency, self.latency + 1e6 * each))
+            for link, each in (("same_host", self.send), ("other_host", self.far))
+        }
+        return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
 
 
-def planned(store, rates: Rates, **settings) -> Plan:
-    return make_plan(store.path, Config.make({**SETTINGS, **settings}, where="test"), rates=rates)
+def planned(store, on: Machine, hosts: int = 1, **settings) -> Plan:
+    config = Config.make({**SETTINGS, **settings}, where="test")
+    return make_plan(store.path, config, hosts=hosts, links=on.links(), rates=on.rates())
 
 
 def test_nothing_is_sent_where_sending_is_slow(store):
-    plan = planned(store, machine(send=1e-3))
+    plan = planned(store, Machine(send=1e-3))
     assert name_of(plan.best) == "gdp"
     epoch = plan.epoch(plan.best)
     assert epoch["exchange"] == 0
@@ -47,19 +73,28 @@ def test_nothing_is_sent_where_sending_is_slow(store):
 
 
 def test_nothing_is_computed_twice_where_sending_is_free(store):
-    plan = planned(store, machine(send=0.0, compute=1e-3, edge=0.0))
+    plan = planned(store, Machine(send=0.0, compute=1e-3, edge=0.0))
     counts = {name_of(each): sum(found.counts.computed_destinations) for each, found in plan.estimates.items()}
     assert counts[name_of(plan.best)] == min(counts.values()) < counts["gdp"]
     assert plan.best.placements[0] in ("destination", "feature")
 
 
 def test_each_message_has_its_price(store):
-    assert name_of(planned(store, machine(send=0.0, compute=0.0, latency=1.0)).best) == "gdp"
+    assert name_of(planned(store, Machine(send=0.0, compute=0.0, latency=1.0)).best) == "gdp"
+
+
+def test_rows_stay_within_hosts_where_links_between_them_are_slow(tmp_path, store):
+    """Computing once what a host's workers need is worth it; what crosses to another host is gradients only."""
+    partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
+    four = partita.open(tmp_path / "four")
+    plan = planned(four, Machine(send=0.0, far=1e-3, compute=1e-2, edge=0.0), hosts=2)
+    assert plan.best.axis == "workers"
+    assert plan.best.placements[0] in ("destination", "feature")
 
 
 def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
     """Over a whole epoch, for a few strategies; the contract tests do it for all, step by step."""
-    plan = planned(store, machine(send=1e-9))
+    plan = planned(store, Machine())
     assert plan.sampled_steps == plan.steps
     for strategy in ("gdp", "dnp", "gsplit"):
         settings = {**SETTINGS, "strategy": strategy, "epochs": 1, "eval_every": 0}
@@ -73,20 +108,20 @@ def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
 
 def test_of_equal_candidates_one_is_shown(store):
     """Seeds lie with their owners, so the last layer may as well be computed by destination."""
-    names = [name_of(each) for each in planned(store, machine(send=1e-9)).estimates]
+    names = [name_of(each) for each in planned(store, Machine()).estimates]
     assert "gdp" in names
     assert "data,destination" not in names
 
 
 def test_a_store_in_one_part_says_what_to_do(tmp_path):
     store = small_random_store(tmp_path / "store", N, 4000)
-    plan = planned(store, machine(send=1e-9))
+    plan = planned(store, Machine())
     assert {name_of(each) for each in plan.estimates} >= {"gdp", "nfp"}
     assert "partita partition" in str(next(iter(plan.refused.values())))
 
 
 def test_what_a_layer_cannot_do_is_refused_with_its_reason(store):
-    plan = planned(store, machine(send=1e-9), model="gat", attn_dropout=0.5)
+    plan = planned(store, Machine(), model="gat", attn_dropout=0.5)
     assert any("attn_dropout" in str(error) for error in plan.refused.values())
     assert all("source" not in each.placements for each in plan.estimates)
 
@@ -101,16 +136,16 @@ def test_what_a_layer_cannot_do_is_refused_with_its_reason(store):
 )
 def test_what_cannot_be_planned(store, settings, message):
     with pytest.raises(ConfigError, match=message):
-        planned(store, machine(send=1e-9), **settings)
+        planned(store, Machine(), **settings)
 
 
 def test_walks_among_workers_with_parts_of_the_edges(store):
     with pytest.raises(ConfigError, match="cannot be foreseen"):
-        planned(store, machine(send=1e-9), sampler="walk", topology="partitioned")
+        planned(store, Machine(), sampler="walk", topology="partitioned")
 
 
 def test_one_worker_has_one_strategy(store):
-    plan = planned(store, machine(send=1e-9), workers=1)
+    plan = planned(store, Machine(), workers=1)
     assert [name_of(each) for each in plan.estimates] == ["gdp"]
     assert "only strategy" in why(plan.to_json())
 

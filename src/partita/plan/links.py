@@ -1,0 +1,225 @@
+"""How fast workers exchange rows and sum tensors, on one host and between hosts: measured, and kept in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from partita.comm.context import Context
+from partita.comm.group import Group, sum_bytes
+from partita.comm.meter import LINKS
+from partita.core.errors import ConfigError
+from partita.runs.folder import machine, now, write_text
+
+FORMAT = 1
+SMALLEST, LARGEST = 2**12, 2**28
+QUICK_LARGEST = 2**21
+LONGEST_SECONDS = 0.3
+"""Larger messages are not tried once one took so long."""
+STALE = timedelta(days=30)
+_AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
+_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by bytes: what was measured, straight lines between, and the last line beyond.
+
+    Attributes:
+        num_bytes: ascending.
+        seconds: of each.
+    """
+
+    num_bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, num_bytes: float) -> float:
+        """Seconds for so many bytes; nothing for nothing."""
+        if num_bytes <= 0:
+            return 0.0
+        if num_bytes <= self.num_bytes[-1]:
+            return float(np.interp(num_bytes, self.num_bytes, self.seconds))
+        (before, last), (sooner, later) = self.num_bytes[-2:], self.seconds[-2:]
+        return later + (num_bytes - last) * max(0.0, later - sooner) / (last - before)
+
+
+@dataclass(frozen=True)
+class Links:
+    """What was measured between workers, all of them sending at once.
+
+    Attributes:
+        send: an exchange of rows, by the bytes that each worker sends over a link
+            (:data:`~partita.comm.meter.LINKS`); a link that was not there is not in it.
+        sum: a sum of tensors, by the bytes that each worker sends for it, likewise.
+        hosts, workers: how many hosts measured, and how many workers on each.
+        machine: where, with versions.
+        date: when, ISO 8601.
+    """
+
+    send: Mapping[str, Curve]
+    sum: Mapping[str, Curve]
+    hosts: int
+    workers: int
+    machine: Mapping[str, Any]
+    date: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file holds it."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], where: str = "links") -> Links:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        try:
+            if values["format"] != FORMAT:
+                raise ConfigError(
+                    f"format {values['format']}, this version reads {FORMAT}", where=where, fix="Measure again"
+                )
+            curves = {
+                kind: {
+                    link: Curve(tuple(map(float, curve["num_bytes"])), tuple(map(float, curve["seconds"])))
+                    for link, curve in values[kind].items()
+                }
+                for kind in ("send", "sum")
+            }
+            rest = {name: values[name] for name in ("hosts", "workers", "machine", "date")}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"no measured links: {error!r}", where=where, fix="Make it with: partita measure --out FILE"
+            ) from None
+        for of_link in curves.values():
+            for link, curve in of_link.items():
+                _check(link, curve, where)
+        return cls(send=curves["send"], sum=curves["sum"], **rest)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Links:
+        """Read a file.
+
+        Raises:
+            ConfigError: there is none, or it holds something else.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(
+                "there is no such file", where=str(path), fix="Make it with: partita measure --out FILE"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
+        return cls.from_json(values, str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(self.to_json(), indent=1) + "\n")
+
+    @property
+    def is_of_here(self) -> bool:
+        """Whether it was measured on a machine like this one, with these versions, and lately."""
+        here, age = machine(), datetime.now(UTC) - datetime.fromisoformat(self.date)
+        same = all(self.machine.get(name) == here[name] for name in ("system", "cores", "memory_bytes", "versions"))
+        return same and age < STALE
+
+    def seconds_to_send(self, link: str, num_bytes: float) -> float:
+        """Of an exchange in which each worker sends so many bytes over a link.
+
+        Raises:
+            ConfigError: the link was not measured.
+        """
+        return self._of(self.send, link).at(num_bytes)
+
+    def seconds_to_sum(self, link: str, num_bytes: int, workers: int) -> float:
+        """Of a sum of so many bytes over so many workers."""
+        return self._of(self.sum, link).at(sum_bytes(num_bytes, workers)) if workers > 1 else 0.0
+
+    def _of(self, curves: Mapping[str, Curve], link: str) -> Curve:
+        if link not in curves:
+            raise ConfigError(
+                f"nothing was measured between workers of {link.replace('_', ' ')}",
+                where="links",
+                fix="Run partita measure on all hosts with torchrun, and give its file with --links",
+            )
+        return curves[link]
+
+
+def _check(link: str, curve: Curve, where: str) -> None:
+    sizes, seconds = np.array(curve.num_bytes), np.array(curve.seconds)
+    if link not in LINKS:
+        raise ConfigError(f"unknown link '{link}'", where=where, fix=f"Links are {', '.join(LINKS)}")
+    if len(sizes) < 2 or len(sizes) != len(seconds) or (np.diff(sizes) <= 0).any() or not (seconds > 0).all():
+        raise ConfigError(
+            "sizes must ascend, each with a time above 0, and there must be two of them", where=f"{where}, {link}"
+        )
+
+
+def links_file(hosts: int, workers: int) -> Path:
+    """Where what was measured with so many workers on each of so many hosts is kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "partita" / f"links-{hosts}x{workers}.json"
+
+
+def measure_links(context: Context, *, quick: bool = False) -> Links:
+    """Measure all links that there are, with all workers sending at once. All workers call this.
+
+    Messages grow from 4 KiB fourfold until one takes 0.3 s, or to 256 MiB (``quick``: 2 MiB).
+    """
+    mesh, largest = context.mesh, QUICK_LARGEST if quick else LARGEST
+    send, added = dict[str, Curve](), dict[str, Curve]()
+    everybody = context.group()
+    for link, axis in _AXIS_OF.items():
+        group = context.group(axis)
+        if group.size > 1:
+            send[link] = _curve(everybody, _sender(group), largest, repeats=3 if quick else 7)
+            added[link] = _curve(everybody, _adder(group), largest, repeats=3 if quick else 7)
+    return Links(send, added, mesh.hosts, mesh.workers, machine(), now())
+
+
+def _sender(group: Group) -> Callable[[int], Callable[[], object]]:
+    def of(num_bytes: int) -> Callable[[], object]:
+        counts = [max(1, num_bytes // (4 * _COLUMNS * (group.size - 1)))] * group.size
+        counts[group.rank] = 0
+        rows = torch.zeros(sum(counts), _COLUMNS)
+        return lambda: group.exchange(rows, counts, counts, "forward")
+
+    return of
+
+
+def _adder(group: Group) -> Callable[[int], Callable[[], object]]:
+    def of(num_bytes: int) -> Callable[[], object]:
+        tensor = torch.zeros(max(1, num_bytes * group.size // (8 * (group.size - 1))))
+        return lambda: group.sum_([tensor])
+
+    return of
+
+
+def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], largest: int, *, repeats: int) -> Curve:
+    """Medians over the repetitions, means over the workers."""
+    sizes, found, size = list[float](), list[float](), SMALLEST
+    while size <= largest and (not found or found[-1] < LONGEST_SECONDS or len(found) < 2):
+        work, seconds = of(size), list[float]()
+        for _ in range(repeats + 2):  # the first two warm up
+            everybody.gather(0)
+            begun = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - begun)
+        # All must come to the same end, so they settle what it took.
+        found.append(statistics.fmean(everybody.gather(statistics.median(seconds[2:]))))
+        sizes.append(float(size))
+        size *= 4
+    return Curve(tuple(sizes), tuple(found))
