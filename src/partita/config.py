@@ -19,6 +19,7 @@ from partita.core.errors import ConfigError, nearest
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dsp": {"strategy": "gdp", "deal": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
+    "apt": {"strategy": "auto", "cache_policy": "strategy"},
     "gsplit": {"strategy": "gsplit", "deal": "owner", "cache_policy": "strategy"},
     "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
     "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
@@ -110,13 +111,13 @@ class Config(BaseModel):
 
     # Workers
     preset: str = Field(
-        "", description="Settings of a published system (dsp, gsplit, grappa, sdt-gnn); options given besides win."
+        "", description="Settings of a published system (apt, dsp, gsplit, grappa, sdt-gnn); options given besides win."
     )
     workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
     strategy: str = Field(
         "gdp",
-        description="Who computes what: gdp, nfp, snp, dnp, gsplit, a placement per layer (input side first), or "
-        "one per axis, such as data@hosts+gsplit@workers.",
+        description="Who computes what: gdp, nfp, snp, dnp, gsplit, a placement per layer (input side first), one "
+        "per axis, such as data@hosts+gsplit@workers, or auto: the fastest, found out before training.",
     )
     deal: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."

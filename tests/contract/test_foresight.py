@@ -97,9 +97,8 @@ def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
 
 
 @pytest.mark.parametrize("strategy", all_lists(2))
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_of_every_list_of_placements(store, strategy, workers):
-    for kind in ("sage", "gcn", "gat"):
+def test_of_every_list_of_placements(store, strategy):
+    for kind, workers in (("sage", 3), ("gcn", 2), ("gat", 3), ("sage", 1)):
         check(Step(store, kind, fanouts=(4, 3), parts=parts(workers)), strategy, workers)
 
 

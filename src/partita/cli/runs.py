@@ -162,6 +162,7 @@ def train_worker(
         Status and path of the run, and whether this worker leads.
     """
     from partita.config import Config
+    from partita.train.team import join_team
     from partita.train.trainer import Trainer
 
     quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
@@ -171,7 +172,13 @@ def train_worker(
         else:
             assert store is not None
             assert out is not None
-            trainer = Trainer(store, out=out, config=Config.make(config), context=context)
+            context, parsed = join_team(context, Config.make(config))
+            planned = _planned(context, store, parsed)
+            if planned is not None:
+                parsed = parsed.model_copy(update={"strategy": planned["strategy"]})
+            trainer = Trainer(store, out=out, config=parsed, context=context)
+            if planned is not None:
+                _remember(planned, trainer, console)
         if console is not None:
             from partita.report.terminal import event_line
 
@@ -182,9 +189,41 @@ def train_worker(
                 if line is not None:
                     console.print(line, highlight=False)
 
-            trainer.recorder.callbacks = (show_event,)
+            trainer.recorder.callbacks = (*trainer.recorder.callbacks, show_event)
         summary = trainer.fit()
     return summary.status, str(summary.path), trainer.job.team.leads
+
+
+def _planned(context: Any, store: str, config: Any) -> dict[str, Any] | None:
+    """The plan of a run that leaves its strategy open; ``None`` where there is nothing to plan."""
+    from partita.parallel.strategies import AUTO
+
+    if config.strategy != AUTO or context.mesh.size == 1:
+        return None
+    from partita.plan.choose import choose
+
+    return choose(context, store, config)
+
+
+def _remember(plan: dict[str, Any], trainer: Any, console: Any) -> None:
+    """Say what was planned, and keep it in the run's record beside what the epochs then take."""
+    import statistics
+
+    from partita.plan.explain import why
+
+    best = plan["candidates"][0]
+    estimated, seconds = best["epoch_seconds"], list[float]()
+    trainer.recorder.record["plan"] = kept = {"strategy": best["name"], "estimated_epoch_seconds": estimated}
+
+    def note_epoch(event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            seconds.append(event["seconds"])
+            kept["measured_epoch_seconds"] = statistics.median(seconds)
+
+    trainer.recorder.callbacks = (*trainer.recorder.callbacks, note_epoch)
+    if console is not None:
+        console.print(f"strategy {best['name']}, about {estimated['total']:.2f} s an epoch", highlight=False)
+        console.print(why(plan), highlight=False)
 
 
 def evaluate(

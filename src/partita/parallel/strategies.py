@@ -89,6 +89,9 @@ class Strategy:
         return self.inputs != "direct" or set(self.placements) != {"data"}
 
 
+AUTO = "auto"
+"""The planner settles which strategy it is, before a run is made."""
+
 STRATEGIES: dict[str, tuple[str, str, str]] = {
     "gdp": ("direct", "data", "data"),
     "nfp": ("columns", "feature", "data"),
@@ -112,6 +115,12 @@ def parse_strategy(text: str, layers: int) -> Strategy:
     Raises:
         ConfigError: a name is not known, the list does not fit the model, or two axes both place layers.
     """
+    if text == AUTO:
+        raise ConfigError(
+            "which strategy is the fastest is to be found out before a run is made",
+            where=f"strategy '{text}'",
+            fix="Train with partita train, or name the best strategy of partita.make_plan",
+        )
     terms = [term.strip().partition("@") for term in text.split("+")]
     if len(terms) == 1 and not terms[0][1]:
         return _parse_list(terms[0][0], layers, "all")

@@ -104,9 +104,9 @@ class Rates:
         return cls(**{**values, "stages": stages})
 
 
-def measure_rates(context: Context, store: str, config: dict[str, Any]) -> Rates:
+def measure_rates(context: Context, store: str, config: Config) -> Rates:
     """Measure on all workers at once, each of which calls this."""
-    bench = _Bench(context, Config.make(config), GraphStore.open(store))
+    bench = _Bench(context, config, GraphStore.open(store))
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read_row = bench.read_row()

@@ -59,7 +59,7 @@ class Plan:
         """As a file holds it."""
         share = self.steps / self.sampled_steps
         return {
-            "strategy": str(self.best),
+            "strategy": name_of(self.best),
             "steps": self.steps,
             "sampled_steps": self.sampled_steps,
             "candidates": [
@@ -106,20 +106,36 @@ def make_plan(
     """
     opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
-    if not dry_run.engines:
-        first = next(iter(dry_run.refused.values()))
-        raise ConfigError(f"no strategy can be used: {first}", where="plan")
-    links = links or _kept(mesh)
+    links = links or kept_links(mesh)
     if rates is None or links is None:
         measured_rates, measured_links = _measured(store, config, with_links=links is None)
         rates, links = rates or measured_rates, links or measured_links
     assert links is not None
+    return make_estimates(dry_run, mesh, rates, links, seconds=seconds)
+
+
+def make_estimates(dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, seconds: float) -> Plan:
+    """Sample some steps and price every strategy.
+
+    Args:
+        dry_run: of the strategies that come into question.
+        mesh: of any worker.
+        rates: of the model on the machine.
+        links: between the workers.
+        seconds: how long to sample, at most; one step in any case.
+
+    Raises:
+        ConfigError: no strategy can be used, or a link is not known.
+    """
+    if not dry_run.engines:
+        first = next(iter(dry_run.refused.values()))
+        raise ConfigError(f"no strategy can be used: {first}", where="plan")
     parameter_bytes = sum(p.numel() * p.element_size() for p in dry_run.model.parameters())
     costs = {
         strategy: Cost(engine, strategy.axis, mesh, rates, links, parameter_bytes)
         for strategy, engine in dry_run.engines.items()
     }
-    estimates = {strategy: Estimate(Counts.zero(config.layers)) for strategy in costs}
+    estimates = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
     sampled = 0
     for step in dry_run.steps(seconds=seconds):
@@ -133,7 +149,7 @@ def make_plan(
     return Plan(_ranked(estimates), dry_run.refused, dry_run.num_steps, sampled, rates, links)
 
 
-def _kept(mesh: Mesh) -> Links | None:
+def kept_links(mesh: Mesh) -> Links | None:
     """What was measured here, with as many workers, not too long ago."""
     path = links_file(mesh.hosts, mesh.workers)
     if mesh.size == 1 or not path.exists():

@@ -247,6 +247,11 @@ def run_table(record: Mapping[str, Any]) -> Table:
     for split, metrics in record["metrics"].items():
         shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
         table.add_row(split, shown)
+    plan = record.get("plan")
+    if plan:
+        measured = plan.get("measured_epoch_seconds")
+        text = f"{plan['strategy']}, estimated {plan['estimated_epoch_seconds']['total']:.2f} s an epoch"
+        table.add_row("plan", text + (f", measured {measured:.2f} s" if measured is not None else ""))
     seconds = record["stage_seconds"]
     table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
     stages = record.get("pipeline") or {}

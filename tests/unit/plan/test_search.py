@@ -93,10 +93,10 @@ def test_rows_stay_within_hosts_where_links_between_them_are_slow(tmp_path, stor
 
 
 def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
-    """Over a whole epoch, for a few strategies; the contract tests do it for all, step by step."""
+    """Over a whole epoch; the contract tests do it for all strategies, in a step."""
     plan = planned(store, Machine())
     assert plan.sampled_steps == plan.steps
-    for strategy in ("gdp", "dnp", "gsplit"):
+    for strategy in ("gsplit",):
         settings = {**SETTINGS, "strategy": strategy, "epochs": 1, "eval_every": 0}
         record = partita.Trainer.launch(store.path, out=tmp_path / strategy, **settings).record
         estimate = next(found for each, found in plan.estimates.items() if name_of(each) == strategy)

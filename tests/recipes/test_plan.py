@@ -1,0 +1,68 @@
+"""``partita plan`` and ``partita measure`` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from commands import as_json, partita
+
+from partita.testing.graphs import small_random_store
+
+pytestmark = pytest.mark.usefixtures("libraries")
+
+SETTINGS = ["--workers", "2", "--layers", "2", "--hidden", "16", "--fanout", "5,5", "--batch-size", "64"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    small_random_store(folder / "whole", 400, 3000, undirected=True)
+    as_json("partition", folder / "whole", folder / "two", "--parts", "2")
+    return folder / "two"
+
+
+def test_measured_once_planned_then_trained(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert as_json("measure", "--workers", "2")["workers"] == 2
+    kept = json.loads((tmp_path / "partita" / "links-1x2.json").read_text())
+
+    done = partita("plan", store, *SETTINGS, "--out", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["links"] == kept
+    assert plan["sampled_steps"] == plan["steps"]
+    best = plan["candidates"][0]
+    assert best["epoch_seconds"]["total"] == min(each["epoch_seconds"]["total"] for each in plan["candidates"])
+    for shown in ("gdp", "dnp", "gsplit", "nfp", "seconds", f"--strategy {best['name']}"):
+        assert shown in done.stdout
+    assert all(len(line) <= 100 for line in done.stdout.splitlines() if not line.startswith(("Next", best["name"])))
+
+
+@pytest.mark.parametrize("how", [["--strategy", "auto"], ["--preset", "apt"]])
+def test_the_strategy_is_chosen_before_training(store, tmp_path, how):
+    done = partita("train", store, "--out", tmp_path / "run", *SETTINGS, *how, "--epochs", "2", "--eval-every", "0")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    chosen = record["plan"]["strategy"]
+    assert f"strategy {chosen}, about" in done.stderr
+    assert f"{chosen}, estimated" in done.stdout
+    assert record["plan"]["measured_epoch_seconds"] > 0
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"] != "auto"
+
+
+def test_one_worker_needs_no_plan(store, tmp_path):
+    record = as_json("train", store, "--out", tmp_path / "run", *SETTINGS[2:], "--strategy", "auto", "--epochs", "1")
+    assert "plan" not in record
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--links", "nothing.json"], "there is no such file"),
+        (["--preset", "grappa"], "No such option"),
+    ],
+)
+def test_bad_input_gets_a_message(store, options, message):
+    done = partita("plan", store, *SETTINGS, *options, code=2)
+    assert message in done.stderr
+    assert done.stdout == ""
