@@ -1,0 +1,258 @@
+"""The planner against what is then measured: estimates, and whether the strategy that it picks is the fastest.
+
+    python bench/planner.py --out docs/planner_measured.csv [--minutes 60] [--cells 72] [--quick]
+    python bench/planner.py --out docs/planner_measured.csv --table planner_tables.md
+
+A cell is a graph, a model and its widths, fanouts, workers, and the link between them. In every cell the workers plan
+(partita.plan.choose), and then train an epoch and a first one that is not counted with each strategy that has a name,
+and with the list of placements that the planner ranks first, if it has none. Cells that are in the CSV file already are
+not measured again. Links other than loopback are emulated hosts and need root and iproute2.
+
+Cells are drawn from the whole grid by a hash of their settings. By another hash, a third of them are *held out*:
+nothing may be tuned on them, and the tables show them apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from rows import append_row, read_rows
+
+GRID: dict[str, tuple[Any, ...]] = {
+    "link": ("loopback", "1gbit", "100mbit"),
+    "workers": (2, 4),
+    "graph": ("rmat", "sbm"),
+    "features": (32, 128, 512),
+    "model": ("sage", "gat"),
+    "hidden": (8, 32, 128, 512),
+    "fanout": ("10,5", "10,10,10", "20,15,10"),
+}
+STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
+STAGES = ("sample", "exchange", "load", "compute", "gradients")
+KEY = tuple(GRID)
+FIELDS = (
+    *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", *STAGES, "plan_seconds", "steps",
+)  # fmt: skip
+STEPS, BATCH, CLASSES, HEADS = 20, 512, 16, 4
+EPOCHS = 3
+"""Of a run; the first one is not counted."""
+PORT = "29500"
+Cell = dict[str, Any]
+
+
+def cells(count: int) -> list[Cell]:
+    """So many cells of the grid, as many of each link and number of workers; the same ones every time."""
+    grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*GRID.values())]
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in sorted(grid, key=lambda cell: _hash("draw", cell)):
+        groups.setdefault((cell["link"], cell["workers"]), []).append(cell)
+    share = -(-count // len(groups))
+    return [cell for group in groups.values() for cell in group[:share]]
+
+
+def held_out(cell: Cell) -> bool:
+    """Whether nothing may be tuned on a cell: a third of all."""
+    return _hash("held out", cell) % 3 == 0
+
+
+def _hash(purpose: str, cell: Cell) -> int:
+    return xxhash.xxh3_64_intdigest(f"{purpose} {json.dumps({name: cell[name] for name in KEY})}")
+
+
+def key_of(row: Cell) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in KEY)
+
+
+def graph_of(folder: Path, cell: Cell, scale: int) -> Path:
+    """The store of a cell, in a part for every worker; made at first use."""
+    import partita
+
+    name = f"{cell['graph']}-{cell['features']}-{cell['workers']}"
+    if (folder / name).exists():
+        return folder / name
+    nodes = 2**scale
+    split = (BATCH * STEPS / nodes, 1 / nodes, 0)
+    common = {"num_features": cell["features"], "num_classes": CLASSES, "split": split}
+    whole = folder / f"whole-{name}"
+    if cell["graph"] == "rmat":
+        partita.generate_rmat(whole, scale=scale, edge_factor=8, undirected=True, **common)
+    else:
+        common["split"] = split
+        partita.generate_sbm(whole, num_nodes=nodes, **common)
+    partita.partition(whole, folder / name, parts=cell["workers"])
+    shutil.rmtree(whole)
+    return folder / name
+
+
+def work(folder: Path) -> None:
+    """What every worker of a torchrun does: cell after cell."""
+    from partita.comm.context import Context
+    from partita.train.team import PURPOSES
+
+    todo = json.loads((folder / "todo.json").read_text())
+    with Context.from_environment(purposes=PURPOSES) as context:
+        for number, cell in enumerate(todo["cells"]):
+            if context.agree(lambda: time.time() > todo["until"]):
+                return
+            store = context.agree(lambda: str(graph_of(folder / "graphs", cell, todo["scale"])))  # noqa: B023
+            for row in measure(context, cell, store, folder / f"run-{number}"):
+                if context.mesh.rank == 0:
+                    append_row(Path(todo["out"]), FIELDS, row)
+            if context.mesh.rank == 0:
+                print(f"{number + 1}/{len(todo['cells'])}", *key_of(cell), flush=True)
+
+
+def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
+    """Plan and train in one cell; a row for every strategy."""
+    import partita
+    from partita.plan.choose import choose
+
+    fanout = tuple(map(int, cell["fanout"].split(",")))
+    settings = {
+        "model": cell["model"], "hidden": cell["hidden"], "layers": len(fanout), "fanout": fanout, "batch_size": BATCH,
+        "workers": cell["workers"], "epochs": EPOCHS, "eval_every": 0, "threads": 1, "heads": HEADS,
+    }  # fmt: skip
+    config = partita.Config.make({**settings, "strategy": "auto"})
+    begun = time.perf_counter()
+    plan = choose(context, store, config)
+    plan_seconds = time.perf_counter() - begun
+    by_name = {each["name"]: (rank, each) for rank, each in enumerate(plan["candidates"])}
+    for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan["candidates"][0]["name"]]):
+        events: list[dict[str, Any]] = []
+        trainer = partita.Trainer(
+            store, out=out / str(by_name[strategy][0]), context=context, callbacks=[events.append],
+            **{**settings, "strategy": strategy},
+        )  # fmt: skip
+        trainer.fit()
+        seconds = [event["seconds"] for event in events if event["event"] == "epoch"][1:]
+        rank, candidate = by_name[strategy]
+        spent = candidate["epoch_seconds"]
+        yield {
+            **cell, "held_out": int(held_out(cell)), "strategy": strategy, "rank": rank, "steps": plan["steps"],
+            "measured_seconds": round(statistics.median(seconds), 5) if seconds else "",
+            "estimated_seconds": round(spent["total"], 5), **{name: round(spent[name], 5) for name in STAGES},
+            "plan_seconds": round(plan_seconds, 3),
+        }  # fmt: skip
+    if context.mesh.rank == 0:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[Cell], folder: Path) -> None:
+    """Measure the cells of a link and a number of workers in one torchrun, or in one on each of two emulated hosts."""
+    until = time.time() + 60 * options.minutes
+    (folder / "todo.json").write_text(
+        json.dumps({"cells": todo, "out": str(options.out.absolute()), "scale": options.scale, "until": until})
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    script = [__file__, "--worker", str(folder)]
+    if link == "loopback":
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+        subprocess.run([*command, "--nproc-per-node", str(workers), *script], env=environment, check=True)
+        return
+    from partita.testing.hosts import EmulatedHosts
+
+    with EmulatedHosts(2, rate=link) as hosts:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
+        command += ["--nproc-per-node", str(workers // 2), "--master-addr", hosts.addresses[0], "--master-port", PORT]
+        started = [hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in (0, 1)]
+        while any(process.poll() is None for process in started):
+            time.sleep(0.2)
+    if any(process.returncode for process in started):
+        sys.exit(f"{link}, {workers} workers: torchrun failed")
+
+
+def tables(rows: list[Cell]) -> str:
+    """How far estimates are off, how good the picks are, and what they gain over one strategy for all."""
+    columns = (
+        "cells",
+        "",
+        "estimate off, median",
+        "90th percentile",
+        "picks within 5 % of the best",
+        "worst",
+        "planning",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    gains = ["| cells | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " |"]
+    gains.append("|---|" + "---|" * len(STRATEGIES))
+    for name, chosen in (("tuned on", "0"), ("held out", "1")):
+        by_cell: dict[tuple[str, ...], list[Cell]] = {}
+        for row in rows:
+            if str(row["held_out"]) == chosen and row["measured_seconds"]:
+                by_cell.setdefault(key_of(row), []).append(row)
+        if not by_cell:
+            continue
+        off = [
+            abs(float(row["estimated_seconds"]) / float(row["measured_seconds"]) - 1)
+            for found in by_cell.values() for row in found
+        ]  # fmt: skip
+        picks, planning = [], []
+        for found in by_cell.values():
+            best = min(float(row["measured_seconds"]) for row in found)
+            pick = next(row for row in found if int(row["rank"]) == 0)
+            picks.append(float(pick["measured_seconds"]) / best)
+            planning.append(float(pick["plan_seconds"]) / (20 * float(pick["measured_seconds"])))
+        good = sum(ratio <= 1.05 for ratio in picks) / len(picks)
+        lines.append(
+            f"| {len(by_cell)} | {name} | {statistics.median(off):.1%} | {np.percentile(off, 90):.1%} | {good:.0%} | "
+            f"{max(picks):.2f}x | {statistics.median(planning):.1%} of 20 epochs |"
+        )
+        gains.append(f"| {name} | " + " | ".join(_gain(by_cell.values(), each) for each in STRATEGIES) + " |")
+    return "\n".join([*lines, "", *gains]) + "\n"
+
+
+def _gain(found: Iterable[list[Cell]], strategy: str) -> str:
+    """How much faster the picks are than one strategy in all cells where that can be used: geometric mean and most."""
+    ratios = []
+    for rows in found:
+        pick = next(float(row["measured_seconds"]) for row in rows if int(row["rank"]) == 0)
+        ratios += [float(row["measured_seconds"]) / pick for row in rows if row["strategy"] == strategy]
+    return f"{statistics.geometric_mean(ratios):.2f}x, up to {max(ratios):.1f}x" if ratios else "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("planner_measured.csv"))
+    parser.add_argument("--table", type=Path, help="only write the tables of what is in --out to this Markdown file")
+    parser.add_argument("--cells", type=int, default=72)
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
+    parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
+    parser.add_argument("--links", nargs="+", default=list(GRID["link"]))
+    parser.add_argument("--quick", action="store_true", help="one cell of each link: does it run?")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker is not None:
+        work(options.worker)
+        return
+    if options.table is None:
+        options.scale = options.scale or (13 if options.quick else 16)
+        done = {key_of(row) for row in read_rows(options.out)}
+        wanted = [cell for cell in cells(6 if options.quick else options.cells) if cell["link"] in options.links]
+        todo = [cell for cell in wanted if key_of(cell) not in done]
+        with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
+            (Path(name) / "graphs").mkdir()
+            for (link, workers), group in itertools.groupby(todo, lambda cell: (cell["link"], cell["workers"])):
+                run_group(options, link, workers, list(group), Path(name))
+    text = tables(read_rows(options.out))
+    if options.table:
+        options.table.write_text(text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
