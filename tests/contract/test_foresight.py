@@ -86,7 +86,8 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
         for seed in share_of(step.batch_seeds(), mesh, "owner", step.part_offsets()).tolist():
             seeds[place[seed]] |= np.uint64(1 << rank)
     engine = engine_of(ImaginedContext(meshes[0]), step, strategy)
-    return [(share.counts, share.rows, engine.traffic(share.rows)) for share in engine.foresee(drawn, seeds, meshes[0])]
+    shares = engine.foresee(drawn, seeds, meshes[0]).shares
+    return [(share.counts, share.rows, engine.traffic(share.rows)) for share in shares]
 
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:

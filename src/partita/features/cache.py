@@ -12,13 +12,15 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
-from partita.core.errors import ConfigError
+from partita.core.crew import Crew
 from partita.core.foresight import ForeseenReads
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
+from partita.core.records import TIERS
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
 from partita.features.positions import Positions
+from partita.kernels import askers
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -95,6 +97,7 @@ class Cached:
         self._budget = budget - reserved
         self._besides = besides
         self._positions: Positions | None = None
+        self._imagined: UInt64[np.ndarray, "N"] | None = None
         self._rows = torch.empty(0, self.width, dtype=self.dtype, device=device)
 
     @property
@@ -157,15 +160,17 @@ class Cached:
         below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
-        """See :class:`partita.core.protocols.FeatureTier`.
+    def imagine(self, kept: UInt64[np.ndarray, "N"]) -> None:
+        """Say which workers' caches hold each row, for :meth:`foresee`."""
+        self._imagined = kept
 
-        Raises:
-            ConfigError: always: what the caches of other workers hold is not known here.
-        """
-        raise ConfigError(
-            "what the caches of other workers hold is not known here", where="cache", fix="Plan without a cache"
-        )
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`imagine`."""
+        hit = asked & self._imagined[ids.numpy()] if self._imagined is not None else np.zeros_like(asked)
+        below = self.below.foresee(ids, asked & ~hit, mesh)
+        hits = below.hits.copy()
+        hits[:, TIERS.index("cache")] += askers.tally(hit, mesh.size)
+        return ForeseenReads(hits, below.remote, asked)
 
     def read(self, work: CachedWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -216,6 +221,7 @@ class PartitionedCache:
         self._axis = axis
         self._num_nodes = num_nodes
         self._hot: Positions | None = None
+        self._imagined: UInt64[np.ndarray, "N"] | None = None
         self._own = Cached(below, num_nodes, budget, reserved=reserved, device=device, besides=besides)
         self._peers = Peers(axis, self._own, self._place, per_host)
         self.width = below.width
@@ -271,15 +277,17 @@ class PartitionedCache:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.ask(ids)
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
-        """See :class:`partita.core.protocols.FeatureTier`.
+    def imagine(self, kept: UInt64[np.ndarray, "N"]) -> None:
+        """Say which workers' caches hold each row, for :meth:`foresee`: in a group only its owner's."""
+        self._imagined = kept
+        self._own.imagine(kept)
 
-        Raises:
-            ConfigError: always: what the caches of other workers hold is not known here.
-        """
-        raise ConfigError(
-            "what the caches of other workers hold is not known here", where="cache", fix="Plan without a cache"
-        )
+    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`imagine`."""
+        hot = np.zeros_like(asked)
+        if self._imagined is not None:
+            hot = Crew.of(mesh, self._axis.sampling.workers).everyone(self._imagined[ids.numpy()])
+        return self._peers.foresee(ids, asked, mesh, hot)
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

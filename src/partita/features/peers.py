@@ -96,22 +96,30 @@ class Peers:
             hits[tier] += count
         return PeersWork(near, far, route, index[len(near) :], below, len(far) + below.remote, tuple(hits))
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+    def foresee(
+        self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh,
+        given: UInt64[np.ndarray, "n"] | None = None,
+    ) -> ForeseenReads:  # fmt: skip
         """Who gives a row reads it for all of its group who ask; see :class:`partita.core.protocols.FeatureTier`.
 
+        Args:
+            ids, asked, mesh: see there.
+            given: for each row the workers who would get it from its owner, whole groups; ``None``: all.
+
         Raises:
-            ConfigError: who gives a row is another matter on other workers.
+            ConfigError: who gives a row cannot be told of other workers.
         """
-        if self._place != self.axis.owner:
+        if given is None and self._place != self.axis.owner:
             raise ConfigError(
                 "which rows other workers ask others for is not known here",
                 where="feature tiers",
-                fix="Plan with the whole store, and caches of the layout 'own'",
+                fix="Plan with the whole store that the shards were made of",
             )
         crew = Crew.of(mesh, self.axis.sampling.workers)
-        home = crew.home(self._place(ids))
-        below = self.below.foresee(ids, crew.everyone(asked) & home, mesh)
-        away, hits = asked & ~home, below.hits.copy()
+        home = crew.home(self.axis.owner(ids))
+        moving = asked if given is None else asked & given
+        below = self.below.foresee(ids, asked & ~moving | crew.everyone(moving) & home, mesh)
+        away, hits = moving & ~home, below.hits.copy()
         for host in Crew(tuple(mesh.members("workers"))).masks:
             near = (home & host) != 0
             for tier, there in (("peers", near), ("hosts", ~near)):

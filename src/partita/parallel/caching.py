@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
+import numpy as np
 import torch
 from jaxtyping import Int, Int32, Int64, Num
 from torch import Tensor
 
+from partita.comm.group import Group
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import StepKey
 from partita.features.cache import owned
@@ -90,20 +92,109 @@ def fill_caches(
     Raises:
         ConfigError: the policy is not known.
     """
-    if settings.policy not in POLICIES:
-        raise ConfigError(
-            f"unknown cache policy '{settings.policy}'", where="cache_policy", fix=nearest(settings.policy, POLICIES)
-        )
+    _check_policy(settings)
     cache = cast(Cached, engine.inputs).cache
     if cache is None:
         return
     rule = rule_of(strategy)
     scores = SCORES[settings.policy](_Survey(engine, context, store, seed_order, share, seed, rule, settings))
+    cache.fill(_chosen(cache, scores, strategy, context, part_offsets, store.num_nodes))
+
+
+def imagine_caches(
+    engines: Sequence[Engine],
+    strategy: Strategy,
+    contexts: Sequence[Workers],
+    settings: CacheSettings,
+    store: GraphStore,
+    seeds: Int[Tensor, "S"],
+    frequencies: Int32[Tensor, "W N"] | None = None,
+) -> None:
+    """Let the first of some engines foresee what caches will hold on every worker after :func:`fill_caches`.
+
+    Args:
+        engines: one for each worker, made by :func:`~partita.parallel.strategies.build_engine` with the same settings.
+        strategy: of the engines.
+        contexts: of the workers, who need not be there.
+        settings: of the caches.
+        store: the whole graph.
+        seeds: store ids of the training nodes.
+        frequencies: steps in which each worker reads each row; needed by the policies that :func:`needs_frequencies`.
+
+    Raises:
+        ConfigError: the policy is not known.
+    """
+    _check_policy(settings)
+    if cast(Cached, engines[0].inputs).cache is None:
+        return
+    kept = np.zeros(store.num_nodes, np.uint64)
+    survey = _Foreseen(store, seeds, rule_of(strategy), settings, frequencies)
+    part_offsets = as_tensor(store.part_offsets)
+    for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
+        cache = cast(Cached, engine.inputs).cache
+        assert cache is not None
+        ids = _chosen(cache, survey.of(rank), strategy, context, part_offsets, store.num_nodes)
+        kept[ids.numpy()] |= np.uint64(1 << rank)
+    cache = cast(Cached, engines[0].inputs).cache
+    assert cache is not None
+    cache.imagine(kept)
+
+
+def needs_frequencies(settings: CacheSettings) -> bool:
+    """Whether what caches hold depends on how often rows are read."""
+    return settings.bytes > 0 and settings.policy in ("presample", "strategy")
+
+
+def _check_policy(settings: CacheSettings) -> None:
+    if settings.policy not in POLICIES:
+        raise ConfigError(
+            f"unknown cache policy '{settings.policy}'", where="cache_policy", fix=nearest(settings.policy, POLICIES)
+        )
+
+
+def _chosen(
+    cache: Cache, scores: Num[Tensor, "N"], strategy: Strategy, context: Workers, part_offsets: Int64[Tensor, "P_1"],
+    num_nodes: int,
+) -> Int64[Tensor, "m"]:  # fmt: skip
+    """The rows that a worker's cache keeps, best first."""
     allowed = cache.allowed()
-    if rule.reads == "owned":
-        mine = owned(make_axis(context, strategy.axis, part_offsets), store.num_nodes)
+    if rule_of(strategy).reads == "owned":
+        mine = owned(make_axis(context, strategy.axis, part_offsets), num_nodes)
         allowed = mine if allowed is None else mine & allowed
-    cache.fill(best_first(scores, cache.capacity, allowed))
+    return best_first(scores, cache.capacity, allowed)
+
+
+@dataclass
+class _Foreseen:
+    """What scores are made of where no worker is there."""
+
+    store: GraphStore
+    seeds: Int[Tensor, "S"]
+    rule: Rule
+    settings: CacheSettings
+    frequencies: Int32[Tensor, "W N"] | None
+
+    def of(self, rank: int) -> Num[Tensor, "N"]:
+        """Scores as the policy wants them, for one worker."""
+        indptr = as_tensor(self.store.indptr)
+        if self.settings.policy == "in-degree":
+            return in_degrees(indptr)
+        if self.settings.policy == "pagerank":
+            return self._visits()
+        assert self.frequencies is not None
+        alone = self.settings.policy == "strategy" and _counts_alone(self.rule, self.settings)
+        return self.frequencies[rank] if alone else self.frequencies.sum(0, dtype=torch.int32)
+
+    def _visits(self) -> Num[Tensor, "N"]:
+        restart = torch.zeros(self.store.num_nodes)
+        restart[self.seeds.long()] = 1
+        indptr, indices = as_tensor(self.store.indptr), as_tensor(self.store.indices)
+        return pagerank(indptr, indices, 0, range(self.store.num_nodes), Group.alone(), restart)
+
+
+def _counts_alone(rule: Rule, settings: CacheSettings) -> bool:
+    """Whether only a worker's own reads count for its cache; the holders of a partitioned cache serve all."""
+    return rule.counts == "own" and settings.layout == "own"
 
 
 @dataclass
@@ -137,9 +228,8 @@ class _Survey:
         return total
 
     def by_rule(self) -> Int32[Tensor, "N"]:
-        """Frequencies as the strategy's rule wants them; the holders of a partitioned cache serve all."""
-        alone = self.rule.counts == "own" and self.settings.layout == "own"
-        return self.own_frequencies() if alone else self.frequencies()
+        """Frequencies as the strategy's rule wants them."""
+        return self.own_frequencies() if _counts_alone(self.rule, self.settings) else self.frequencies()
 
     def degrees(self) -> Num[Tensor, "N"]:
         """In-degrees."""

@@ -59,6 +59,19 @@ class Share:
     blocks: Float[np.ndarray, "K 3"]
 
 
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What all workers will do in a step.
+
+    Attributes:
+        shares: of each worker.
+        reads: (S) who looks up each input row in its own tiers, aligned with the sources of layer 1.
+    """
+
+    shares: list[Share]
+    reads: UInt64[np.ndarray, "S"]
+
+
 class Engine:
     """Chains the placements of all layers.
 
@@ -130,7 +143,7 @@ class Engine:
             h = placement.forward(layer, work, h)
         return h
 
-    def foresee(self, drawn: Sequence[Drawn], seeds: UInt64[np.ndarray, "B"], mesh: Mesh) -> list[Share]:
+    def foresee(self, drawn: Sequence[Drawn], seeds: UInt64[np.ndarray, "B"], mesh: Mesh) -> Foresight:
         """What every worker will count in a step, found out without the others.
 
         Args:
@@ -166,7 +179,7 @@ class Engine:
             rows = [each.rows[worker] + others[worker] for each, others in zip(layers, elsewhere, strict=True)]
             blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
             shares.append(Share(counts, [input_rows[worker], *rows], blocks))
-        return shares
+        return Foresight(shares, reads.reads)
 
     def _drawn_elsewhere(self, layer: int, drawn: Drawn, foreseen: Foreseen, mesh: Mesh) -> list[LayerRows]:
         if self.topology is None or self.sampler is None:

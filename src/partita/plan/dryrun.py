@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import UInt64
+from jaxtyping import Int32, UInt64
 
 from partita.comm.group import Group
 from partita.comm.imagined import ImaginedContext
@@ -18,10 +18,12 @@ from partita.core.errors import ConfigError, PartitaError
 from partita.core.foresight import Drawn
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
+from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.kernels.askers import MOST_WORKERS
 from partita.nn.model import Model
+from partita.parallel.caching import imagine_caches, needs_frequencies
 from partita.parallel.engine import Engine, Share
 from partita.parallel.shares import deal_of, share_of
 from partita.parallel.stores import place_topology
@@ -32,6 +34,9 @@ from partita.sample.blocks import sample_block
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
+
+CACHE_STEPS = 64
+"""Steps from which follows how often rows are read, at most."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +80,51 @@ class DryRun:
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
+        self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout)
+        self._cached = config.cache == 0
+        self._kept: dict[int, list[Drawn]] = {}
         self.engines: dict[Strategy, Engine] = {}
         self.refused: dict[Strategy, PartitaError] = {}
         for strategy in strategies:
             try:
-                self.engines[strategy] = self._engine(strategy)
+                self.engines[strategy] = self._engine(strategy, ImaginedContext(mesh))
             except ConfigError as error:
                 self.refused[strategy] = error
 
-    def _engine(self, strategy: Strategy) -> Engine:
-        config, context = self._config, ImaginedContext(self._mesh)
+    def _engine(self, strategy: Strategy, context: ImaginedContext) -> Engine:
+        config = self._config
         return build_engine(
             strategy, self.model, place_topology(self._local, config.topology, self._store, context),
             open_rows(self._store, config), make_sampler(config, context.group("all", "sample")),
-            DTYPES[config.precision], context, self._part_offsets,
+            DTYPES[config.precision], context, self._part_offsets, self._cache,
         )  # fmt: skip
+
+    def _fill_caches(self) -> None:
+        """Let all engines know what caches will hold."""
+        mesh = self._mesh
+        contexts = [ImaginedContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
+        with progress.task("choose what to cache", total=len(self.engines), unit="strategies") as task:
+            for strategy, engine in self.engines.items():
+                # Workers that read other columns have room for other numbers of rows.
+                engines = [engine, *(self._engine(strategy, context) for context in contexts[1:])]
+                frequencies = self._frequencies(strategy) if needs_frequencies(self._cache) else None
+                imagine_caches(
+                    engines, strategy, contexts, self._cache, self._store, self._order.seeds, frequencies
+                )  # fmt: skip
+                task.advance()
+        self._cached = True
+
+    def _frequencies(self, strategy: Strategy) -> Int32[torch.Tensor, "W N"]:
+        """In how many steps each worker reads each row."""
+        size = self._mesh.size
+        found = torch.zeros(size, self._store.num_nodes, dtype=torch.int32)
+        for step in range(min(self.num_steps, CACHE_STEPS)):
+            drawn = self._drawn(step)
+            reads = self.engines[strategy].foresee(drawn, self._dealt(step, strategy), self._mesh).reads
+            for rank in range(size):
+                own = torch.from_numpy((reads & np.uint64(1 << rank)) != 0)
+                found[rank, drawn[0].src[own].long()] += 1
+        return found
 
     def steps(self, *, seconds: float, most: int | None = None) -> Iterator[Step]:
         """Steps of epoch 0, until so much time has passed; at least one.
@@ -98,6 +133,8 @@ class DryRun:
             seconds: of wall-clock time.
             most: steps; ``None``: all of the epoch.
         """
+        if not self._cached:
+            self._fill_caches()
         begun, total = time.monotonic(), min(self.num_steps, most or self.num_steps)
         with progress.task("dry run", total=total, unit="steps") as task:
             for step in range(total):
@@ -107,24 +144,29 @@ class DryRun:
                     return
 
     def _foreseen(self, step: int) -> dict[Strategy, list[Share]]:
-        batch = self._order.batch(0, step)
-        drawn = self._drawn(batch, StepKey(self._config.seed, 0, step))
-        found = {}
-        for strategy, engine in self.engines.items():
-            found[strategy] = engine.foresee(drawn, self._dealt(batch, strategy), self._mesh)
-        return found
+        drawn = self._drawn(step)
+        return {
+            strategy: engine.foresee(drawn, self._dealt(step, strategy), self._mesh).shares
+            for strategy, engine in self.engines.items()
+        }
 
-    def _drawn(self, batch: torch.Tensor, key: StepKey) -> list[Drawn]:
-        """What all workers together draw, layer 1 first."""
-        drawn, requests, scratch = list[Drawn](), batch, Relabeller(self._store.num_nodes)
+    def _drawn(self, step: int) -> list[Drawn]:
+        """What all workers together draw, layer 1 first; of the first steps it is kept."""
+        if step in self._kept:
+            return self._kept[step]
+        key = StepKey(self._config.seed, 0, step)
+        drawn, requests, scratch = list[Drawn](), self._order.batch(0, step), Relabeller(self._store.num_nodes)
         for layer in range(self._config.layers, 0, -1):
             drawn.insert(0, Drawn(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)))
             requests = drawn[0].src
+        if needs_frequencies(self._cache) and step < CACHE_STEPS:
+            self._kept[step] = drawn
         return drawn
 
-    def _dealt(self, batch: torch.Tensor, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
+    def _dealt(self, step: int, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
         """Which worker has each seed."""
-        mesh, place = self._mesh, torch.argsort(batch)
+        mesh, batch = self._mesh, self._order.batch(0, step)
+        place = torch.argsort(batch)
         deal = deal_of(self._config, strategy, self._store.num_parts, mesh)
         found = np.zeros(len(batch), np.uint64)
         for rank in range(mesh.size):
@@ -142,6 +184,4 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             where="views",
             fix="Leave out views, and the presets grappa and sdt-gnn",
         )
-    if config.cache:
-        raise ConfigError("caches are not planned yet", where="cache", fix="Plan without, and give train the cache")
     store.require_whole("a plan")

@@ -5,18 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import torch
 
 import partita
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
+from partita.core.records import Counts
+from partita.features.tiers import CacheSettings
+from partita.parallel.caching import fill_caches
+from partita.parallel.shares import share_of
+from partita.parallel.strategies import STRATEGIES, build_engine, parse_strategy
 from partita.plan.candidates import name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
 from partita.plan.links import Curve, Links
 from partita.plan.rates import Rates, StageRate
 from partita.plan.search import Plan, make_plan
+from partita.runs.load import open_rows, open_topology
+from partita.runs.task import named_model, training_labels, training_seeds
+from partita.sample.samplers import make_sampler
+from partita.sample.seeds import SeedOrder
+from partita.sample.topology import as_tensor
 from partita.testing.graphs import small_random_store
+from partita.testing.threads import ThreadGroups
 
 N = 400
 SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
@@ -39,6 +52,7 @@ class Machine:
         compute: for a destination computed in any layer.
         latency: for a message.
         edge: for an edge drawn.
+        row: for a source of layer 1, whose input row is read.
         far: for a byte sent to another host.
     """
 
@@ -46,10 +60,12 @@ class Machine:
     compute: float = 1e-7
     latency: float = 0.0
     edge: float = 1e-9
+    row: float = 0.0
     far: float = 1e-9
 
-    def rates(self, layers: int = 2) -> Rates:
-        return Rates(self.edge, 1e-9, (StageRate(0.0, self.compute, 0.0, 0.0),) * layers, 0.0)
+    def rates(self) -> Rates:
+        stages = (StageRate(0.0, self.compute, self.row, 0.0), StageRate(0.0, self.compute, 0.0, 0.0))
+        return Rates(self.edge, self.row, stages, 0.0)
 
     def links(self) -> Links:
         curves = {
@@ -83,6 +99,37 @@ def test_each_message_has_its_price(store):
     assert name_of(planned(store, Machine(send=0.0, compute=0.0, latency=1.0)).best) == "gdp"
 
 
+def seconds_of(plan: Plan) -> dict[str, float]:
+    return {name_of(each): plan.epoch(each)["total"] for each in plan.estimates}
+
+
+def test_rows_that_are_dear_are_read_once(store):
+    """APT, section 3.3: access that is scattered and layers that are narrow are for SNP; wide ones are not."""
+    narrow = seconds_of(planned(store, Machine(row=1e-6, send=1e-9, edge=0.0), hidden=4))
+    assert narrow["snp"] < narrow["dnp"]
+    assert narrow["snp"] < narrow["gdp"]
+    wide = seconds_of(planned(store, Machine(row=1e-6, send=1e-7, edge=0.0), hidden=256))
+    assert wide["gdp"] < wide["snp"]
+
+
+def test_slices_of_columns_are_not_for_wide_layers(store):
+    """APT, section 3.3: what NFP sends grows with the hidden width and the number of workers."""
+    sent = {}
+    for hidden in (8, 128):
+        plan = planned(store, Machine(row=1e-7, send=1e-8), hidden=hidden)
+        sent[hidden] = next(plan.estimates[each].traffic for each in plan.estimates if name_of(each) == "nfp")
+        if hidden == 128:
+            assert name_of(plan.best) != "nfp"
+            assert seconds_of(plan)["nfp"] == max(seconds_of(plan)[name] for name in STRATEGIES)
+    assert sent[128].forward == 16 * sent[8].forward
+
+
+def test_nothing_is_exchanged_where_everything_is_cached(store):
+    plan = planned(store, Machine(row=1e-7, send=1e-7), cache="1GiB")
+    assert name_of(plan.best) == "gdp"
+    assert plan.estimates[plan.best].counts.rows_from[1:] == (0, 0, 0)
+
+
 def test_rows_stay_within_hosts_where_links_between_them_are_slow(tmp_path, store):
     """Computing once what a host's workers need is worth it; what crosses to another host is gradients only."""
     partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
@@ -104,6 +151,18 @@ def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
         sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
         assert estimate.traffic.to_json() == sent
         assert estimate.gradient_bytes == record["traffic_bytes"]["gradients"]
+
+
+@pytest.mark.parametrize("policy", ["in-degree", "pagerank", "strategy"])
+@pytest.mark.parametrize("layout", ["own", "partitioned"])
+def test_what_caches_hold_is_foreseen(store, policy, layout):
+    """A row of 12 float32 columns and its place take some 50 bytes, so caches hold a part of the rows."""
+    cache = {"cache": 8000, "cache_policy": policy, "cache_layout": layout}
+    plan = planned(store, Machine(), **cache)
+    for strategy in ("gdp", "nfp", "dnp", "snp", "gsplit"):
+        found = next(found for each, found in plan.estimates.items() if name_of(each) == strategy)
+        assert found.counts.rows_from[0] > 0
+        assert found.counts == counted(store, strategy, cache), strategy
 
 
 def test_of_equal_candidates_one_is_shown(store):
@@ -131,7 +190,6 @@ def test_what_a_layer_cannot_do_is_refused_with_its_reason(store):
     [
         ({"workers": 65}, "65 workers"),
         ({"preset": "grappa"}, "nothing to choose"),
-        ({"cache": "1MiB"}, "caches are not planned"),
     ],
 )
 def test_what_cannot_be_planned(store, settings, message):
@@ -155,6 +213,33 @@ def test_a_dry_run_ends_in_time(store):
     assert len(list(dry_run.steps(seconds=0.0))) == 1
     assert len(list(dry_run.steps(seconds=60.0, most=2))) == 2
     assert dry_run.num_steps > 2
+
+
+def counted(store, strategy: str, cache: dict) -> Counts:
+    """What two workers count in an epoch, with real caches."""
+    config = Config.make({**SETTINGS, **cache}, where="test")
+    parsed, settings = (
+        parse_strategy(strategy, 2),
+        CacheSettings(config.cache, config.cache_policy, config.cache_layout),
+    )
+    seeds, offsets = training_seeds(store, *training_labels(store)), as_tensor(store.part_offsets)
+    order = SeedOrder(seeds, config.seed, config.batch_size)
+
+    def work(context) -> Counts:
+        def share(batch):
+            return share_of(batch, context.mesh, "owner", offsets)
+
+        engine = build_engine(
+            parsed, named_model(config, store), open_topology(store, config), open_rows(store, config),
+            make_sampler(config, context.group("all", "sample")),
+            torch.float32, context, offsets, settings,
+        )  # fmt: skip
+        fill_caches(engine, parsed, context, settings, store, offsets, order, share, config.seed)
+        keys = (StepKey(config.seed, 0, step) for step in range(order.num_steps))
+        batches = [engine.sample(share(order.batch(0, key.step)), key) for key in keys]
+        return sum((batch.counts for batch in batches), Counts.zero(2))
+
+    return sum(ThreadGroups(2).run(work), Counts.zero(2))
 
 
 def candidate(name: str, **seconds: float) -> dict:
