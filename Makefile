@@ -30,7 +30,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-demo: $(VENV)/.installed  ## Ingest, partition, train, evaluate and predict on a small data set (about a minute)
+demo: $(VENV)/.installed  ## Ingest, partition, plan, train, evaluate and predict on a small data set (about a minute)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 test: $(VENV)/.installed-test  ## Run the tests

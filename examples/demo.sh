@@ -19,13 +19,18 @@ run partita inspect "$out/graph"
 say "3. Divide it among two parts, each owning one range of nodes"
 run partita partition "$out/graph" "$out/parts" --parts 2 --algorithm spring
 
-say "4. Train GraphSAGE on sampled mini-batches, on two workers that split every batch"
-run partita train "$out/parts" --out "$out/run" --workers 2 --strategy gsplit --layers 2 --hidden 64 --fanout 10,10 --batch-size 64 --epochs 15
+settings="--workers 2 --layers 2 --hidden 64 --fanout 10,10 --batch-size 64"
 
-say "5. Evaluate on the test nodes, with all their neighbours"
+say "4. Find out which way of sharing the work between two workers is the fastest here"
+run partita plan "$out/parts" $settings
+
+say "5. Train GraphSAGE on sampled mini-batches; auto finds that out by itself"
+run partita train "$out/parts" --out "$out/run" $settings --strategy auto --epochs 15
+
+say "6. Evaluate on the test nodes, with all their neighbours"
 run partita evaluate "$out/run"
 
-say "6. Predict the topic of every article, by its own id"
+say "7. Predict the topic of every article, by its own id"
 run partita predict "$out/run" --out "$out/predictions.csv"
 head -n 5 "$out/predictions.csv"
 
