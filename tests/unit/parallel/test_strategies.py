@@ -51,6 +51,7 @@ def test_a_strategy_can_be_written_out_and_read_again(name: str) -> None:
     ("text", "message"),
     [
         ("gsplt", "unknown strategy or placement 'gsplt'. Did you mean 'gsplit'"),
+        ("auto", "to be found out before a run is made"),
         ("sorce,data,data", "'sorce'. Did you mean 'source'"),
         ("source,data", "2 placements for 3 layers.*layer 1"),
         ("data,by-owner,data,data", "'by-owner' is for input rows"),
