@@ -100,7 +100,7 @@ class Cost:
             sample=rates.sampled_edge * share.counts.sampled_edges,
             exchange=sum(self._sent(getattr(traffic, f.name)) for f in fields(traffic)),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
-            compute=sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
+            compute=rates.together * sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
             gradients=self._gradients,
         )
 

@@ -72,12 +72,15 @@ class Rates:
         sampled_edge: seconds for an edge to be drawn and its source to be numbered.
         read_row: seconds for an input row to be read into a tensor.
         stages: of each layer, layer 1 (input side) first.
+        together: a step through all layers takes so many times what the layers take by themselves, each over and over,
+            with its rows in the processor's cache.
         optimizer: seconds of a step of the optimiser.
     """
 
     sampled_edge: float
     read_row: float
     stages: tuple[StageRate, ...]
+    together: float
     optimizer: float
 
     def to_json(self) -> dict[str, Any]:
@@ -110,10 +113,12 @@ def measure_rates(context: Context, store: str, config: Config) -> Rates:
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read_row = bench.read_row()
+    stages = tuple(bench.stage(layer, list(of_layer)) for layer, of_layer in enumerate(zip(*works), start=1))
     found = Rates(
         sampled_edge=sampled_edge,
         read_row=read_row,
-        stages=tuple(bench.stage(layer, list(of_layer)) for layer, of_layer in enumerate(zip(*works), start=1)),
+        stages=stages,
+        together=bench.together(works, stages),
         optimizer=bench.optimizer(),
     )
     everybodys = context.group().gather(found.to_json())
@@ -156,10 +161,29 @@ class _Bench:
         blocks, seconds = [], []
         for work in works:
             for block in (work.block, self._thinned(layer, work.block)):
-                src = torch.cat([block.dst, block.indices]) if block.src is None else block.src
-                blocks.append([block.num_dst, count_distinct(src, self._num_nodes), block.num_edges])
+                blocks.append(self._size(block))
                 seconds.append(self._median(self._layer(layer, DataWork(block, work.key))))
-        return StageRate.fitted(np.array(blocks, np.float64), np.array(seconds))
+        return StageRate.fitted(np.stack(blocks), np.array(seconds))
+
+    def together(self, works: list[list[DataWork]], stages: Sequence[StageRate]) -> float:
+        """What steps through all layers take, beside the sum of the layers; the median."""
+        found = []
+        for of_step in (works[0], *works):  # the first one warms up
+            begun = self._begin()
+            h: Any = self._column
+            with precision(self._config, torch.device("cpu")):
+                for layer, work in enumerate(of_step, start=1):
+                    h = self._data.forward(layer, work, h)
+            h.sum().backward()
+            seconds = time.perf_counter() - begun
+            alone = sum(stage.seconds(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
+            found.append(seconds / alone)
+        return statistics.median(found[1:])
+
+    def _size(self, block: Block) -> Float[np.ndarray, "3"]:
+        """Destinations, sources and edges."""
+        src = torch.cat([block.dst, block.indices]) if block.src is None else block.src
+        return np.array([block.num_dst, count_distinct(src, self._num_nodes), block.num_edges], np.float64)
 
     def _thinned(self, layer: int, block: Block) -> Block:
         """Every other edge of a block."""

@@ -27,7 +27,7 @@ def test_no_rate_is_negative():
 
 
 def test_rates_in_a_file_and_their_mean():
-    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), 3.0)
-    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), 3.0)
+    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), 1.5, 3.0)
+    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), 1.5, 3.0)
     assert Rates.from_json(one.to_json()) == one
-    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), 3.0)
+    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), 1.5, 3.0)

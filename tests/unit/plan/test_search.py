@@ -65,7 +65,7 @@ class Machine:
 
     def rates(self) -> Rates:
         stages = (StageRate(0.0, self.compute, self.row, 0.0), StageRate(0.0, self.compute, 0.0, 0.0))
-        return Rates(self.edge, self.row, stages, 0.0)
+        return Rates(self.edge, self.row, stages, 1.0, 0.0)
 
     def links(self) -> Links:
         curves = {
