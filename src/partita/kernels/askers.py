@@ -6,12 +6,11 @@ layer by one pass over its edges.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
-
-from partita.kernels.compile import compiled
 
 MOST_WORKERS = 64
 
@@ -30,7 +29,7 @@ def below(
     """
     found = np.zeros(num_src, np.uint64)
     found[: len(masks)] = masks
-    _below(indptr, indices, masks, found)
+    _loops().below(indptr, indices, masks, found)
     return found
 
 
@@ -39,14 +38,14 @@ def above(
 ) -> UInt64[np.ndarray, "D"]:
     """The bits of each destination and of all its sources together."""
     found = masks[: len(indptr) - 1].copy()
-    _above(indptr, indices, masks, found)
+    _loops().above(indptr, indices, masks, found)
     return found
 
 
 def tally(masks: UInt64[np.ndarray, "n"], workers: int, weights: Int64[np.ndarray, "n"] | None = None) -> Any:
     """For each worker, how many masks have its bit, or the sum of their weights; int64 (workers)."""
     found = np.zeros(MOST_WORKERS, np.int64)
-    _tally(masks, np.ones(0, np.int64) if weights is None else weights, found)
+    _loops().tally(masks, np.ones(0, np.int64) if weights is None else weights, found)
     return found[:workers]
 
 
@@ -65,64 +64,10 @@ def meetings(
         than itself; and for each worker of the right, those of its group on the left, itself among them.
     """
     away, met = np.zeros(MOST_WORKERS, np.int64), np.zeros(MOST_WORKERS, np.int64)
-    _meetings(left, right, groups, away, met)
+    _loops().meetings(left, right, groups, away, met)
     return away[:workers], met[:workers]
 
 
-@compiled
-def _below(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
-    for i in range(len(masks)):
-        for e in range(indptr[i], indptr[i + 1]):
-            found[indices[e]] |= masks[i]
-
-
-@compiled
-def _above(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
-    for i in range(len(found)):
-        for e in range(indptr[i], indptr[i + 1]):
-            found[i] |= masks[indices[e]]
-
-
-@compiled
-def _tally(masks, weights, found):  # type: ignore[no-untyped-def]
-    one, zero = np.uint64(1), np.uint64(0)
-    for i in range(len(masks)):
-        rest, weight = masks[i], np.int64(1)
-        if len(weights) > 0:
-            weight = weights[i]
-        worker = 0
-        while rest != zero:
-            if rest & one != zero:
-                found[worker] += weight
-            rest >>= one
-            worker += 1
-
-
-@compiled
-def _meetings(left, right, groups, away, met):  # type: ignore[no-untyped-def]
-    one, zero = np.uint64(1), np.uint64(0)
-    for i in range(len(left)):
-        for group in range(len(groups)):
-            asking, giving = left[i] & groups[group], right[i] & groups[group]
-            if asking == zero or giving == zero:
-                continue
-            many = 0  # who asks
-            rest = asking
-            while rest != zero:
-                rest &= rest - one
-                many += 1
-            others = 0  # who gives
-            rest = giving
-            while rest != zero:
-                rest &= rest - one
-                others += 1
-            worker = 0
-            rest = asking | giving
-            while rest != zero:
-                bit = one << np.uint64(worker)
-                if asking & bit != zero:
-                    away[worker] += others - (1 if giving & bit != zero else 0)
-                if giving & bit != zero:
-                    met[worker] += many
-                rest &= ~bit
-                worker += 1
+def _loops() -> Any:
+    """Imported at first use, as it loads the compiler."""
+    return import_module("partita.kernels.asker_loops")
