@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,12 @@ def fail(context: Context, rank: int, how: str) -> None:
         if how == "bug":
             raise KeyError("fanout")
         if how == "late bug":  # the others lose this worker, and end, before it has said why
-            for connection in psutil.Process().net_connections(kind="inet"):
-                if connection.status == psutil.CONN_ESTABLISHED:
-                    with socket.socket(fileno=os.dup(connection.fd)) as own:
-                        own.shutdown(socket.SHUT_RDWR)
+            found = psutil.Process().net_connections(kind="inet")
+            # All are copied before any is shut down: gloo then closes others by itself.
+            copies = [os.dup(each.fd) for each in found if each.status == psutil.CONN_ESTABLISHED]
+            for copy in copies:
+                with socket.socket(fileno=copy) as own, suppress(OSError):
+                    own.shutdown(socket.SHUT_RDWR)
             time.sleep(0.5)
             raise KeyError("fanout")
         if how == "exit":
