@@ -25,11 +25,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
+from hosts import run_on_two_hosts
 from rows import append_row, read_rows
 
 GRID: dict[str, tuple[Any, ...]] = {
@@ -50,7 +52,6 @@ FIELDS = (
 STEPS, BATCH, CLASSES, HEADS = 20, 512, 16, 4
 EPOCHS = 3
 """Of a run; the first one is not counted."""
-PORT = "29500"
 Cell = dict[str, Any]
 
 
@@ -77,25 +78,24 @@ def key_of(row: Cell) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in KEY)
 
 
-def graph_of(folder: Path, cell: Cell, scale: int) -> Path:
+def graph_of(folder: Path, cell: Cell, scale: int) -> str:
     """The store of a cell, in a part for every worker; made at first use."""
     import partita
 
     name = f"{cell['graph']}-{cell['features']}-{cell['workers']}"
     if (folder / name).exists():
-        return folder / name
+        return str(folder / name)
     nodes = 2**scale
     split = (BATCH * STEPS / nodes, 1 / nodes, 0)
-    common = {"num_features": cell["features"], "num_classes": CLASSES, "split": split}
+    common: dict[str, Any] = {"num_features": cell["features"], "num_classes": CLASSES, "split": split}
     whole = folder / f"whole-{name}"
     if cell["graph"] == "rmat":
         partita.generate_rmat(whole, scale=scale, edge_factor=8, undirected=True, **common)
     else:
-        common["split"] = split
         partita.generate_sbm(whole, num_nodes=nodes, **common)
     partita.partition(whole, folder / name, parts=cell["workers"])
     shutil.rmtree(whole)
-    return folder / name
+    return str(folder / name)
 
 
 def work(folder: Path) -> None:
@@ -108,7 +108,7 @@ def work(folder: Path) -> None:
         for number, cell in enumerate(todo["cells"]):
             if context.agree(lambda: time.time() > todo["until"]):
                 return
-            store = context.agree(lambda: str(graph_of(folder / "graphs", cell, todo["scale"])))  # noqa: B023
+            store = context.agree(partial(graph_of, folder / "graphs", cell, todo["scale"]))
             for row in measure(context, cell, store, folder / f"run-{number}"):
                 if context.mesh.rank == 0:
                     append_row(Path(todo["out"]), FIELDS, row)
@@ -163,16 +163,7 @@ def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[C
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
         subprocess.run([*command, "--nproc-per-node", str(workers), *script], env=environment, check=True)
         return
-    from partita.testing.hosts import EmulatedHosts
-
-    with EmulatedHosts(2, rate=link) as hosts:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
-        command += ["--nproc-per-node", str(workers // 2), "--master-addr", hosts.addresses[0], "--master-port", PORT]
-        started = [hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in (0, 1)]
-        while any(process.poll() is None for process in started):
-            time.sleep(0.2)
-    if any(process.returncode for process in started):
-        sys.exit(f"{link}, {workers} workers: torchrun failed")
+    run_on_two_hosts(link, workers // 2, script)
 
 
 def tables(rows: list[Cell]) -> str:

@@ -75,7 +75,7 @@ class Context:
             wire = self.device if nccl else torch.device("cpu")
             made: dict[tuple[int, ...], Group] = {}
             for axis in AXES:
-                own = self._own_members(axis)
+                own = self.mesh.own_members(axis)
                 if own not in made:  # on one host "workers" are "all"
                     made[own] = self._make_group(axis, "nccl" if nccl else "gloo", wire, timeout, checked, turns)
                 self._groups[axis, purpose] = made[own]
@@ -323,7 +323,7 @@ class Context:
         turns: Sequence[Callable[[], AbstractContextManager[None]]],
     ) -> Group:
         """Make all groups along an axis, as ``torch.distributed`` demands of every worker; return the own one."""
-        own = self._own_members(axis)
+        own = self.mesh.own_members(axis)
         lanes = []
         for turn in turns:
             mine = None
@@ -335,13 +335,8 @@ class Context:
                         mine = process_group
                         self._made.append(process_group)
             lanes.append(Lane(mine, turn))
-        hosts = [rank // self.mesh.workers for rank in own]
-        links = ["same_host" if host == self.mesh.host else "other_host" for host in hosts]
         rank = own.index(self.mesh.rank)
-        return Group(lanes, rank, own, links, self.meter, wire=wire, checked=checked)
-
-    def _own_members(self, axis: str) -> tuple[int, ...]:
-        return next(members for members in self.mesh.members(axis) if self.mesh.rank in members)
+        return Group(lanes, rank, own, self.mesh.links(own), self.meter, wire=wire, checked=checked)
 
 
 def _wire_of_default() -> torch.device:

@@ -41,8 +41,7 @@ class ImaginedContext:
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis."""
-        mesh = self.mesh
-        workers = next(members for members in mesh.members(axis) if mesh.rank in members)
-        links = ["same_host" if rank // mesh.workers == mesh.host else "other_host" for rank in workers]
-        rank = workers.index(mesh.rank)
-        return ImaginedGroup([Lane(None)], rank, workers, links, self.meter, wire=torch.device("cpu"))
+        own, wire = self.mesh.own_members(axis), torch.device("cpu")
+        return ImaginedGroup(
+            [Lane(None)], own.index(self.mesh.rank), own, self.mesh.links(own), self.meter, wire=wire
+        )  # fmt: skip

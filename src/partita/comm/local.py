@@ -26,6 +26,7 @@ import psutil
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
 from partita.comm.signals import Stop, signals_to
 from partita.core.errors import ConfigError, PartitaError, ResourceError
+from partita.core.machine import cores
 
 POLL_SECONDS = 0.02
 CAUSE_SECONDS = 2.0
@@ -385,9 +386,7 @@ def _own_threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return cores()
 
 
 def _loopback() -> str:

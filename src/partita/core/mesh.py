@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 AXES = ("all", "workers", "hosts")
@@ -44,3 +45,11 @@ class Mesh:
         if axis == "hosts":
             return [tuple(range(worker, self.size, self.workers)) for worker in range(self.workers)]
         raise ValueError(f"axis '{axis}': one of {', '.join(AXES)}")
+
+    def own_members(self, axis: str) -> tuple[int, ...]:
+        """The group along an axis that this worker is in."""
+        return next(members for members in self.members(axis) if self.rank in members)
+
+    def links(self, members: Sequence[int]) -> list[str]:
+        """Over which link (:data:`partita.comm.meter.LINKS`) each of some workers is reached from here."""
+        return ["same_host" if rank // self.workers == self.host else "other_host" for rank in members]

@@ -8,12 +8,14 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, UInt32
 from torch import Tensor
+
+from partita.core.adding import Adding
 
 Reduce = Literal["sum", "mean"]
 """How the rows of a destination's sources are joined."""
@@ -23,7 +25,7 @@ Coefficients = Literal["none", "gcn"]
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteDraws:
+class RemoteDraws(Adding):
     """How much of a sample other workers drew, because the topology is partitioned among them.
 
     Attributes:
@@ -37,9 +39,6 @@ class RemoteDraws:
     edges: int = 0
     times: int = 0
     steps: int = 0
-
-    def __add__(self, other: RemoteDraws) -> RemoteDraws:
-        return RemoteDraws(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def rows(self) -> LayerRows:
@@ -255,7 +254,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRows:
+class LayerRows(Adding):
     """Rows and edges of one layer of a batch: what the bytes that a placement moves follow from. Adds up with ``+``.
 
     A *request* is a pair (node, worker that asks for its row). All numbers follow from the requests, the sample and
@@ -291,12 +290,9 @@ class LayerRows:
     drawn_times: int = 0
     drawn_steps: int = 0
 
-    def __add__(self, other: LayerRows) -> LayerRows:
-        return LayerRows(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Adding):
     """Bytes that leave a worker for another one, one direction, without the sizes sent ahead. Adds up with ``+``.
 
     Attributes:
@@ -311,14 +307,7 @@ class Traffic:
     forward: int = 0
     backward: int = 0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
     @property
     def total(self) -> int:
         """Bytes of all kinds."""
-        return sum(getattr(self, f.name) for f in fields(self))
-
-    def to_json(self) -> dict[str, int]:
-        """Bytes by kind."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return sum(self.values())

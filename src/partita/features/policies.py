@@ -11,7 +11,9 @@ from partita.comm.group import Group
 from partita.core import progress
 
 POLICIES = ("in-degree", "pagerank", "presample", "strategy")
-"""How rows are chosen; see ``docs/features.md``. The last two need a dry run."""
+"""How rows are chosen; see ``docs/features.md``."""
+FROM_DRY_RUN = ("presample", "strategy")
+"""Those that need a dry run."""
 
 ITERATIONS = 20
 """Steps of the power iteration: what is left of the start has weight 0.85 ** 20, or 4 %."""

@@ -8,7 +8,7 @@ from partita.kernels.compile import compiled
 
 
 @compiled
-def below(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
+def below(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
     """Add to each source the bits of its destinations."""
     for i in range(len(masks)):
         for e in range(indptr[i], indptr[i + 1]):
@@ -16,7 +16,7 @@ def below(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def above(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
+def above(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
     """Add to each destination the bits of its sources."""
     for i in range(len(found)):
         for e in range(indptr[i], indptr[i + 1]):
@@ -24,7 +24,7 @@ def above(indptr, indices, masks, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tally(masks, weights, found):  # type: ignore[no-untyped-def]
+def tally(masks: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
     """Add to each worker the weights of the masks that have its bit; without weights, their number."""
     one, zero = np.uint64(1), np.uint64(0)
     for i in range(len(masks)):
@@ -40,7 +40,7 @@ def tally(masks, weights, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def meetings(left, right, groups, away, met):  # type: ignore[no-untyped-def]
+def meetings(left: np.ndarray, right: np.ndarray, groups: np.ndarray, away: np.ndarray, met: np.ndarray) -> None:
     """See :func:`partita.kernels.askers.meetings`; adds to ``away`` and ``met``."""
     one, zero = np.uint64(1), np.uint64(0)
     for i in range(len(left)):

@@ -8,14 +8,14 @@ from typing import Literal, Protocol, cast
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32, Int64, Num
+from jaxtyping import Float, Int, Int32, Int64, Num
 from torch import Tensor
 
 from partita.comm.group import Group
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import StepKey
 from partita.features.cache import owned
-from partita.features.policies import POLICIES, best_first, in_degrees, pagerank, share_of_rows
+from partita.features.policies import FROM_DRY_RUN, POLICIES, best_first, in_degrees, pagerank, share_of_rows
 from partita.features.tiers import Cache, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
@@ -108,7 +108,7 @@ def imagine_caches(
     settings: CacheSettings,
     store: GraphStore,
     seeds: Int[Tensor, "S"],
-    frequencies: Int32[Tensor, "W N"] | None = None,
+    reads: Int32[Tensor, "W N"],
 ) -> None:
     """Let the first of some engines foresee what caches will hold on every worker after :func:`fill_caches`.
 
@@ -119,7 +119,7 @@ def imagine_caches(
         settings: of the caches.
         store: the whole graph.
         seeds: store ids of the training nodes.
-        frequencies: steps in which each worker reads each row; needed by the policies that :func:`needs_frequencies`.
+        reads: steps in which each worker reads each row; of no row unless :func:`needs_dry_run`.
 
     Raises:
         ConfigError: the policy is not known.
@@ -128,21 +128,21 @@ def imagine_caches(
     if cast(Cached, engines[0].inputs).cache is None:
         return
     kept = np.zeros(store.num_nodes, np.uint64)
-    survey = _Foreseen(store, seeds, rule_of(strategy), settings, frequencies)
-    part_offsets = as_tensor(store.part_offsets)
+    rule, part_offsets = rule_of(strategy), as_tensor(store.part_offsets)
     for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
         cache = cast(Cached, engine.inputs).cache
         assert cache is not None
-        ids = _chosen(cache, survey.of(rank), strategy, context, part_offsets, store.num_nodes)
+        scores = SCORES[settings.policy](_Imagined(store, seeds, rule, settings, reads, rank))
+        ids = _chosen(cache, scores, strategy, context, part_offsets, store.num_nodes)
         kept[ids.numpy()] |= np.uint64(1 << rank)
     cache = cast(Cached, engines[0].inputs).cache
     assert cache is not None
     cache.imagine(kept)
 
 
-def needs_frequencies(settings: CacheSettings) -> bool:
+def needs_dry_run(settings: CacheSettings) -> bool:
     """Whether what caches hold depends on how often rows are read."""
-    return settings.bytes > 0 and settings.policy in ("presample", "strategy")
+    return settings.bytes > 0 and settings.policy in FROM_DRY_RUN
 
 
 def _check_policy(settings: CacheSettings) -> None:
@@ -164,32 +164,33 @@ def _chosen(
     return best_first(scores, cache.capacity, allowed)
 
 
-@dataclass
-class _Foreseen:
-    """What scores are made of where no worker is there."""
+class Survey(Protocol):
+    """What scores are made of, for the cache of one worker."""
 
-    store: GraphStore
-    seeds: Int[Tensor, "S"]
-    rule: Rule
-    settings: CacheSettings
-    frequencies: Int32[Tensor, "W N"] | None
+    def degrees(self) -> Num[Tensor, "N"]:
+        """In-degrees."""
+        ...
 
-    def of(self, rank: int) -> Num[Tensor, "N"]:
-        """Scores as the policy wants them, for one worker."""
-        indptr = as_tensor(self.store.indptr)
-        if self.settings.policy == "in-degree":
-            return in_degrees(indptr)
-        if self.settings.policy == "pagerank":
-            return self._visits()
-        assert self.frequencies is not None
-        alone = self.settings.policy == "strategy" and _counts_alone(self.rule, self.settings)
-        return self.frequencies[rank] if alone else self.frequencies.sum(0, dtype=torch.int32)
+    def visits(self) -> Num[Tensor, "N"]:
+        """Visits of walks from the seeds."""
+        ...
 
-    def _visits(self) -> Num[Tensor, "N"]:
-        restart = torch.zeros(self.store.num_nodes)
-        restart[self.seeds.long()] = 1
-        indptr, indices = as_tensor(self.store.indptr), as_tensor(self.store.indices)
-        return pagerank(indptr, indices, 0, range(self.store.num_nodes), Group.alone(), restart)
+    def frequencies(self) -> Int32[Tensor, "N"]:
+        """Steps of epoch 0 in which each row is read, summed over all workers."""
+        ...
+
+    def by_rule(self) -> Int32[Tensor, "N"]:
+        """The same as the strategy's rule wants them."""
+        ...
+
+
+SCORES: dict[str, Callable[[Survey], Num[Tensor, "N"]]] = {
+    "in-degree": lambda survey: survey.degrees(),
+    "pagerank": lambda survey: survey.visits(),
+    "presample": lambda survey: survey.frequencies(),
+    "strategy": lambda survey: survey.by_rule(),
+}
+"""Scores by policy."""
 
 
 def _counts_alone(rule: Rule, settings: CacheSettings) -> bool:
@@ -197,9 +198,47 @@ def _counts_alone(rule: Rule, settings: CacheSettings) -> bool:
     return rule.counts == "own" and settings.layout == "own"
 
 
+def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:
+    """Walks start at the seeds, each alike."""
+    restart = torch.zeros(num_nodes)
+    restart[seeds.long().cpu()] = 1
+    return restart
+
+
+@dataclass
+class _Imagined:
+    """A :class:`Survey` for a worker that is not there.
+
+    Attributes:
+        reads: (W, N) steps in which each worker reads each row; empty where no score is made of them.
+        rank: of the worker.
+    """
+
+    store: GraphStore
+    seeds: Int[Tensor, "S"]
+    rule: Rule
+    settings: CacheSettings
+    reads: Int32[Tensor, "W N"]
+    rank: int
+
+    def degrees(self) -> Num[Tensor, "N"]:
+        return in_degrees(as_tensor(self.store.indptr))
+
+    def visits(self) -> Num[Tensor, "N"]:
+        nodes = self.store.num_nodes
+        indptr, indices = as_tensor(self.store.indptr), as_tensor(self.store.indices)
+        return pagerank(indptr, indices, 0, range(nodes), Group.alone(), _restart(nodes, self.seeds))
+
+    def frequencies(self) -> Int32[Tensor, "N"]:
+        return self.reads.sum(0, dtype=torch.int32)
+
+    def by_rule(self) -> Int32[Tensor, "N"]:
+        return self.reads[self.rank] if _counts_alone(self.rule, self.settings) else self.frequencies()
+
+
 @dataclass
 class _Survey:
-    """What scores are made of."""
+    """A :class:`Survey` that all workers make together."""
 
     engine: Engine
     context: Workers
@@ -246,17 +285,5 @@ class _Survey:
             rows = share_of_rows(indptr, store.shard.nodes, mesh.worker, mesh.workers)
         else:
             rows = share_of_rows(indptr, range(store.num_nodes), mesh.rank, mesh.size)
-        restart = torch.zeros(store.num_nodes)
-        restart[self.seed_order.seeds.long().cpu()] = 1
-        return pagerank(
-            indptr, as_tensor(indices), first_edge, rows, self.context.group("all", "train"), restart
-        )  # fmt: skip
-
-
-SCORES: dict[str, Callable[[_Survey], Num[Tensor, "N"]]] = {
-    "in-degree": _Survey.degrees,
-    "pagerank": _Survey.visits,
-    "presample": _Survey.frequencies,
-    "strategy": _Survey.by_rule,
-}
-"""Scores by policy."""
+        restart, group = _restart(store.num_nodes, self.seed_order.seeds), self.context.group("all", "train")
+        return pagerank(indptr, as_tensor(indices), first_edge, rows, group, restart)

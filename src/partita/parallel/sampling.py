@@ -6,17 +6,19 @@ import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita.comm.routing import tie
 from partita.core.errors import ConfigError
+from partita.core.foresight import Drawn, Foreseen
 from partita.core.keys import StepKey
 from partita.core.protocols import Inputs, Sampler, Topology
-from partita.core.records import Block
+from partita.core.records import Block, LayerRows
 from partita.features.rows import FeatureColumn
-from partita.kernels import Relabeller, transpose
+from partita.kernels import Relabeller, askers, transpose
 from partita.nn.model import Model
 from partita.nn.stage import Stage
 from partita.sample.blocks import sample_block
@@ -108,6 +110,29 @@ class BlockWorker:
         if block.src is None:
             return block, torch.cat([block.dst, block.indices])
         return self.prepared(layer, block), block.src
+
+    def foresee(
+        self, layer: int, drawn: Drawn, computing: UInt64[np.ndarray, "D"], rows: Sequence[LayerRows]
+    ) -> Foreseen:
+        """What workers come to who draw and compute whole blocks.
+
+        Args:
+            layer: 1 (input side) to K.
+            drawn: for all workers.
+            computing: who computes each destination.
+            rows: (W) requests of the layer.
+        """
+        size = len(rows)
+        below = askers.below(drawn.indptr, drawn.indices, computing, len(drawn.src))
+        destinations, edges = askers.tally(computing, size), askers.tally(computing, size, drawn.degrees)
+        return Foreseen(
+            rows=rows,
+            drawing=computing,
+            computed=destinations,
+            blocks=np.stack([destinations, askers.tally(below, size), edges], 1),
+            below=below,
+            accesses=destinations + edges if self.by_id(layer) else None,
+        )
 
     def prepared(self, layer: int, block: Block) -> Block:
         """The block with what computing it will want, worked out here to keep it off the training thread."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
+from partita.core.adding import Adding
 from partita.core.mesh import Mesh
 from partita.core.records import Counts, Traffic
 from partita.parallel.engine import Engine, Share
@@ -13,7 +14,7 @@ from partita.plan.rates import Rates
 
 
 @dataclass(frozen=True)
-class Seconds:
+class Seconds(Adding):
     """Time of one worker by what it does; adds up with ``+``.
 
     Attributes:
@@ -30,17 +31,14 @@ class Seconds:
     compute: float = 0.0
     gradients: float = 0.0
 
-    def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
     def scaled(self, factor: float) -> Seconds:
         """All of it times a factor."""
-        return Seconds(*(getattr(self, f.name) * factor for f in fields(self)))
+        return Seconds(*(factor * each for each in self.values()))
 
     @property
     def total(self) -> float:
         """Of everything, one after the other."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        return sum(self.values())
 
 
 @dataclass
@@ -98,7 +96,7 @@ class Cost:
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges,
-            exchange=sum(self._sent(getattr(traffic, f.name)) for f in fields(traffic)),
+            exchange=sum(map(self._sent, traffic.values())),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
             compute=rates.together * sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
             gradients=self._gradients,

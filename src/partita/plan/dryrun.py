@@ -23,7 +23,7 @@ from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.kernels.askers import MOST_WORKERS
 from partita.nn.model import Model
-from partita.parallel.caching import imagine_caches, needs_frequencies
+from partita.parallel.caching import imagine_caches, needs_dry_run
 from partita.parallel.engine import Engine, Share
 from partita.parallel.shares import deal_of, share_of
 from partita.parallel.stores import place_topology
@@ -107,18 +107,18 @@ class DryRun:
             for strategy, engine in self.engines.items():
                 # Workers that read other columns have room for other numbers of rows.
                 engines = [engine, *(self._engine(strategy, context) for context in contexts[1:])]
-                frequencies = self._frequencies(strategy) if needs_frequencies(self._cache) else None
+                reads = self._reads(strategy, CACHE_STEPS if needs_dry_run(self._cache) else 0)
                 imagine_caches(
-                    engines, strategy, contexts, self._cache, self._store, self._order.seeds, frequencies
+                    engines, strategy, contexts, self._cache, self._store, self._order.seeds, reads
                 )  # fmt: skip
                 task.advance()
         self._cached = True
 
-    def _frequencies(self, strategy: Strategy) -> Int32[torch.Tensor, "W N"]:
-        """In how many steps each worker reads each row."""
+    def _reads(self, strategy: Strategy, steps: int) -> Int32[torch.Tensor, "W n"]:
+        """In how many of the first steps each worker reads each row; without steps of no row."""
         size = self._mesh.size
-        found = torch.zeros(size, self._store.num_nodes, dtype=torch.int32)
-        for step in range(min(self.num_steps, CACHE_STEPS)):
+        found = torch.zeros(size, self._store.num_nodes if steps else 0, dtype=torch.int32)
+        for step in range(min(self.num_steps, steps)):
             drawn = self._drawn(step)
             reads = self.engines[strategy].foresee(drawn, self._dealt(step, strategy), self._mesh).reads
             for rank in range(size):
@@ -159,7 +159,7 @@ class DryRun:
         for layer in range(self._config.layers, 0, -1):
             drawn.insert(0, Drawn(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)))
             requests = drawn[0].src
-        if needs_frequencies(self._cache) and step < CACHE_STEPS:
+        if needs_dry_run(self._cache) and step < CACHE_STEPS:
             self._kept[step] = drawn
         return drawn
 

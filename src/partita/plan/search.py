@@ -11,6 +11,7 @@ from partita.comm.group import sum_bytes
 from partita.comm.launch import launch
 from partita.config import Config
 from partita.core.errors import ConfigError, PartitaError
+from partita.core.machine import cores
 from partita.core.mesh import Mesh
 from partita.core.records import Counts, Traffic
 from partita.graph.store import GraphStore
@@ -53,7 +54,7 @@ class Plan:
         """Seconds of an epoch by what they are spent on, of the slowest worker in each step; and their sum."""
         estimate = self.estimates[strategy]
         spent = estimate.seconds.scaled(self.steps / estimate.steps)
-        return {**vars(spent), "total": spent.total}
+        return {**spent.to_json(), "total": spent.total}
 
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
@@ -159,10 +160,9 @@ def kept_links(mesh: Mesh) -> Links | None:
 
 
 def _measured(store: str | os.PathLike[str], config: Config, *, with_links: bool) -> tuple[Rates, Links | None]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json"), "links": with_links}
     # More workers than this machine has cores are those of another one.
-    workers = min(config.workers, max(cores, 2))
+    workers = min(config.workers, max(cores(), 2))
     found = launch("partita.plan.measure:all_on_worker", workers, arguments=arguments, threads=config.threads)
     return Rates.from_json(found["rates"]), Links.from_json(found["links"]) if with_links else None
 

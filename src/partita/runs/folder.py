@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from partita.core.errors import RunError
+from partita.core.machine import cores
 
 RUN_FORMAT = 1
 _PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
@@ -144,7 +145,7 @@ def machine() -> dict[str, Any]:
             continue
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "versions": versions,
         "command": sys.argv,

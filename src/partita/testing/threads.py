@@ -93,8 +93,7 @@ class ThreadContext:
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis, for one purpose."""
         mesh = self.mesh
-        workers = next(members for members in mesh.members(axis) if mesh.rank in members)
-        links = ["same_host" if rank // mesh.workers == mesh.host else "other_host" for rank in workers]
+        workers, links = mesh.own_members(axis), mesh.links(mesh.own_members(axis))
         room = self.groups._room(workers, axis, purpose)
         return ThreadGroup(room, workers.index(mesh.rank), workers, links, self.meter)
 

@@ -73,17 +73,8 @@ class Data:
 
     def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
         """Everybody does what it asks for; see :class:`partita.core.protocols.Placement`."""
-        destinations = askers.tally(asked, mesh.size)
-        edges = askers.tally(asked, mesh.size, drawn.degrees)
-        below = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
-        return Foreseen(
-            rows=layer_rows(mesh.size, destinations=destinations, edges=edges),
-            drawing=asked,
-            computed=destinations,
-            blocks=np.stack([destinations, askers.tally(below, mesh.size), edges], 1),
-            below=below,
-            accesses=destinations + edges if self.worker.by_id(layer) else None,
-        )
+        destinations, edges = askers.tally(asked, mesh.size), askers.tally(asked, mesh.size, drawn.degrees)
+        return self.worker.foresee(layer, drawn, asked, layer_rows(mesh.size, destinations=destinations, edges=edges))
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Nothing travels."""

@@ -113,22 +113,12 @@ class Destination:
         """Owners do what anybody of their group asks for; see the protocol."""
         crew = Crew.of(mesh, self.axis.sampling.workers)
         home = crew.home(self.axis.owner(drawn.dst))
-        owners = crew.everyone(asked) & home
-        computed = askers.tally(owners, mesh.size)
-        edges = askers.tally(owners, mesh.size, drawn.degrees)
-        below = askers.below(drawn.indptr, drawn.indices, owners, len(drawn.src))
-        return Foreseen(
-            rows=layer_rows(
-                mesh.size,
-                destinations=askers.tally(asked, mesh.size),
-                remote_destinations=askers.tally(asked & ~home, mesh.size),
-            ),
-            drawing=owners,
-            computed=computed,
-            blocks=np.stack([computed, askers.tally(below, mesh.size), edges], 1),
-            below=below,
-            accesses=computed + edges if self.worker.by_id(layer) else None,
+        rows = layer_rows(
+            mesh.size,
+            destinations=askers.tally(asked, mesh.size),
+            remote_destinations=askers.tally(asked & ~home, mesh.size),
         )
+        return self.worker.foresee(layer, drawn, crew.everyone(asked) & home, rows)
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """An id, an output row and its gradient for every remote request."""
