@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -18,16 +18,13 @@ from partita.core.memory import keeping_freed
 from partita.core.profiling import named
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.infer.metrics import as_target, loss_sum
 from partita.nn import products
 from partita.nn.model import Model
-from partita.parallel.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
-from partita.runs.computing import precision, threads
+from partita.runs.computing import threads
 from partita.runs.folder import RunFolder
-from partita.runs.load import DTYPES, open_store_of, read_run
-from partita.runs.optimise import learning_rate
+from partita.runs.load import open_store_of, read_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
@@ -36,7 +33,8 @@ from partita.train.products import settle_products
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.resident import Resident
 from partita.train.spans import TRAINER, Spans, chrome_trace
-from partita.train.team import PURPOSES, StepTotals, Tally, join_team
+from partita.train.step import Stepper
+from partita.train.team import PURPOSES, StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
@@ -184,8 +182,8 @@ class Trainer:
         config, job = self.job.config, self.job
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
-        self._tally = Tally(Counts.zero(config.layers))
         self._spans = Spans(config.trace)
+        self._stepper = Stepper(job, self._timer)
         self.recorder.start()
         self._stopping = self._late = False  # agreed by all workers
         try:
@@ -227,7 +225,7 @@ class Trainer:
 
     def _train_phase(self, phase: Any, task: progress.Task, stop: StopRequest) -> None:
         config, job = self.job.config, self.job
-        with _timer(self._add_seconds, "wait_for_view"):
+        with self._timer("wait_for_view"):
             resident = job.views.enter(phase, self._state)
         end, steps = resident.first + resident.steps, job.views.steps(self._state)
         done = self._state.step - resident.first
@@ -237,74 +235,30 @@ class Trainer:
         )  # fmt: skip
         with pipeline:
             while self._state.step < end and not self._stopping:
-                with _timer(self._add_seconds, "wait_for_batch"):
+                with self._timer("wait_for_batch"):
                     batch = pipeline.take()
-                totals = self._step(resident, batch, stop)
+                settled = self._step(resident, batch, stop)
                 self._state = self._state.with_(step=self._state.step + 1)
-                if totals is not None:
-                    self._settle(totals, stop, task)
+                if settled is not None:
+                    self._settle(*settled, stop, task)
                 if self._late and self._state.step < steps:
                     self._save()
         job.views.leave()
 
-    def _step(self, resident: Resident, batch: Batch | None, stop: StopRequest) -> StepTotals | None:
+    def _step(self, resident: Resident, batch: Batch | None, stop: StopRequest) -> tuple[StepTotals, int] | None:
         """One optimiser step; what workers have done since they last settled it, where they do so in this step."""
-        job, config, finish = self.job, self.job.config, None
-        step = self._state.step - resident.first
-        size = resident.size(step)
-        self._tally.seeds += size
-        if batch is not None:
-            for group in job.optimizer.param_groups:
-                group["lr"] = learning_rate(config, *resident.progress(step))
-            job.model.train()
-            with _timer(self._add_seconds, "forward"):
-                with precision(config, job.team.context.device):
-                    output = resident.engine.forward(batch)
-                y = as_target(job.task, resident.labels(job.y, batch))
-                # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-                summed = loss_sum(job.task, output.to(DTYPES[config.precision]), y)
-                loss = summed / (size if resident.joint else len(batch.seeds))
-            covered = resident.covered(batch) if resident.covered is not None else NO_BATCHES
-            self._tally.add(float(summed.detach()), batch.counts, covered)
-        if resident.settles(step):
-            finish = self._begin_total(resident, stop)  # on its way beside backward
-        if batch is not None:
-            with _timer(self._add_seconds, "backward"):
-                job.optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-            with _timer(self._add_seconds, "sum_gradients"):
-                # Of this step: a worker that settles in every step has one batch in its sums.
-                job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
-        totals = None
-        if finish is not None:
-            with _timer(self._add_seconds, "settle"):
-                totals = self._sensible(finish())
-        if batch is not None:
-            with _timer(self._add_seconds, "optimizer"):
-                job.optimizer.step()
-        return totals
+        late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
+        return self._stepper.step(resident, self._state.step - resident.first, batch, stop=bool(stop), late=late)
 
-    def _begin_total(self, resident: Resident, stop: StopRequest) -> Callable[[], StepTotals]:
-        """Begin to add up what all workers have done since the last time."""
-        tally, late = self._tally, self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
-        covered = None if resident.covered is None else tally.covered
-        return self.job.team.begin_total(tally.loss_sum, bool(stop), tally.counts, covered, late=late)
-
-    def _sensible(self, totals: StepTotals) -> StepTotals:
-        """The same totals, of which a model can be made."""
+    def _settle(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Task) -> None:
+        """Note what all workers have done."""
+        state = self._state
         if not math.isfinite(totals.loss_sum):
-            state = self._state
             raise RunError(
-                f"the loss is {totals.loss_sum / self._tally.seeds} in epoch {state.epoch + 1}, step {state.step + 1}",
+                f"the loss is {totals.loss_sum / seeds} in epoch {state.epoch + 1}, step {state.step}",
                 where=str(self.recorder.folder.path),
                 fix="Lower --lr, or look for extreme values in the features",
             )
-        return totals
-
-    def _settle(self, totals: StepTotals, stop: StopRequest, task: progress.Task) -> None:
-        """Note what all workers have done."""
-        seeds, state = self._tally.seeds, self._state
-        self._tally = Tally(Counts.zero(self.job.config.layers))
         state = state.with_(loss_sum=state.loss_sum + totals.loss_sum, seeds_done=state.seeds_done + seeds)
         self._state = state = state.adding(totals.counts, totals.traffic, totals.evaluation)
         task.advance(seeds)
@@ -322,7 +276,7 @@ class Trainer:
         state = self._state
         evaluates = self._evaluation.due(state.epoch)
         wanted = evaluates or self._late or self._stopping or state.epoch + 1 == self.job.config.epochs
-        with _timer(self._add_seconds, "join_models"):
+        with self._timer("join_models"):
             ended = self.job.views.end_epoch(state.epoch, model_wanted=wanted)
         event: Event = {
             "event": "epoch",
@@ -334,7 +288,7 @@ class Trainer:
         }
         following = state.with_(epoch=state.epoch + 1, step=0, loss_sum=0.0, seeds_done=0)
         if evaluates:
-            with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
+            with self._timer("evaluate"), self.job.team.sending_for("evaluation"):
                 metrics = self._evaluation.of("val")
             event |= {f"val_{name}": value for name, value in metrics.items()}
             following = self._evaluation.judge(following, metrics)
@@ -352,20 +306,26 @@ class Trainer:
             if self._state.best is not None:
                 load_model(self.recorder.folder.checkpoints / self._state.best.checkpoint, self.job.model)
 
-        with _timer(self._add_seconds, "evaluate"), self.job.team.sending_for("evaluation"):
+        with self._timer("evaluate"), self.job.team.sending_for("evaluation"):
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
             return {name: self._evaluation.of(name) for name in self._evaluation.splits}
 
     def _save(self) -> None:
-        with _timer(self._add_seconds, "checkpoint"), self.job.views.saving(self._state) as (values, tensors):
+        with self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
             self.recorder.save(self._state.with_(views=values), tensors)
         self._late = False
 
-    def _add_seconds(self, stage: str, begun: int, ended: int) -> None:
-        spent = self._state.stage_seconds
-        spent[stage] = spent.get(stage, 0.0) + (ended - begun) / 1e9
-        self._spans.add(stage, self._state.step, begun, ended, lane=TRAINER)
+    @contextmanager
+    def _timer(self, stage: str) -> Iterator[None]:
+        begun, step = time.perf_counter_ns(), self._state.step
+        try:
+            with named(stage):
+                yield
+        finally:
+            ended, spent = time.perf_counter_ns(), self._state.stage_seconds
+            spent[stage] = spent.get(stage, 0.0) + (ended - begun) / 1e9
+            self._spans.add(stage, step, begun, ended, lane=TRAINER)
 
     def _close(self, status: str, metrics: dict[str, dict[str, float]]) -> RunSummary:
         team, recorder = self.job.team, self.recorder
@@ -385,13 +345,3 @@ class Trainer:
 def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
-
-
-@contextmanager
-def _timer(add: Callable[[str, int, int], None], stage: str) -> Iterator[None]:
-    begun = time.perf_counter_ns()
-    try:
-        with named(stage):
-            yield
-    finally:
-        add(stage, begun, time.perf_counter_ns())
