@@ -27,7 +27,7 @@ _PUBLIC = {
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
-    "make_plan": "partita.plan.search",
+    "make_plan": "partita.train.planning",
     "partition": "partita.partitioning.job",
     "partition_for_memory": "partita.parallel.automatic",
     "predict": "partita.infer.predict",
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from partita.partitioning.quality import quality as quality
     from partita.partitioning.shards import shard as shard
     from partita.partitioning.table import register_partitioner as register_partitioner
-    from partita.plan.search import make_plan as make_plan
     from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest
+    from partita.train.planning import make_plan as make_plan
     from partita.train.trainer import Trainer as Trainer
 
 

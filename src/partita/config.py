@@ -115,9 +115,10 @@ class Config(BaseModel):
     )
     workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
     strategy: str = Field(
-        "gdp",
+        "auto",
         description="Who computes what: gdp, nfp, snp, dnp, gsplit, a placement per layer (input side first), one "
-        "per axis, such as data@hosts+gsplit@workers, or auto: the fastest, found out before training.",
+        "per axis, such as data@hosts+gsplit@workers, or auto: the fastest, found out before training (in short runs "
+        "gdp).",
     )
     deal: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."

@@ -33,20 +33,32 @@ def test_measured_once_planned_then_trained(store, tmp_path, monkeypatch):
     assert plan["links"] == kept
     assert plan["sampled_steps"] == plan["steps"]
     best = plan["candidates"][0]
-    assert best["epoch_seconds"]["total"] == min(each["epoch_seconds"]["total"] for each in plan["candidates"])
-    for shown in ("gdp", "dnp", "gsplit", "nfp", "seconds", f"--strategy {best['name']}"):
+    assert best["epoch"]["total"] == min(each["epoch"]["total"] for each in plan["candidates"])
+    assert best["tried_steps"] > 0
+    for shown in ("gdp", "dnp", "gsplit", "nfp", "ms", f"--strategy {best['name']}"):
         assert shown in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines() if not line.startswith(("Next", best["name"])))
 
+    record = as_json("train", store, "--out", tmp_path / "run", *SETTINGS, "--plan", tmp_path / "plan.json")
+    assert record["plan"]["strategy"] == plan["strategy"]
+    assert record["plan"]["estimated_epoch_seconds"] == best["epoch"]
+    assert record["plan"]["measured_epoch_seconds"].keys() == best["epoch"].keys()
+    other = [*SETTINGS[:-1], "32", "--plan", tmp_path / "plan.json"]
+    assert "made for batch size 64" in partita("train", store, "--out", tmp_path / "no", *other, code=2).stderr
+    named = [*SETTINGS, "--strategy", "gdp", "--plan", tmp_path / "plan.json"]
+    assert "leave out one" in partita("train", store, "--out", tmp_path / "no", *named, code=2).stderr.lower()
+    assert not (tmp_path / "no").exists()
 
-@pytest.mark.parametrize("how", [["--strategy", "auto"], ["--preset", "apt"]])
+
+@pytest.mark.parametrize("how", [[], ["--strategy", "auto"], ["--preset", "apt"]])
 def test_the_strategy_is_chosen_before_training(store, tmp_path, how):
     done = partita("train", store, "--out", tmp_path / "run", *SETTINGS, *how, "--epochs", "2", "--eval-every", "0")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    chosen = record["plan"]["strategy"]
-    assert f"strategy {chosen}, about" in done.stderr
-    assert f"{chosen}, estimated" in done.stdout
-    assert record["plan"]["measured_epoch_seconds"] > 0
+    assert record["plan"]["strategy"] == "gdp"
+    assert "strategy gdp, about" in done.stderr
+    assert "too short" in done.stderr
+    assert "an epoch of gdp" in done.stdout
+    assert record["plan"]["measured_epoch_seconds"]["total"] > 0
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"] != "auto"
 
 
@@ -59,6 +71,8 @@ def test_one_worker_needs_no_plan(store, tmp_path):
     ("options", "message"),
     [
         (["--links", "nothing.json"], "there is no such file"),
+        (["--hosts", "2"], "nothing is known of the links between 2 hosts"),
+        (["--out", "nowhere/plan.json"], "there is no such directory"),
         (["--preset", "grappa"], "No such option"),
     ],
 )

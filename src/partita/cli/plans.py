@@ -38,6 +38,7 @@ Examples:
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint host1:29400 --no-python partita measure --out links.json
 """
 _SHOWN = 12
+_WIDTH = 100
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 
@@ -59,15 +60,19 @@ def plan(
     import sys
 
     from partita.config import Config
+    from partita.core.plan import Plan
     from partita.plan.explain import why
     from partita.plan.links import Links
-    from partita.plan.search import make_plan
-    from partita.runs.folder import write_text
+    from partita.runs.folder import require_parent, write_text
 
     parsed = Config.load(config, settings) if config is not None else Config.make(settings, where="command line")
+    if out is not None:
+        require_parent(out)
+    given = None if links is None else Links.load(links)
     with shown(quiet=json):
-        given = None if links is None else Links.load(links)
-        found = make_plan(store, parsed, hosts=hosts, links=given).to_json()
+        found = _plan(store, parsed, hosts, given, quiet=json)
+    if found is None:  # the first process of a torchrun shows it
+        return
     if out is not None:
         write_text(out, encoder.dumps(found, indent=1) + "\n")
     if json:
@@ -75,15 +80,61 @@ def plan(
         return
     from partita.report.terminal import plan_tables
 
-    for table in plan_tables(found, most=_SHOWN):
-        print_table(table)
-    typer.echo(why(found))
+    made = Plan.from_json(found)
+    for table in plan_tables(made, most=_SHOWN):
+        print_table(table, least=_WIDTH)
+    typer.echo(why(made))
     if given is not None and not given.is_of_here:
         system, cores = given.machine.get("system"), given.machine.get("cores")
         typer.echo(f"Links were measured elsewhere, or long ago: {system}, {cores} cores, {given.date}.")
     if hosts == 1:
-        best = found["candidates"][0]["name"]
-        typer.echo(f"Next: partita train {store} --out run --workers {parsed.workers} --strategy {best}")
+        said = [f"--config {config}"] if config is not None else []
+        said += [f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if value is not None]
+        typer.echo(f"Next: partita train {store} --out run {' '.join(said)} --strategy {made.best.name}")
+
+
+def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:
+    import os
+    import sys
+
+    from partita.comm.launch import launch
+    from partita.train.planning import make_plan
+    from partita.train.team import PURPOSES
+
+    if links is not None or hosts > 1:
+        return make_plan(store, config, hosts=hosts, links=links).to_json()
+    arguments = {"store": str(store), "config": config.model_dump(mode="json"), "quiet": quiet}
+    if "RANK" in os.environ or config.workers == 1:
+        return plan_worker(None, **arguments)
+    return launch(
+        "partita.cli.plans:plan_worker", config.workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
+        threads=config.threads, device=config.device, purposes=PURPOSES,
+    )  # fmt: skip
+
+
+def plan_worker(
+    context: Any, *, store: str, config: dict[str, Any], quiet: bool, terminal: bool | None = None
+) -> dict[str, Any] | None:
+    """Plan in this process, as one of several workers or alone.
+
+    Args:
+        context: of this worker; ``None``: see :class:`partita.Trainer`.
+        store: path of the store.
+        config: the settings.
+        quiet: show nothing.
+        terminal: whether standard error is shown on a terminal; ``None``: found out.
+
+    Returns:
+        The plan, on the first worker.
+    """
+    import os
+
+    from partita.train.planning import plan_on_worker
+
+    leads = context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
+    with shown(quiet=quiet or not leads, terminal=terminal):
+        found = plan_on_worker(context, store=store, config=config)
+    return found if leads else None
 
 
 def measure(
@@ -98,8 +149,7 @@ def measure(
 
     from partita.comm.context import Context
     from partita.comm.launch import launch
-    from partita.plan.links import Links, links_file
-    from partita.plan.measure import links_on_worker
+    from partita.plan.links import Links, links_file, links_on_worker
 
     with shown(quiet=json):
         if "RANK" in os.environ:  # by torchrun, one process a worker
@@ -111,7 +161,7 @@ def measure(
             if not leads:
                 return
         else:
-            values = launch("partita.plan.measure:links_on_worker", workers)
+            values = launch("partita.plan.links:links_on_worker", workers)
     found = Links.from_json(values)
     path = out or links_file(found.hosts, found.workers)
     found.save(path)

@@ -66,18 +66,24 @@ def train(
     placements: Annotated[
         str | None, typer.Option("--placements", help="Strategy as a list: a placement per layer, input side first.")
     ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="File of partita plan: train with the strategy that is best in it.")
+    ] = None,
     json: Json = False,
     **settings: Any,
 ) -> None:
     """Train."""
     from partita.config import Config
     from partita.core.errors import ConfigError
+    from partita.core.plan import Plan
 
     if resume is None and (store is None or out is None):
         missing = "a store" if store is None else "--out"
         raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
-    if resume is not None and (out is not None or config is not None):
-        raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out and --config")
+    if resume is not None and (out is not None or config is not None or plan is not None):
+        raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out, --config and --plan")
+    if plan is not None:
+        Plan.load(plan)  # complains before workers are started
     if placements is not None:
         if settings.get("strategy") is not None:
             raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
@@ -93,6 +99,7 @@ def train(
         "resume": None if resume is None else str(resume),
         "config": parsed.model_dump(mode="json"),
         "settings": {name: value for name, value in settings.items() if value is not None},
+        "plan": None if plan is None else str(plan),
         "quiet": json,
     }
     launched = "RANK" in os.environ  # by torchrun, one process a worker; some may not see the run folder
@@ -143,6 +150,7 @@ def train_worker(
     resume: str | None,
     config: dict[str, Any],
     settings: dict[str, Any],
+    plan: str | None,
     quiet: bool,
     terminal: bool | None = None,
 ) -> tuple[str, str, bool]:
@@ -155,6 +163,7 @@ def train_worker(
         resume: the run folder to go on with instead.
         config: all settings of a new run.
         settings: those to change when resuming.
+        plan: file of the plan to follow.
         quiet: show nothing.
         terminal: whether standard error is shown on a terminal; ``None``: found out.
 
@@ -162,7 +171,7 @@ def train_worker(
         Status and path of the run, and whether this worker leads.
     """
     from partita.config import Config
-    from partita.train.team import join_team
+    from partita.core.plan import Plan
     from partita.train.trainer import Trainer
 
     quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
@@ -172,13 +181,8 @@ def train_worker(
         else:
             assert store is not None
             assert out is not None
-            context, parsed = join_team(context, Config.make(config))
-            planned = _planned(context, store, parsed)
-            if planned is not None:
-                parsed = parsed.model_copy(update={"strategy": planned["strategy"]})
-            trainer = Trainer(store, out=out, config=parsed, context=context)
-            if planned is not None:
-                _remember(planned, trainer, console)
+            made = None if plan is None else Plan.load(plan)
+            trainer = Trainer(store, out=out, config=Config.make(config), plan=made, context=context)
         if console is not None:
             from partita.report.terminal import event_line
 
@@ -192,38 +196,6 @@ def train_worker(
             trainer.recorder.callbacks = (*trainer.recorder.callbacks, show_event)
         summary = trainer.fit()
     return summary.status, str(summary.path), trainer.job.team.leads
-
-
-def _planned(context: Any, store: str, config: Any) -> dict[str, Any] | None:
-    """The plan of a run that leaves its strategy open; ``None`` where there is nothing to plan."""
-    from partita.parallel.strategies import AUTO
-
-    if config.strategy != AUTO or context.mesh.size == 1:
-        return None
-    from partita.plan.choose import choose
-
-    return choose(context, store, config)
-
-
-def _remember(plan: dict[str, Any], trainer: Any, console: Any) -> None:
-    """Say what was planned, and keep it in the run's record beside what the epochs then take."""
-    import statistics
-
-    from partita.plan.explain import why
-
-    best = plan["candidates"][0]
-    estimated, seconds = best["epoch_seconds"], list[float]()
-    trainer.recorder.record["plan"] = kept = {"strategy": best["name"], "estimated_epoch_seconds": estimated}
-
-    def note_epoch(event: dict[str, Any]) -> None:
-        if event["event"] == "epoch":
-            seconds.append(event["seconds"])
-            kept["measured_epoch_seconds"] = statistics.median(seconds)
-
-    trainer.recorder.callbacks = (*trainer.recorder.callbacks, note_epoch)
-    if console is not None:
-        console.print(f"strategy {best['name']}, about {estimated['total']:.2f} s an epoch", highlight=False)
-        console.print(why(plan), highlight=False)
 
 
 def evaluate(

@@ -64,8 +64,8 @@ def show(value: object) -> object:
     return value
 
 
-def print_table(table: Any) -> None:
-    """Print a table on standard output."""
+def print_table(table: Any, least: int = 80) -> None:
+    """Print a table on standard output; where that is no terminal, so many columns wide."""
     from rich.console import Console
 
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else least).print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -156,7 +157,10 @@ class Group:
         if self._checked:
             self._check_peers(f"{kind}: rows of {rows.dtype} {tuple(rows.shape[1:])}", send, receive)
         self._count(kind, send, math.prod(rows.shape[1:]) * rows.element_size())
-        return self._swap(rows, send, receive)
+        begun = time.perf_counter()
+        received = self._swap(rows, send, receive)
+        self.meter.spend(kind, time.perf_counter() - begun)
+        return received
 
     def exchange_rows(
         self, rows: Float[Tensor, "n F"], send: Sequence[int], receive: Sequence[int], kind: str = "forward"
@@ -211,12 +215,14 @@ class Group:
 
         @torch.no_grad()
         def finish() -> None:
+            waiting = time.perf_counter()
             for bucket, flat, work in begun:
                 if work is not None:
                     with peer_errors():
                         work.wait()
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
+            self.meter.spend(kind, time.perf_counter() - waiting)
 
         return finish
 

@@ -1,4 +1,4 @@
-"""Counts the bytes that leave this worker for others, by what they are and where they go."""
+"""Counts the bytes that leave this worker for others, by what they are and where they go; and the time it takes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bytes = _zero()
+        self._seconds = dict.fromkeys(KINDS, 0.0)
+
+    def spend(self, kind: str, seconds: float) -> None:
+        """Count the time that a thread was in an exchange, or waited for it; with that until others came to it."""
+        with self._lock:
+            self._seconds[kind] += seconds
+
+    def seconds(self) -> dict[str, float]:
+        """Time spent since the beginning, by kind, of all threads together."""
+        with self._lock:
+            return dict(self._seconds)
 
     def add(self, kind: str, link: str, num_bytes: int) -> None:
         """Count ``num_bytes`` that were sent.

@@ -22,6 +22,7 @@ from partita.infer.metrics import probabilities
 from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
+from partita.runs.folder import require_parent
 from partita.runs.load import load_run
 from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
@@ -139,8 +140,7 @@ def _check_target(out: Path) -> None:
             where=str(out),
             fix=f"Name a file that ends in {' or '.join(_FORMATS)}",
         )
-    if not out.parent.is_dir():
-        raise ConfigError("there is no such directory", where=str(out.parent), fix="Make it, or name another file")
+    require_parent(out)
 
 
 def _table(store: GraphStore, rows: OutputRows, embeddings: bool, *, flat: bool) -> pa.Table:

@@ -1,51 +1,125 @@
-"""The strategy of a run that leaves the choice to the planner."""
+"""Plans with the workers that are there: measures with them, and lets them try strategies out."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from partita.comm.context import Context
 from partita.config import Config
-from partita.core.memory import keeping_freed
+from partita.core import progress
+from partita.core.mesh import Mesh
+from partita.core.plan import Candidate, Plan, Seconds
 from partita.graph.store import GraphStore
-from partita.plan.candidates import candidates
+from partita.nn.model import Model
+from partita.parallel.strategies import parse_strategy
+from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links, measure_links
 from partita.plan.rates import measure_rates
-from partita.plan.search import kept_links, make_estimates
-from partita.runs.computing import threads
+from partita.plan.search import Estimates, kept_links, make_estimates
+from partita.plan.trials import Rehearse, Trial
 
-MOST_SECONDS = 30.0
-"""Of a dry run."""
-WORTH = 0.02
-"""Part of a run's estimated time that its dry run may take."""
+SHORT_SECONDS = 30.0
+"""A run that takes no longer is not planned: it would be over before a plan is made."""
+DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.02
+TRIAL_SECONDS, TRIAL_SHARE = 30.0, 0.04
+"""What sampling and trying out may take: so many seconds, and no more than this part of the run's time."""
+PLAIN = "gdp"
+"""What any store and any model allows, and what sends nothing but gradients."""
+
+_MADE_FOR = (
+    "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "deal",
+    "topology", "cache", "cache_policy", "cache_layout",
+)  # fmt: skip
 
 
-def choose(context: Context, store: str, config: Config) -> dict[str, Any]:
-    """Measure with the workers of a run, before it begins, and let the first one plan. All workers call this.
+def choose(
+    context: Context,
+    store: GraphStore,
+    config: Config,
+    rehearse: Rehearse,
+    *,
+    model: Model | None = None,
+    thorough: bool = False,
+) -> Plan:
+    """Measure with the workers of a run, before it begins; the first of them plans. All workers call this.
 
     Args:
         context: of this worker.
-        store: path of the graph store.
-        config: the settings of the run; ``workers`` are all there are.
-
-    Returns:
-        :meth:`partita.plan.search.Plan.to_json`.
+        store: a whole graph store.
+        config: the settings of the run.
+        rehearse: tries a strategy out.
+        model: a user's own; ``None``: the one that the settings name.
+        thorough: plan however short the run is.
 
     Raises:
         ConfigError: on all workers: the run cannot be planned.
     """
-    with threads(config.threads), keeping_freed():
-        rates = measure_rates(context, store, config)
-        kept = context.agree(lambda: None if (found := kept_links(context.mesh)) is None else found.to_json())
-        links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
+    mesh = context.mesh
+    planner = _Planner(store, config, context, model)
+    context.agree(planner.check)
+    steps, plain = context.agree(lambda: planner.dry_run.num_steps), rehearse(PLAIN)
+    run_seconds = config.epochs * plain.epoch(steps)
+    if mesh.size == 1 or (not thorough and run_seconds < SHORT_SECONDS):
+        return _short(plain, steps, made_for(store, config, mesh))
+    rates = measure_rates(context, store, config, model)
+    kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
+    links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
+    limit = float("inf") if thorough else run_seconds
 
-    def plan() -> dict[str, Any]:
-        mesh = context.mesh
-        dry_run = DryRun(GraphStore.open(store), config, mesh, candidates(config.layers, mesh))
-        found = make_estimates(dry_run, mesh, rates, links, seconds=0.0)
-        run_seconds = config.epochs * found.epoch(found.best)["total"]
-        seconds = min(MOST_SECONDS, WORTH * run_seconds)
-        return make_estimates(dry_run, mesh, rates, links, seconds=seconds).to_json()
+    def analyse() -> None:
+        seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
+        planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds)
+        planner.add(PLAIN, plain)
 
-    return context.agree(plan)
+    context.agree(analyse)
+    until = time.monotonic() + min(TRIAL_SECONDS, TRIAL_SHARE * limit)
+    with progress.task("try out", total=None, unit="strategies") as task:
+        while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
+            trial = rehearse(name)
+            planner.add(name, trial)
+            task.advance()
+    return Plan.from_json(context.agree(lambda: planner.estimates.plan(made_for(store, config, mesh)).to_json()))
+
+
+def made_for(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
+    """The settings that a run must share with a plan: see :attr:`partita.core.plan.Plan.made_for`."""
+    settings = config.model_dump(mode="json")
+    of_all = {"store": store.fingerprint, "workers": mesh.size, "hosts": mesh.hosts}
+    return of_all | {name: settings[name] for name in _MADE_FOR}
+
+
+def _short(plain: Trial, steps: int, of: dict[str, Any]) -> Plan:
+    seconds = plain.epoch(steps)
+    only = Candidate(
+        str(parse_strategy(PLAIN, of["layers"])),
+        PLAIN,
+        Seconds(compute=seconds),
+        foreseen=seconds,
+        tried_steps=plain.steps,
+    )
+    return Plan((only,), {}, steps, 0, of)
+
+
+class _Planner:
+    """What only the first worker has: the dry run, and what comes of it."""
+
+    estimates: Estimates
+    dry_run: DryRun
+
+    def __init__(self, store: GraphStore, config: Config, context: Context, model: Model | None) -> None:
+        self._store, self._config, self._model = store, config, model
+        self._mesh, self._leads = context.mesh, context.mesh.rank == 0
+        self._strategies = {name_of(each): each for each in candidates(config.layers, context.mesh)}
+
+    def check(self) -> None:
+        self.dry_run = DryRun(self._store, self._config, self._mesh, list(self._strategies.values()), self._model)
+
+    def add(self, name: str, trial: Trial) -> None:
+        if self._leads:
+            self.estimates.trials[self._strategies[name]] = trial
+
+    def next_to_try(self, until: float) -> str | None:
+        found = self.estimates.next_to_try() if time.monotonic() < until else None
+        return None if found is None else name_of(found)

@@ -5,40 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from partita.core.adding import Adding
 from partita.core.mesh import Mesh
+from partita.core.plan import Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.engine import Engine, Share
 from partita.plan.links import Links
 from partita.plan.rates import Rates
-
-
-@dataclass(frozen=True)
-class Seconds(Adding):
-    """Time of one worker by what it does; adds up with ``+``.
-
-    Attributes:
-        sample: drawing neighbours and numbering them.
-        exchange: sending ids, rows and their gradients.
-        load: reading input rows, where that is done apart from the first layer.
-        compute: the layers, forward and backward, and the optimiser.
-        gradients: summing the gradients of the parameters over the workers.
-    """
-
-    sample: float = 0.0
-    exchange: float = 0.0
-    load: float = 0.0
-    compute: float = 0.0
-    gradients: float = 0.0
-
-    def scaled(self, factor: float) -> Seconds:
-        """All of it times a factor."""
-        return Seconds(*(factor * each for each in self.values()))
-
-    @property
-    def total(self) -> float:
-        """Of everything, one after the other."""
-        return sum(self.values())
 
 
 @dataclass
@@ -55,7 +27,7 @@ class Estimate:
 
     counts: Counts
     steps: int = 0
-    seconds: Seconds = Seconds()
+    seconds: Seconds = field(default_factory=Seconds)
     traffic: Traffic = field(default_factory=Traffic)
     gradient_bytes: int = 0
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Int32, UInt64
 
+from partita.comm.device import choose
 from partita.comm.group import Group
 from partita.comm.imagined import ImaginedContext
 from partita.config import Config
@@ -28,7 +30,7 @@ from partita.parallel.engine import Engine, Share
 from partita.parallel.shares import deal_of, share_of
 from partita.parallel.stores import place_topology
 from partita.parallel.strategies import Strategy, build_engine
-from partita.runs.load import DTYPES, open_rows, open_topology
+from partita.runs.load import DTYPES, open_rows, open_topology, require_features
 from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import make_sampler
@@ -60,6 +62,7 @@ class DryRun:
         config: the settings of the run.
         mesh: of any of its workers.
         strategies: that come into question.
+        model: a user's own; ``None``: the one that the settings name.
 
     Attributes:
         engines: of the strategies that can be used, as the worker of ``mesh`` would have them.
@@ -67,13 +70,16 @@ class DryRun:
         num_steps: of an epoch.
 
     Raises:
-        ConfigError: the settings are of a run that cannot be planned, or for too many workers.
+        ConfigError: the settings are of a run that cannot be planned, for too many workers, or no strategy can be used.
     """
 
-    def __init__(self, store: GraphStore, config: Config, mesh: Mesh, strategies: list[Strategy]) -> None:
+    def __init__(
+        self, store: GraphStore, config: Config, mesh: Mesh, strategies: list[Strategy], model: Model | None = None
+    ) -> None:
         _check(store, config, mesh)
         self._store, self._config, self._mesh = store, config, mesh
-        self.model: Model = named_model(config, store).to(DTYPES[config.precision])
+        model = named_model(config, store) if model is None else deepcopy(model)
+        self.model: Model = model.to(DTYPES[config.precision])
         self._local = open_topology(store, config)
         self._sampler = make_sampler(config, Group.alone())
         seeds = training_seeds(store, *training_labels(store))
@@ -90,6 +96,9 @@ class DryRun:
                 self.engines[strategy] = self._engine(strategy, ImaginedContext(mesh))
             except ConfigError as error:
                 self.refused[strategy] = error
+        if not self.engines:
+            first = next(iter(self.refused.values()))
+            raise ConfigError(f"no strategy can be used: {first}", where="plan")
 
     def _engine(self, strategy: Strategy, context: ImaginedContext) -> Engine:
         config = self._config
@@ -184,4 +193,11 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             where="views",
             fix="Leave out views, and the presets grappa and sdt-gnn",
         )
+    if choose(config.device).type != "cpu":
+        raise ConfigError(
+            "plans are for runs on the CPU, so far",
+            where=f"device {config.device}",
+            fix="Name a strategy, or use device cpu",
+        )
+    require_features(store)
     store.require_whole("a plan")

@@ -223,3 +223,8 @@ def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], largest:
         sizes.append(float(size))
         size *= 4
     return Curve(tuple(sizes), tuple(found))
+
+
+def links_on_worker(context: Context, *, quick: bool = False) -> dict[str, Any]:
+    """What each worker does that is started to measure; returns :meth:`Links.to_json`."""
+    return measure_links(context, quick=quick).to_json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations
 from typing import Any
@@ -20,6 +21,7 @@ from partita.core.keys import StepKey
 from partita.core.records import Block
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
+from partita.nn.model import Model
 from partita.parallel.placements.data import Data, DataWork
 from partita.runs.computing import precision
 from partita.runs.load import DTYPES, open_features, open_topology
@@ -107,9 +109,16 @@ class Rates:
         return cls(**{**values, "stages": stages})
 
 
-def measure_rates(context: Context, store: str, config: Config) -> Rates:
-    """Measure on all workers at once, each of which calls this."""
-    bench = _Bench(context, config, GraphStore.open(store))
+def measure_rates(context: Context, store: GraphStore, config: Config, model: Model | None = None) -> Rates:
+    """Measure on all workers at once, each of which calls this.
+
+    Args:
+        context: of this worker.
+        store: a whole graph store.
+        config: the settings of a run.
+        model: a user's own; ``None``: the one that the settings name.
+    """
+    bench = _Bench(context, config, store, model)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read_row = bench.read_row()
@@ -128,12 +137,13 @@ def measure_rates(context: Context, store: str, config: Config) -> Rates:
 class _Bench:
     """What is measured on one worker. All workers call all methods, in the same order."""
 
-    def __init__(self, context: Context, config: Config, store: GraphStore) -> None:
+    def __init__(self, context: Context, config: Config, store: GraphStore, model: Model | None) -> None:
         self._config, self._mesh, self._group = config, context.mesh, context.group()
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
         self._column = open_features(store, config)
-        self._model = named_model(config, store).to(self._dtype).train()
+        model = named_model(config, store) if model is None else deepcopy(model)
+        self._model = model.to(self._dtype).train()
         self._optimizer = OPTIMIZERS[config.optimizer](list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone())
         self._data = Data(self._model, open_topology(store, config), self._column, sampler, self._dtype)

@@ -14,6 +14,8 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
+from partita.core.plan import STAGES, Plan
+
 _PLAIN_SECONDS = 10.0
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -176,40 +178,40 @@ def links_table(links: Mapping[str, Any]) -> Table:
     return table
 
 
-_SPENT_ON = ("sample", "exchange", "load", "compute", "gradients")
-
-
-def plan_tables(plan: Mapping[str, Any], most: int) -> list[Table]:
+def plan_tables(plan: Plan, most: int) -> list[Table]:
     """What each strategy would take, of many the fastest and those with a name; and which cannot be used."""
-    candidates = plan["candidates"]
-    title = f"An epoch of {plan['steps']:,} steps, estimated from {plan['sampled_steps']:,}"
+    best, scale = plan.best, 1.0 if plan.best.epoch.total >= 1 else 1000.0
+    title = f"An epoch of {plan.steps:,} steps, estimated from {plan.sampled_steps:,}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1), header_style="dim")
     table.add_column("strategy", overflow="fold")
-    for name in ("seconds", *_SPENT_ON, "sent"):
+    for name in ("seconds" if scale == 1 else "ms", *STAGES, "sent", "tried"):
         table.add_column(name, justify="right", no_wrap=True)
-    shown = [one for rank, one in enumerate(candidates) if rank < most or "," not in one["name"]]
+    shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
     for one in shown:
-        spent = one["epoch_seconds"]
-        most_lost = max(_SPENT_ON, key=lambda name: spent[name] - candidates[0]["epoch_seconds"][name])
-        times = [Text(f"{spent[name]:,.2f}" if spent[name] else "-") for name in _SPENT_ON]
-        if one is not candidates[0]:
-            times[_SPENT_ON.index(most_lost)].stylize("bold yellow")
-        table.add_row(one["name"], f"{spent['total']:,.2f}", *times, format_bytes(sum(one["epoch_bytes"].values())))
+        spent, of_best = one.epoch.to_json(), best.epoch.to_json()
+        most_lost = max(STAGES, key=lambda name: spent[name] - of_best[name])
+        times = [Text(f"{scale * spent[name]:,.2f}" if spent[name] else "-") for name in STAGES]
+        if one is not best:
+            times[list(STAGES).index(most_lost)].stylize("bold yellow")
+        table.add_row(
+            one.name, f"{scale * one.epoch.total:,.2f}", *times, format_bytes(sum(one.epoch_bytes.values())),
+            f"{one.tried_steps} steps" if one.tried_steps else "-",
+        )  # fmt: skip
     notes = ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
-    left = len(candidates) - len(shown)
+    left = len(plan.candidates) - len(shown)
     notes += [f"{left:,} slower lists of placements are not shown; --json has all"] if left else []
     table.caption, table.caption_justify = "\n".join(notes), "left"
     tables = [table]
     reasons: dict[str, list[str]] = {}
-    for one in plan["refused"]:
-        reasons.setdefault(one["why"], []).append(one["strategy"])
+    for strategy, reason in plan.refused.items():
+        reasons.setdefault(reason, []).append(strategy)
     if reasons:
         refused = Table(title="Cannot be used", title_justify="left", title_style="bold", box=None, padding=(0, 2))
         refused.show_header = False
         refused.add_column(justify="right", no_wrap=True)
         refused.add_column()
-        for why, strategies in reasons.items():
-            refused.add_row(strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies", why)
+        for reason, strategies in reasons.items():
+            refused.add_row(strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies", reason)
         tables.append(refused)
     return tables
 
@@ -228,7 +230,7 @@ def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None
     kind = event["event"]
     if kind == "epoch":
         return epoch_line(event, epochs, metric)
-    if kind == "note":
+    if kind in ("note", "plan"):
         return str(event["text"])
     if kind == "switch" and event["reason"] == "deficit":
         return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbours are out of sight"
@@ -249,9 +251,11 @@ def run_table(record: Mapping[str, Any]) -> Table:
         table.add_row(split, shown)
     plan = record.get("plan")
     if plan:
-        measured = plan.get("measured_epoch_seconds")
-        text = f"{plan['strategy']}, estimated {plan['estimated_epoch_seconds']['total']:.2f} s an epoch"
-        table.add_row("plan", text + (f", measured {measured:.2f} s" if measured is not None else ""))
+        estimated, measured = plan["estimated_epoch_seconds"], plan.get("measured_epoch_seconds", {})
+        for name, label in {"total": f"an epoch of {plan['strategy']}", **STAGES}.items():
+            if name in measured and (estimated[name] or measured[name]):
+                text = f"{1000 * measured[name]:,.1f} ms, estimated {1000 * estimated[name]:,.1f}"
+                table.add_row(label, text)
     seconds = record["stage_seconds"]
     table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
     stages = record.get("pipeline") or {}

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from partita.core.errors import RunError
+from partita.core.errors import ConfigError, RunError
 from partita.core.machine import cores
 
 RUN_FORMAT = 1
@@ -32,6 +32,16 @@ def write_text(path: Path, text: str) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def require_parent(path: Path) -> None:
+    """See that a file can be written where it is to be.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError("there is no such directory", where=str(path.parent), fix="Make it, or name another file")
 
 
 class RunFolder:

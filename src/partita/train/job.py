@@ -17,7 +17,7 @@ from partita.infer.neighbours import check_walkable
 from partita.nn import products
 from partita.nn.model import Model
 from partita.parallel.shares import deal_of
-from partita.parallel.strategies import AUTO, Strategy, parse_strategy
+from partita.parallel.strategies import Strategy, parse_strategy
 from partita.runs.load import DTYPES, require_features
 from partita.runs.optimise import OPTIMIZERS
 from partita.runs.task import named_model, training_labels, training_seeds
@@ -88,8 +88,7 @@ class Job:
         _check_model(model, config, store)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()), config)
-        alone = config.strategy == AUTO and context.mesh.size == 1  # then there is nothing to find out
-        strategy = parse_strategy("gdp" if alone else config.strategy, config.layers)
+        strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, deal_of(config, strategy, store.num_parts, context.mesh), store)
         team.check_same(config, store)
         views: Views

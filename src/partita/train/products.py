@@ -72,14 +72,20 @@ def settle_products(job: Job, recorder: Recorder, state: TrainState) -> str:
         recorder: of the run; what it has recorded is used again.
         state: where the run is.
     """
-    choice = _choose(job, recorder.record.get("products"))
+    choice = choose_products(job, recorder.record.get("products"))
     recorder.put(products=choice.name)
     if choice.note is not None:
         recorder.emit({"event": "note", "text": choice.note}, state)
     return choice.name
 
 
-def _choose(job: Job, recorded: str | None) -> Choice:
+def choose_products(job: Job, recorded: str | None) -> Choice:
+    """The backend of a run. All workers call this, on the threads of the run.
+
+    Args:
+        job: what is trained.
+        recorded: the backend that the run has used so far.
+    """
     config, team = job.config, job.team
     if config.precision != "float32" or team.context.device.type != "cpu":
         return Choice(TORCH)

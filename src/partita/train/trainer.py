@@ -15,6 +15,7 @@ from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
 from partita.core.memory import keeping_freed
+from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
@@ -26,9 +27,11 @@ from partita.runs.computing import threads
 from partita.runs.folder import RunFolder
 from partita.runs.load import open_store_of, read_run
 from partita.train.evaluation import Evaluation
+from partita.train.following import Following, stage_seconds
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.pipeline import Pipeline
+from partita.train.planning import settle_strategy
 from partita.train.products import settle_products
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
 from partita.train.resident import Resident
@@ -54,6 +57,7 @@ class Trainer:
         config: all settings at once; or give them by name in ``settings``.
         model: the name of a layer, as in the settings; or a model of your own, whose last layer must be as wide
             as there are classes.
+        plan: of the strategy, where the settings leave that open (``strategy="auto"``); ``None``: the workers plan.
         callbacks: called with every event that goes to ``metrics.jsonl``, by the first worker.
         context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
             this process, or else a single worker.
@@ -70,6 +74,7 @@ class Trainer:
         out: str | os.PathLike[str],
         config: Config | None = None,
         model: Model | str | None = None,
+        plan: Plan | None = None,
         callbacks: Sequence[Callback] = (),
         context: Context | None = None,
         **settings: Any,
@@ -80,6 +85,7 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
+        config, self.plan = settle_strategy(context, opened, config, model, plan)
         self.job = Job.prepare(config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
@@ -128,7 +134,9 @@ class Trainer:
         if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
-        self.job = Job.prepare(config, open_store_of(folder, record, store), context, model)
+        opened = open_store_of(folder, record, store)
+        config, self.plan = settle_strategy(context, opened, config, model)
+        self.job = Job.prepare(config, opened, context, model)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
@@ -184,6 +192,7 @@ class Trainer:
         self._evaluation = Evaluation(job)
         self._spans = Spans(config.trace)
         self._stepper = Stepper(job, self._timer)
+        self._following = None if self.plan is None else Following(self.plan)
         self.recorder.start()
         self._stopping = self._late = False  # agreed by all workers
         try:
@@ -192,6 +201,8 @@ class Trainer:
                 threads(config.threads), products.use(settle_products(job, self.recorder, self._state)),
                 stop_requests() as stop,
             ):  # fmt: skip
+                if self._following is not None:
+                    self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
                 with job.team.sending_for("start"):
                     for note in job.views.start():
                         self.recorder.emit({"event": "note", "text": note}, self._state)
@@ -212,6 +223,8 @@ class Trainer:
 
     def _train_epoch(self, stop: StopRequest) -> None:
         started, first = time.perf_counter(), self._state.seeds_done
+        if self._following is not None:
+            self._following.begin(self._seconds())
         views, steps = self.job.views, self.job.views.steps(self._state)
         description = f"epoch {self._state.epoch + 1}/{self.job.config.epochs}"
         with progress.task(description, total=self.job.num_seeds, unit="seeds") as task:
@@ -221,6 +234,8 @@ class Trainer:
                 if self._stopping and self._state.step < steps:
                     return
         seconds = time.perf_counter() - started
+        if self._following is not None:
+            self._following.note(seconds, self._seconds())
         self._end_epoch(seconds, (self._state.seeds_done - first) / seconds)
 
     def _train_phase(self, phase: Any, task: progress.Task, stop: StopRequest) -> None:
@@ -316,6 +331,11 @@ class Trainer:
             self.recorder.save(self._state.with_(views=values), tensors)
         self._late = False
 
+    def _seconds(self) -> Seconds:
+        """What this worker has done so far, by what a planner estimates."""
+        meter = self.job.team.context.meter
+        return stage_seconds(self._spans.summary(), self._state.stage_seconds, meter.seconds())
+
     @contextmanager
     def _timer(self, stage: str) -> Iterator[None]:
         begun, step = time.perf_counter_ns(), self._state.step
@@ -331,6 +351,8 @@ class Trainer:
         team, recorder = self.job.team, self.recorder
         recorder.record |= self.job.views.record()
         recorder.record["pipeline"] = self._spans.summary()
+        if self._following is not None:
+            recorder.record["plan"] = self._following.record()
         if team.size > 1:
             # What was sent since the last step is in nobody's totals yet.
             last = team.begin_total(0.0, False, Counts.zero(self.job.config.layers))()

@@ -81,7 +81,7 @@ def test_where_it_is_kept(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_workers_measure_the_links_that_there_are(hosts):
-    values = launch("partita.plan.measure:links_on_worker", 2, hosts=hosts, arguments={"quick": True})
+    values = launch("partita.plan.links:links_on_worker", 2, hosts=hosts, arguments={"quick": True})
     found = Links.from_json(values)
     assert found.send.keys() == found.sum.keys() == {"same_host" if hosts == 1 else "other_host"}
     assert (found.hosts, found.workers) == (hosts, 2 // hosts)

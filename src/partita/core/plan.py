@@ -1,0 +1,172 @@
+"""What a planner hands on: how long an epoch takes with each strategy, by what it is spent on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from partita.core.adding import Adding
+from partita.core.errors import ConfigError
+
+FORMAT = 2
+STAGES = {
+    "sample": "sampling",
+    "exchange": "sending rows",
+    "load": "reading rows",
+    "compute": "computing",
+    "gradients": "summing gradients",
+}
+"""What a step is spent on, the fields of :class:`Seconds`, and how that reads in a sentence."""
+
+
+@dataclass(frozen=True)
+class Seconds(Adding):
+    """Time of one worker by what it does; adds up with ``+``.
+
+    Attributes:
+        sample: drawing neighbours and numbering them.
+        exchange: sending ids, rows and their gradients.
+        load: reading input rows, where that is done apart from the first layer.
+        compute: the layers, forward and backward, and the optimiser.
+        gradients: summing the gradients of the parameters over the workers.
+    """
+
+    sample: float = 0.0
+    exchange: float = 0.0
+    load: float = 0.0
+    compute: float = 0.0
+    gradients: float = 0.0
+
+    def scaled(self, factor: float) -> Seconds:
+        """All of it times a factor."""
+        return Seconds(*(factor * each for each in self.values()))
+
+    def times(self, factors: Mapping[str, float]) -> Seconds:
+        """Each of it times its own factor; 1 where there is none."""
+        return Seconds(**{name: factors.get(name, 1.0) * each for name, each in self.to_json().items()})
+
+    @property
+    def total(self) -> float:
+        """Of everything, one after the other."""
+        return sum(self.values())
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy, and what an epoch takes with it.
+
+    Attributes:
+        strategy: level 0, a placement per layer, and the axis, as :func:`partita.parallel.strategies.parse_strategy`
+            reads it.
+        name: what users call it: its name, or the same.
+        epoch: seconds of an epoch, so divided that they add up to the whole of it.
+        epoch_bytes: that all workers together send, by kind.
+        counts: edges and rows of the sampled steps, all workers together.
+        foreseen: seconds of an epoch, as they were estimated before the strategy was tried out.
+        tried_steps: steps that it was tried out for.
+    """
+
+    strategy: str
+    name: str
+    epoch: Seconds
+    epoch_bytes: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    foreseen: float = 0.0
+    tried_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every strategy would take for an epoch, the fastest first.
+
+    Attributes:
+        candidates: at least one.
+        refused: why other strategies cannot be used.
+        steps: of an epoch.
+        sampled_steps: of the dry run; 0 where there was none, because the run is too short for it.
+        made_for: settings that a run must share for the plan to hold for it.
+        rates: what was measured of the model.
+        links: what was measured between workers.
+    """
+
+    candidates: tuple[Candidate, ...]
+    refused: Mapping[str, str]
+    steps: int
+    sampled_steps: int
+    made_for: Mapping[str, Any]
+    rates: Mapping[str, Any] | None = None
+    links: Mapping[str, Any] | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """The fastest."""
+        return self.candidates[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a file holds it."""
+        values = asdict(self)
+        for candidate, kept in zip(values["candidates"], self.candidates, strict=True):
+            candidate["epoch"] = {**kept.epoch.to_json(), "total": kept.epoch.total}
+        return {"format": FORMAT, "strategy": self.best.name, **values, "candidates": list(values["candidates"])}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], where: str = "plan") -> Plan:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        try:
+            if values["format"] != FORMAT:
+                raise ConfigError(f"format {values['format']}, this version reads {FORMAT}", where=where, fix=_AGAIN)
+            candidates = [
+                Candidate(**{**each, "epoch": Seconds(**{name: float(each["epoch"][name]) for name in STAGES})})
+                for each in values["candidates"]
+            ]
+            rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
+            made_for = dict(rest["made_for"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ConfigError(f"no plan: {error!r}", where=where, fix=_AGAIN) from None
+        if not candidates:
+            raise ConfigError("no strategy is in it", where=where, fix=_AGAIN)
+        return cls(**{**rest, "candidates": tuple(candidates), "made_for": made_for})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a file.
+
+        Raises:
+            ConfigError: there is none, or it holds something else.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError("there is no such file", where=str(path), fix=_AGAIN) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
+        return cls.from_json(values, str(path))
+
+    def check(self, made_for: Mapping[str, Any], where: str = "plan") -> None:
+        """See that the plan is one for a run.
+
+        Args:
+            made_for: of the run.
+            where: the plan is from.
+
+        Raises:
+            ConfigError: it was made for other settings; naming the first.
+        """
+        for name, value in self.made_for.items():
+            if made_for.get(name) != value:
+                raise ConfigError(
+                    f"was made for {name.replace('_', ' ')} {value}, this run has {made_for.get(name)}",
+                    where=where,
+                    fix="Plan again with the settings of the run, or leave out the plan",
+                )
+
+
+_AGAIN = "Make it with: partita plan STORE --out FILE"

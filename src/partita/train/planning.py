@@ -1,0 +1,137 @@
+"""The strategy of a run that leaves it open: planned with its workers, which try strategies out."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from typing import Any
+
+from partita.comm.context import Context
+from partita.comm.launch import launch
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.core.memory import keeping_freed
+from partita.core.plan import Plan
+from partita.graph.store import GraphStore
+from partita.kernels.askers import MOST_WORKERS
+from partita.nn import products
+from partita.nn.model import Model
+from partita.parallel.strategies import AUTO
+from partita.plan.choose import PLAIN, choose, made_for
+from partita.plan.foreign import plan_elsewhere
+from partita.plan.links import Links
+from partita.plan.trials import Trial
+from partita.runs.computing import threads
+from partita.train.job import WHOLE, Job
+from partita.train.products import choose_products
+from partita.train.rehearsal import rehearse
+from partita.train.team import PURPOSES, join_team
+
+
+def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, links: Links | None = None) -> Plan:
+    """Measure the machine with all workers busy, sample some steps, price every strategy, and try the best ones out.
+
+    Args:
+        store: path of a whole graph store.
+        config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
+        hosts: how many there are; for more than one, ``links`` must be given.
+        links: between workers that are somewhere else; then nothing is tried out. ``None``: workers are started here.
+
+    Raises:
+        ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
+        PartitaError: what a worker raised while it measured.
+    """
+    if links is not None:
+        return plan_elsewhere(store, config, hosts=hosts, links=links)
+    check_hosts(hosts)
+    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
+    found = launch(
+        f"{__name__}:plan_on_worker", config.workers, arguments=arguments, threads=config.threads,
+        device=config.device, purposes=PURPOSES,
+    )  # fmt: skip
+    return Plan.from_json(found)
+
+
+def check_hosts(hosts: int) -> None:
+    """See that workers which are to plan with each other are on one host.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if hosts > 1:
+        raise ConfigError(
+            f"nothing is known of the links between {hosts} hosts",
+            where="hosts",
+            fix="Run partita measure --out FILE on all of them with torchrun, and give its file with --links",
+        )
+
+
+def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any]) -> dict[str, Any]:
+    """What every worker does that is started to plan; returns :meth:`partita.core.plan.Plan.to_json`."""
+    context, parsed = join_team(context, Config.make(config))
+    return plan_run(context, GraphStore.open(store), parsed, thorough=True).to_json()
+
+
+def plan_run(
+    context: Context, store: GraphStore, config: Config, *, model: Model | None = None, thorough: bool = False
+) -> Plan:
+    """Plan a run with its own workers, before it begins. All of them call this.
+
+    Args:
+        context: of this worker.
+        store: a whole graph store.
+        config: the settings of the run.
+        model: a user's own; it stays as it is.
+        thorough: plan however short the run is.
+
+    Raises:
+        ConfigError: on all workers: the run cannot be planned.
+    """
+
+    def job_of(strategy: str) -> Job:
+        settled = config.model_copy(update={"strategy": strategy})
+        return Job.prepare(settled, store, context, None if model is None else deepcopy(model))
+
+    def of(strategy: str) -> Trial:
+        return rehearse(job_of(strategy))
+
+    with threads(config.threads), keeping_freed():
+        backend = choose_products(job_of(PLAIN), None).name
+        with products.use(backend):
+            return choose(context, store, config, of, model=model, thorough=thorough)
+
+
+def settle_strategy(
+    context: Context, store: GraphStore, config: Config, model: Model | None = None, plan: Plan | None = None
+) -> tuple[Config, Plan | None]:
+    """The settings with a strategy, and the plan that it is from, if there is one. All workers call this.
+
+    Args:
+        context: of this worker.
+        store: the graph store.
+        config: the settings; nothing is to be done unless their strategy is ``auto``.
+        model: a user's own; it stays as it is.
+        plan: to follow; ``None``: the workers make one, if there is something to choose, and all that a plan needs.
+
+    Raises:
+        ConfigError: the plan is for another run, or the settings name a strategy besides.
+    """
+    if config.strategy != AUTO:
+        if plan is not None:
+            raise ConfigError(
+                f"strategy {config.strategy} is named, and a plan is given besides",
+                where="strategy",
+                fix="Leave out one of them",
+            )
+        return config, None
+    if plan is not None:
+        plan.check(made_for(store, config, context.mesh))
+    elif context.mesh.size > 1 and _can_be_planned(context, store, config):
+        plan = plan_run(context, store, config, model=model)
+    return config.model_copy(update={"strategy": PLAIN if plan is None else plan.best.name}), plan
+
+
+def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
+    walks_elsewhere = config.sampler == "walk" and config.topology == "partitioned"
+    here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
+    return here and config.views == WHOLE and store.shard is None and not walks_elsewhere

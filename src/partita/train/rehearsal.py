@@ -1,0 +1,60 @@
+"""Some steps of a run, to see what they take; nothing is left of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from contextlib import closing, nullcontext
+
+from partita.core.records import Counts
+from partita.plan.trials import Trial
+from partita.runs.checkpoint import TrainState
+from partita.train.job import Job
+from partita.train.pipeline import Pipeline
+from partita.train.resident import Resident
+from partita.train.step import Stepper
+
+WARM_UP = 3
+"""Steps that are not timed: they touch memory for the first time, and compile."""
+SECONDS, LEAST, MOST = 1.0, 4, 20
+"""So long steps are timed, and so many at least and at most."""
+
+
+def rehearse(job: Job) -> Trial:
+    """Take some steps of the first epoch, as a run does, with a job that nobody uses afterwards. All workers call this.
+
+    Args:
+        job: its model is changed.
+    """
+    state = TrainState(counts=Counts.zero(job.config.layers))
+    with closing(job.views):
+        with job.team.sending_for("start"):
+            job.views.start()
+        resident = job.views.enter(next(iter(job.views.phases(state))), state)
+        ends = _ends(job, resident, min(WARM_UP, resident.steps))
+        seconds = max(job.team.group.gather(ends[-1] - ends[0] if len(ends) > 1 else ends[0])) / max(1, len(ends) - 1)
+        steps = min(resident.steps, MOST, max(LEAST, math.ceil(SECONDS / seconds)))
+        ends = _ends(job, resident, steps)
+        job.views.leave()
+    step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]
+    everybodys = job.team.group.gather([max(0.0, ends[0] - step), step])
+    begin, step = (statistics.fmean(each) for each in zip(*everybodys, strict=True))
+    return Trial(steps, begin, step)
+
+
+def _ends(job: Job, resident: Resident, steps: int) -> list[float]:
+    """When each of the first steps was done, in seconds since all workers began."""
+    stepper = Stepper(job, lambda _: nullcontext())
+    # The stages are to be at work to the end, so they are told of all steps of the epoch.
+    pipeline = Pipeline(
+        resident.stages(), 0, resident.steps, job.config.prefetch, streams=resident.streams,
+        failed=job.team.context.fail,
+    )  # fmt: skip
+    job.team.group.gather(0)
+    begun, ends = time.perf_counter(), list[float]()
+    with pipeline:
+        for step in range(steps):
+            stepper.step(resident, step, pipeline.take())
+            ends.append(time.perf_counter() - begun)
+    return ends

@@ -1,0 +1,43 @@
+"""The reason for a choice, in words."""
+
+from __future__ import annotations
+
+from partita.core.plan import Candidate, Plan, Seconds
+from partita.plan.explain import show_seconds, why
+
+SPENT = {"sample": 1.0, "exchange": 0.0, "load": 0.0, "compute": 2.0, "gradients": 0.1}
+
+
+def candidate(name: str, **seconds: float) -> Candidate:
+    return Candidate(name, name, Seconds(**{**SPENT, **seconds}))
+
+
+def plan(*candidates: Candidate, sampled: int = 3, workers: int = 2) -> Plan:
+    return Plan(candidates, {}, 10, sampled, {"workers": workers})
+
+
+def test_the_reason_is_the_difference():
+    text = why(plan(candidate("gdp"), candidate("dnp", exchange=2.0, compute=1.0)))
+    assert text.startswith(
+        "gdp is the fastest: dnp, the next, would spend 2.00 s more on sending rows, and 1.00 s less"
+    )
+    assert text.endswith("With sending rows 2.0 times as fast, dnp would be.")
+
+
+def test_what_nobody_has_is_not_asked_for():
+    text = why(plan(candidate("gdp"), candidate("dnp", exchange=20.0, compute=1.0)))
+    assert text.endswith("1.00 s less on computing.")
+
+
+def test_next_to_nothing():
+    assert "as long as each other" in why(plan(candidate("gdp"), candidate("snp", sample=1.01)))
+
+
+def test_nothing_to_choose():
+    assert "only strategy" in why(plan(candidate("gdp")))
+    assert "one worker" in why(plan(candidate("gdp"), workers=1))
+    assert "too short" in why(plan(candidate("gdp"), sampled=0))
+
+
+def test_times_as_people_read_them():
+    assert [show_seconds(each) for each in (12.34, 1.234, 0.0123)] == ["12.3 s", "1.23 s", "12.3 ms"]
