@@ -3,10 +3,12 @@
     python bench/planner.py --out docs/planner_measured.csv [--minutes 60] [--cells 72] [--quick]
     python bench/planner.py --out docs/planner_measured.csv --table planner_tables.md
 
-A cell is a graph, a model and its widths, fanouts, workers, and the link between them. In every cell the workers plan
-(partita.plan.choose), and then train an epoch and a first one that is not counted with each strategy that has a name,
-and with the list of placements that the planner ranks first, if it has none. Cells that are in the CSV file already are
-not measured again. Links other than loopback are emulated hosts and need root and iproute2.
+A cell is a graph, a model and its widths, fanouts, workers, and the link between them. In every cell the workers plan a
+run of 20 epochs as partita train does (but however short the run is), and then train an epoch, or two where an epoch
+takes less than five seconds, and a first one that is not counted, with each strategy that has a name, and with the list
+of placements that the planner ranks first, if it has none. Strategies of which an epoch is estimated to take more than
+a minute, and four times what the best one takes, are not measured. Cells that are in the CSV file already are not
+measured again. Links other than loopback are emulated hosts and need root and iproute2.
 
 Cells are drawn from the whole grid by a hash of their settings. By another hash, a third of them are *held out*:
 nothing may be tuned on them, and the tables show them apart.
@@ -47,11 +49,13 @@ STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
 FIELDS = (
-    *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", *STAGES, "plan_seconds", "steps",
+    *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
+    *STAGES, "plan_seconds", "steps",
 )  # fmt: skip
-STEPS, BATCH, CLASSES, HEADS = 20, 512, 16, 4
-EPOCHS = 3
-"""Of a run; the first one is not counted."""
+STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
+EPOCHS = 20
+"""Of the run that is planned."""
+QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 60.0, 4.0
 Cell = dict[str, Any]
 
 
@@ -119,33 +123,36 @@ def work(folder: Path) -> None:
 def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
     """Plan and train in one cell; a row for every strategy."""
     import partita
-    from partita.plan.choose import choose
+    from partita.plan import choose
+    from partita.train.planning import plan_run
 
     fanout = tuple(map(int, cell["fanout"].split(",")))
     settings = {
         "model": cell["model"], "hidden": cell["hidden"], "layers": len(fanout), "fanout": fanout, "batch_size": BATCH,
-        "workers": cell["workers"], "epochs": EPOCHS, "eval_every": 0, "threads": 1, "heads": HEADS,
+        "workers": cell["workers"], "eval_every": 0, "threads": 1, "heads": HEADS,
     }  # fmt: skip
-    config = partita.Config.make({**settings, "strategy": "auto"})
+    choose.SHORT_SECONDS = 0.0
     begun = time.perf_counter()
-    plan = choose(context, store, config)
+    plan = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": EPOCHS}))
     plan_seconds = time.perf_counter() - begun
-    by_name = {each["name"]: (rank, each) for rank, each in enumerate(plan["candidates"])}
-    for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan["candidates"][0]["name"]]):
-        events: list[dict[str, Any]] = []
-        trainer = partita.Trainer(
-            store, out=out / str(by_name[strategy][0]), context=context, callbacks=[events.append],
-            **{**settings, "strategy": strategy},
-        )  # fmt: skip
-        trainer.fit()
-        seconds = [event["seconds"] for event in events if event["event"] == "epoch"][1:]
-        rank, candidate = by_name[strategy]
-        spent = candidate["epoch_seconds"]
+    by_name = {each.name: (rank, each) for rank, each in enumerate(plan.candidates)}
+    for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan.best.name]):
+        rank, found = by_name[strategy]
+        estimated, seconds = found.epoch.total, list[float]()
+        if estimated < max(SLOW_SECONDS, SLOW_TIMES * plan.best.epoch.total):
+            events: list[dict[str, Any]] = []
+            trainer = partita.Trainer(
+                store, out=out / str(rank), context=context, callbacks=[events.append], strategy=strategy,
+                epochs=3 if estimated < QUICK_SECONDS else 2, **settings,
+            )  # fmt: skip
+            trainer.fit()
+            seconds = [event["seconds"] for event in events if event["event"] == "epoch"][1:]
         yield {
-            **cell, "held_out": int(held_out(cell)), "strategy": strategy, "rank": rank, "steps": plan["steps"],
+            **cell, "held_out": int(held_out(cell)), "strategy": strategy, "rank": rank, "steps": plan.steps,
             "measured_seconds": round(statistics.median(seconds), 5) if seconds else "",
-            "estimated_seconds": round(spent["total"], 5), **{name: round(spent[name], 5) for name in STAGES},
-            "plan_seconds": round(plan_seconds, 3),
+            "estimated_seconds": round(estimated, 5), "foreseen_seconds": round(found.foreseen, 5),
+            "tried_steps": found.tried_steps, "plan_seconds": round(plan_seconds, 3),
+            **{name: round(spent, 5) for name, spent in found.epoch.to_json().items()},
         }  # fmt: skip
     if context.mesh.rank == 0:
         shutil.rmtree(out, ignore_errors=True)
@@ -169,49 +176,53 @@ def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[C
 def tables(rows: list[Cell]) -> str:
     """How far estimates are off, how good the picks are, and what they gain over one strategy for all."""
     columns = (
-        "cells",
-        "",
-        "estimate off, median",
-        "90th percentile",
-        "picks within 5 % of the best",
-        "worst",
-        "planning",
-    )
+        "cells", "", "estimates off, median", "90th percentile", "not tried out, median", "90th percentile",
+        "picks within 5 % of the best", "worst pick", "planning, part of 20 epochs",
+    )  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     gains = ["| cells | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " |"]
     gains.append("|---|" + "---|" * len(STRATEGIES))
-    for name, chosen in (("tuned on", "0"), ("held out", "1")):
+    for name, chosen in (("tuned on", False), ("held out", True)):
         by_cell: dict[tuple[str, ...], list[Cell]] = {}
         for row in rows:
-            if str(row["held_out"]) == chosen and row["measured_seconds"]:
+            if (row["held_out"] == "1") == chosen and row["measured_seconds"]:
                 by_cell.setdefault(key_of(row), []).append(row)
         if not by_cell:
             continue
-        off = [
-            abs(float(row["estimated_seconds"]) / float(row["measured_seconds"]) - 1)
-            for found in by_cell.values() for row in found
-        ]  # fmt: skip
+        measured = [row for found in by_cell.values() for row in found]
+        off, untried = (
+            [abs(_number(row, kind) / _number(row, "measured_seconds") - 1) for row in of]
+            for kind, of in (
+                ("estimated_seconds", measured),
+                ("estimated_seconds", [row for row in measured if row["tried_steps"] == "0"]),
+            )
+        )
         picks, planning = [], []
         for found in by_cell.values():
-            best = min(float(row["measured_seconds"]) for row in found)
-            pick = next(row for row in found if int(row["rank"]) == 0)
-            picks.append(float(pick["measured_seconds"]) / best)
-            planning.append(float(pick["plan_seconds"]) / (20 * float(pick["measured_seconds"])))
+            best = min(_number(row, "measured_seconds") for row in found)
+            pick = next(row for row in found if row["rank"] == "0")
+            picks.append(_number(pick, "measured_seconds") / best)
+            planning.append(_number(pick, "plan_seconds") / (EPOCHS * _number(pick, "measured_seconds")))
         good = sum(ratio <= 1.05 for ratio in picks) / len(picks)
+        shown = [f"{statistics.median(each):.1%} | {np.percentile(each, 90):.1%}" for each in (off, untried or [0.0])]
         lines.append(
-            f"| {len(by_cell)} | {name} | {statistics.median(off):.1%} | {np.percentile(off, 90):.1%} | {good:.0%} | "
-            f"{max(picks):.2f}x | {statistics.median(planning):.1%} of 20 epochs |"
+            f"| {len(by_cell)} | {name} | {' | '.join(shown)} | {good:.0%} | {max(picks):.2f}x | "
+            f"{statistics.median(planning):.0%} |"
         )
         gains.append(f"| {name} | " + " | ".join(_gain(by_cell.values(), each) for each in STRATEGIES) + " |")
     return "\n".join([*lines, "", *gains]) + "\n"
+
+
+def _number(row: Cell, name: str) -> float:
+    return float(row[name])
 
 
 def _gain(found: Iterable[list[Cell]], strategy: str) -> str:
     """How much faster the picks are than one strategy in all cells where that can be used: geometric mean and most."""
     ratios = []
     for rows in found:
-        pick = next(float(row["measured_seconds"]) for row in rows if int(row["rank"]) == 0)
-        ratios += [float(row["measured_seconds"]) / pick for row in rows if row["strategy"] == strategy]
+        pick = next(_number(row, "measured_seconds") for row in rows if row["rank"] == "0")
+        ratios += [_number(row, "measured_seconds") / pick for row in rows if row["strategy"] == strategy]
     return f"{statistics.geometric_mean(ratios):.2f}x, up to {max(ratios):.1f}x" if ratios else "-"
 
 

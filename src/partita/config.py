@@ -120,6 +120,11 @@ class Config(BaseModel):
         "per axis, such as data@hosts+gsplit@workers, or auto: the fastest, found out before training (in short runs "
         "gdp).",
     )
+    replan: Literal["auto", "never"] = Field(
+        "auto",
+        description="With strategy auto: after an epoch that took longer than planned, go on with another strategy if "
+        "that is clearly faster.",
+    )
     deal: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."
     )
@@ -174,7 +179,10 @@ class Config(BaseModel):
     )
     switch_window: int = Field(20, ge=1, description="Steps over which that mean is taken.")
     memory_per_worker: Bytes | None = Field(
-        None, ge=2**20, description="Memory that views must fit into, for instance 4GiB; default what is available."
+        None,
+        ge=2**20,
+        description="Memory that views, or what strategy auto chooses, must fit into, for instance 4GiB; default what "
+        "is available.",
     )
     compute_share: float = Field(
         2 / 3, ge=0, lt=1, description="Share of that memory that is left for computing; the rest is for views."

@@ -68,6 +68,7 @@ class Candidate:
         counts: edges and rows of the sampled steps, all workers together.
         foreseen: seconds of an epoch, as they were estimated before the strategy was tried out.
         tried_steps: steps that it was tried out for.
+        memory_bytes: private memory of a worker, above what it takes to be there at all, as it is estimated.
     """
 
     strategy: str
@@ -77,6 +78,7 @@ class Candidate:
     counts: Mapping[str, Any] = field(default_factory=dict)
     foreseen: float = 0.0
     tried_steps: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

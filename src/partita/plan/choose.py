@@ -8,6 +8,7 @@ from typing import Any
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
+from partita.core.memory import available_bytes
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.graph.store import GraphStore
@@ -55,6 +56,7 @@ def choose(
 
     Raises:
         ConfigError: on all workers: the run cannot be planned.
+        ResourceError: likewise: no strategy fits into the memory.
     """
     mesh = context.mesh
     planner = _Planner(store, config, context, model)
@@ -70,7 +72,8 @@ def choose(
 
     def analyse() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
-        planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds)
+        memory = config.memory_per_worker or available_bytes() // mesh.workers
+        planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
         planner.add(PLAIN, plain)
 
     context.agree(analyse)
@@ -117,7 +120,7 @@ class _Planner:
         self.dry_run = DryRun(self._store, self._config, self._mesh, list(self._strategies.values()), self._model)
 
     def add(self, name: str, trial: Trial) -> None:
-        if self._leads:
+        if self._leads and self._strategies[name] in self.estimates.found:
             self.estimates.trials[self._strategies[name]] = trial
 
     def next_to_try(self, until: float) -> str | None:

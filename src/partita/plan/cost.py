@@ -12,6 +12,9 @@ from partita.parallel.engine import Engine, Share
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 
+_INDEX_BYTES = 8
+"""Of an edge, a source or a destination of a block, with what is made of it for backward."""
+
 
 @dataclass
 class Estimate:
@@ -23,6 +26,7 @@ class Estimate:
         counts: edges and rows over all workers.
         traffic: bytes over all workers.
         gradient_bytes: likewise.
+        memory_bytes: of the worker and the step that takes most.
     """
 
     counts: Counts
@@ -30,9 +34,18 @@ class Estimate:
     seconds: Seconds = field(default_factory=Seconds)
     traffic: Traffic = field(default_factory=Traffic)
     gradient_bytes: int = 0
+    memory_bytes: int = 0
 
-    def add(self, step: Sequence[Seconds], counts: Sequence[Counts], traffic: Sequence[Traffic], summed: int) -> None:
-        """Add a step: for each worker its time, counts and bytes; and the bytes of gradients that all of them send."""
+    def add(
+        self,
+        step: Sequence[Seconds],
+        counts: Sequence[Counts],
+        traffic: Sequence[Traffic],
+        memory: Sequence[int],
+        summed: int,
+    ) -> None:
+        """Add a step: for each worker time, counts, and bytes; and the bytes of gradients that all of them send."""
+        self.memory_bytes = max(self.memory_bytes, *memory)
         self.steps += 1
         self.seconds += max(step, key=lambda each: each.total)
         self.counts = sum(counts, self.counts)
@@ -50,10 +63,26 @@ class Cost:
         rates: of the model on the machine.
         links: between the workers.
         parameter_bytes: of the model.
+        row_bytes: of an input row.
+        ahead: how many batches may wait behind each stage before the trainer.
+        cache: bytes that every worker keeps input rows in.
     """
 
-    def __init__(self, engine: Engine, axis: str, mesh: Mesh, rates: Rates, links: Links, parameter_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        axis: str,
+        mesh: Mesh,
+        rates: Rates,
+        links: Links,
+        *,
+        parameter_bytes: int,
+        row_bytes: int,
+        ahead: int,
+        cache: int,
+    ) -> None:
         self._engine, self._rates, self._links = engine, rates, links
+        self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
         self._over = _shares_of_links(axis, mesh)
         link = "other_host" if mesh.hosts > 1 else "same_host"
         self._gradients = links.seconds_to_sum(link, parameter_bytes, mesh.size)
@@ -70,9 +99,22 @@ class Cost:
             sample=rates.sampled_edge * share.counts.sampled_edges,
             exchange=sum(map(self._sent, traffic.values())),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
-            compute=rates.together * sum(stage.seconds(block) for stage, block in layers) + rates.optimizer,
+            compute=rates.together * sum(stage.of(block) for stage, block in layers) + rates.optimizer,
             gradients=self._gradients,
         )
+
+    def memory(self, share: Share) -> int:
+        """Private memory that a worker takes for a step, above what it takes to be there at all.
+
+        What forward keeps for backward, and once more the most that a layer keeps, for gradients on their way through
+        it; a batch in the making at every stage and those that wait; the model and its optimiser; caches.
+        """
+        kept = [layer.of(block) for layer, block in zip(self._rates.kept, share.blocks, strict=True)]
+        batch = _INDEX_BYTES * float(share.blocks.sum())
+        if self._engine.inputs.loads:
+            batch += self._row_bytes * share.counts.input_rows_read
+        batches = 1 + (1 + self._engine.inputs.loads) * self._ahead
+        return int(sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
 
     def _sent(self, num_bytes: int) -> float:
         links = self._over.items()

@@ -68,6 +68,8 @@ class DryRun:
         engines: of the strategies that can be used, as the worker of ``mesh`` would have them.
         refused: why the others cannot.
         num_steps: of an epoch.
+        config: the settings.
+        row_bytes: of an input row.
 
     Raises:
         ConfigError: the settings are of a run that cannot be planned, for too many workers, or no strategy can be used.
@@ -77,7 +79,8 @@ class DryRun:
         self, store: GraphStore, config: Config, mesh: Mesh, strategies: list[Strategy], model: Model | None = None
     ) -> None:
         _check(store, config, mesh)
-        self._store, self._config, self._mesh = store, config, mesh
+        self._store, self.config, self._mesh = store, config, mesh
+        self.row_bytes = store.num_features * DTYPES[config.precision].itemsize
         model = named_model(config, store) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
         self._local = open_topology(store, config)
@@ -101,7 +104,7 @@ class DryRun:
             raise ConfigError(f"no strategy can be used: {first}", where="plan")
 
     def _engine(self, strategy: Strategy, context: ImaginedContext) -> Engine:
-        config = self._config
+        config = self.config
         return build_engine(
             strategy, self.model, place_topology(self._local, config.topology, self._store, context),
             open_rows(self._store, config), make_sampler(config, context.group("all", "sample")),
@@ -163,9 +166,9 @@ class DryRun:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
             return self._kept[step]
-        key = StepKey(self._config.seed, 0, step)
+        key = StepKey(self.config.seed, 0, step)
         drawn, requests, scratch = list[Drawn](), self._order.batch(0, step), Relabeller(self._store.num_nodes)
-        for layer in range(self._config.layers, 0, -1):
+        for layer in range(self.config.layers, 0, -1):
             drawn.insert(0, Drawn(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)))
             requests = drawn[0].src
         if needs_dry_run(self._cache) and step < CACHE_STEPS:
@@ -176,7 +179,7 @@ class DryRun:
         """Which worker has each seed."""
         mesh, batch = self._mesh, self._order.batch(0, step)
         place = torch.argsort(batch)
-        deal = deal_of(self._config, strategy, self._store.num_parts, mesh)
+        deal = deal_of(self.config, strategy, self._store.num_parts, mesh)
         found = np.zeros(len(batch), np.uint64)
         for rank in range(mesh.size):
             own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), deal, self._part_offsets)

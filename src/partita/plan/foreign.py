@@ -49,7 +49,10 @@ def plan_elsewhere(
     opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
     found = (rates or (lambda: _measured(store, config)))()
-    return make_estimates(dry_run, mesh, found, links, seconds=seconds).plan(made_for(opened, config, mesh))
+    memory = config.memory_per_worker  # what those machines have is not known
+    return make_estimates(dry_run, mesh, found, links, seconds=seconds, memory=memory).plan(
+        made_for(opened, config, mesh)
+    )
 
 
 def _measured(store: str | os.PathLike[str], config: Config) -> Rates:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from partita.comm.context import Context
 from partita.comm.group import Group
@@ -35,8 +36,8 @@ STEPS = 3
 
 
 @dataclass(frozen=True)
-class StageRate:
-    """Seconds that a layer takes, forward and backward, as a sum.
+class PerBlock:
+    """What a layer takes, in seconds or in bytes, as a sum.
 
     Attributes:
         fixed: in any case.
@@ -48,14 +49,14 @@ class StageRate:
     source: float
     edge: float
 
-    def seconds(self, block: Float[np.ndarray, "3"]) -> float:
+    def of(self, block: Float[np.ndarray, "3"]) -> float:
         """Of a block with so many destinations, sources and edges."""
         return self.fixed + float(block @ np.array([self.destination, self.source, self.edge]))
 
     @classmethod
-    def fitted(cls, blocks: Float[np.ndarray, "n 3"], seconds: Float[np.ndarray, "n"]) -> StageRate:
+    def fitted(cls, blocks: Float[np.ndarray, "n 3"], taken: Float[np.ndarray, "n"]) -> PerBlock:
         """The rates, none of them negative, from which measured blocks deviate least, in squares of relative errors."""
-        columns = np.column_stack([np.ones(len(blocks)), blocks]) / seconds[:, None]
+        columns = np.column_stack([np.ones(len(blocks)), blocks]) / taken[:, None]
         best, least = np.zeros(4), np.inf
         for chosen in map(list, chain.from_iterable(combinations(range(4), size) for size in range(1, 5))):
             rates, *_ = np.linalg.lstsq(columns[:, chosen], np.ones(len(blocks)), rcond=None)
@@ -73,17 +74,21 @@ class Rates:
     Attributes:
         sampled_edge: seconds for an edge to be drawn and its source to be numbered.
         read_row: seconds for an input row to be read into a tensor.
-        stages: of each layer, layer 1 (input side) first.
+        stages: seconds of each layer, forward and backward, layer 1 (input side) first.
+        kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
         optimizer: seconds of a step of the optimiser.
+        model_bytes: of the parameters, their gradients, and what the optimiser remembers.
     """
 
     sampled_edge: float
     read_row: float
-    stages: tuple[StageRate, ...]
+    stages: tuple[PerBlock, ...]
+    kept: tuple[PerBlock, ...]
     together: float
     optimizer: float
+    model_bytes: float
 
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
@@ -105,8 +110,8 @@ class Rates:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rates:
         """The inverse of :meth:`to_json`."""
-        stages = tuple(StageRate(**stage) for stage in values["stages"])
-        return cls(**{**values, "stages": stages})
+        layers = {name: tuple(PerBlock(**layer) for layer in values[name]) for name in ("stages", "kept")}
+        return cls(**{**values, **layers})
 
 
 def measure_rates(context: Context, store: GraphStore, config: Config, model: Model | None = None) -> Rates:
@@ -122,13 +127,17 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read_row = bench.read_row()
-    stages = tuple(bench.stage(layer, list(of_layer)) for layer, of_layer in enumerate(zip(*works), start=1))
+    layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
+    stages, kept = (tuple(each) for each in zip(*layers, strict=True))
+    seconds, model_bytes = bench.optimizer()
     found = Rates(
         sampled_edge=sampled_edge,
         read_row=read_row,
         stages=stages,
+        kept=kept,
         together=bench.together(works, stages),
-        optimizer=bench.optimizer(),
+        optimizer=seconds,
+        model_bytes=model_bytes,
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])
@@ -166,16 +175,24 @@ class _Bench:
                 works.append(found)
         return works, statistics.median(per_edge)
 
-    def stage(self, layer: int, works: list[DataWork]) -> StageRate:
-        """What a layer takes on its blocks, and on the same with half of their edges."""
-        blocks, seconds = [], []
+    def layer(self, number: int, works: list[DataWork]) -> tuple[PerBlock, PerBlock]:
+        """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
+        blocks, seconds, kept = [], [], []
         for work in works:
-            for block in (work.block, self._thinned(layer, work.block)):
-                blocks.append(self._size(block))
-                seconds.append(self._median(self._layer(layer, DataWork(block, work.key))))
-        return StageRate.fitted(np.stack(blocks), np.array(seconds))
+            for block in (work.block, self._thinned(number, work.block)):
+                forward = self._forward(number, DataWork(block, work.key))
 
-    def together(self, works: list[list[DataWork]], stages: Sequence[StageRate]) -> float:
+                def compute(forward: Callable[[], Tensor] = forward) -> None:
+                    out = forward()
+                    out.backward(torch.ones_like(out))
+
+                blocks.append(self._size(block))
+                seconds.append(self._median(compute))
+                kept.append(_kept_bytes(forward))
+        sizes = np.stack(blocks)
+        return PerBlock.fitted(sizes, np.array(seconds)), PerBlock.fitted(sizes, np.array(kept, np.float64))
+
+    def together(self, works: list[list[DataWork]], stages: Sequence[PerBlock]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found = []
         for of_step in (works[0], *works):  # the first one warms up
@@ -186,7 +203,7 @@ class _Bench:
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
             seconds = time.perf_counter() - begun
-            alone = sum(stage.seconds(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
+            alone = sum(stage.of(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
             found.append(seconds / alone)
         return statistics.median(found[1:])
 
@@ -203,29 +220,32 @@ class _Bench:
         block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, transposed=None)
         return block if block.src is None else self._data.worker.prepared(layer, block)
 
-    def _layer(self, layer: int, work: DataWork) -> Callable[[], object]:
+    def _forward(self, layer: int, work: DataWork) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
         h: Any = self._column
         if layer > 1:
             h = torch.randn(work.block.num_src, width, dtype=self._dtype, requires_grad=True)
 
-        def compute() -> None:
+        def forward() -> Tensor:
             with precision(self._config, torch.device("cpu")):
-                out = self._data.forward(layer, work, h)
-            out.backward(torch.ones_like(out))
+                return self._data.forward(layer, work, h)
 
-        return compute
+        return forward
 
     def read_row(self) -> float:
         """Seconds for a row, of some that are anywhere."""
         ids = torch.randint(0, self._num_nodes, (min(self._num_nodes, 1 << 14),))
         return self._median(lambda: self._column.read(ids)) / len(ids)
 
-    def optimizer(self) -> float:
-        """Seconds of a step."""
-        for parameter in self._model.parameters():
+    def optimizer(self) -> tuple[float, int]:
+        """Seconds of a step; bytes of parameters, gradients and state."""
+        parameters = list(self._model.parameters())
+        for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-        return self._median(self._optimizer.step)
+        seconds = self._median(self._optimizer.step)
+        states = (each for state in self._optimizer.state.values() for each in state.values())
+        held = [*parameters, *parameters, *(each for each in states if isinstance(each, Tensor))]
+        return seconds, sum(each.nbytes for each in held)
 
     def _median(self, work: Callable[[], object]) -> float:
         """Seconds, where all workers begin at the same time."""
@@ -239,3 +259,18 @@ class _Bench:
     def _begin(self) -> float:
         self._group.gather(0)
         return time.perf_counter()
+
+
+def _kept_bytes(forward: Callable[[], Tensor]) -> int:
+    """Bytes of the tensors that autograd keeps of a computation, and of its result."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not tensor.is_leaf or not tensor.requires_grad:  # a parameter, or what the layer below has kept
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = forward()
+    keep(out)
+    return max(1, sum(kept.values()))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from partita.comm.group import sum_bytes
-from partita.core.errors import ConfigError, PartitaError
+from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
@@ -104,6 +104,7 @@ class Estimates:
                     epoch_bytes={**sent, "gradients": round(share * estimate.gradient_bytes)},
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
+                    memory_bytes=estimate.memory_bytes,
                     tried_steps=0 if trial is None else trial.steps,
                 )
             )
@@ -118,7 +119,9 @@ class Estimates:
         )
 
 
-def make_estimates(dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, seconds: float) -> Estimates:
+def make_estimates(
+    dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, seconds: float, memory: int | None = None
+) -> Estimates:
     """Sample some steps and price every strategy.
 
     Args:
@@ -127,15 +130,20 @@ def make_estimates(dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, s
         rates: of the model on the machine.
         links: between the workers.
         seconds: how long to sample, at most; one step in any case.
+        memory: bytes that every worker may take; strategies that take more are refused. ``None``: any.
 
     Raises:
         ConfigError: a link is not known.
+        ResourceError: no strategy fits into the memory.
     """
     parameter_bytes = sum(p.numel() * p.element_size() for p in dry_run.model.parameters())
     costs = {
-        strategy: Cost(engine, strategy.axis, mesh, rates, links, parameter_bytes)
+        strategy: Cost(
+            engine, strategy.axis, mesh, rates, links, parameter_bytes=parameter_bytes, row_bytes=dry_run.row_bytes,
+            ahead=dry_run.config.prefetch, cache=dry_run.config.cache,
+        )
         for strategy, engine in dry_run.engines.items()
-    }
+    }  # fmt: skip
     found = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
     sampled = 0
@@ -145,9 +153,27 @@ def make_estimates(dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, s
             cost = costs[strategy]
             found[strategy].add(
                 [cost.seconds(share) for share in shares], [share.counts for share in shares],
-                [cost.traffic(share) for share in shares], summed,
+                [cost.traffic(share) for share in shares], [cost.memory(share) for share in shares], summed,
             )  # fmt: skip
-    return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links)
+    too_big = {} if memory is None else {s: e.memory_bytes for s, e in found.items() if e.memory_bytes > memory}
+    refused = {**dry_run.refused, **{strategy: _too_big(need, memory or 0) for strategy, need in too_big.items()}}
+    if len(too_big) == len(found):
+        raise _too_big(min(too_big.values()), memory or 0)
+    fitting = {strategy: estimate for strategy, estimate in found.items() if strategy not in too_big}
+    return Estimates(fitting, refused, dry_run.num_steps, sampled, rates, links)
+
+
+def _too_big(need: int, have: int) -> ResourceError:
+    return ResourceError(
+        f"a worker needs about {_mib(need)}, it may take {_mib(have)}",
+        where="memory",
+        fix="1. Lower --batch-size; 2. lower --fanout or --hidden; 3. lower --cache or --prefetch; "
+        "4. use more workers, or raise --memory-per-worker",
+    )
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f} MiB"
 
 
 def kept_links(mesh: Mesh) -> Links | None:

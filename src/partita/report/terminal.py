@@ -184,7 +184,7 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
     title = f"An epoch of {plan.steps:,} steps, estimated from {plan.sampled_steps:,}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1), header_style="dim")
     table.add_column("strategy", overflow="fold")
-    for name in ("seconds" if scale == 1 else "ms", *STAGES, "sent", "tried"):
+    for name in ("seconds" if scale == 1 else "ms", *STAGES, "sent", "memory", "tried"):
         table.add_column(name, justify="right", no_wrap=True)
     shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
     for one in shown:
@@ -195,7 +195,7 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
             times[list(STAGES).index(most_lost)].stylize("bold yellow")
         table.add_row(
             one.name, f"{scale * one.epoch.total:,.2f}", *times, format_bytes(sum(one.epoch_bytes.values())),
-            f"{one.tried_steps} steps" if one.tried_steps else "-",
+            format_bytes(one.memory_bytes), f"{one.tried_steps} steps" if one.tried_steps else "-",
         )  # fmt: skip
     notes = ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
     left = len(plan.candidates) - len(shown)
@@ -230,7 +230,7 @@ def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None
     kind = event["event"]
     if kind == "epoch":
         return epoch_line(event, epochs, metric)
-    if kind in ("note", "plan"):
+    if kind in ("note", "plan", "strategy"):
         return str(event["text"])
     if kind == "switch" and event["reason"] == "deficit":
         return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbours are out of sight"

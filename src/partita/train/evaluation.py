@@ -26,20 +26,23 @@ class Evaluation:
 
     Args:
         job: what is trained.
+
+    Attributes:
+        job: as given.
     """
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
         self._opened: tuple[Topology, RowTable] | None = None
         self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 
     def of(self, split: str) -> Metrics:
         """Metrics on a split. All workers call this."""
-        return self._job.team.agree(lambda: self._compute(split)) if self._alone else self._compute(split)
+        return self.job.team.agree(lambda: self._compute(split)) if self._alone else self._compute(split)
 
     def _compute(self, split: str) -> Metrics:
-        job, context = self._job, self._job.team.context
+        job, context = self.job, self.job.team.context
         if self._opened is None:
             self._opened = open_inference(job.store, job.config, context.mesh)
         topology, inputs = self._opened
@@ -56,8 +59,8 @@ class Evaluation:
 
     def _on_host(self) -> Model:
         """The model, or a copy of it where it is on a device: evaluation computes on the CPU."""
-        model = self._job.model
-        if self._job.team.context.device.type == "cpu":
+        model = self.job.model
+        if self.job.team.context.device.type == "cpu":
             return model
         if self._copy is None:
             self._copy = deepcopy(model).cpu()
@@ -67,11 +70,11 @@ class Evaluation:
     @property
     def splits(self) -> list[str]:
         """Those that there is something to measure on, but for the training nodes."""
-        return [name for name, ids in self._job.store.splits.items() if name != "train" and len(ids)]
+        return [name for name, ids in self.job.store.splits.items() if name != "train" and len(ids)]
 
     def due(self, epoch: int) -> bool:
         """Whether the model is to be evaluated after an epoch (0-based)."""
-        config, done = self._job.config, epoch + 1
+        config, done = self.job.config, epoch + 1
         wanted = bool(config.eval_every) and (done % config.eval_every == 0 or done == config.epochs)
         return wanted and "val" in self.splits
 
@@ -85,15 +88,15 @@ class Evaluation:
         Raises:
             ConfigError: the metric that picks the best model is not among them.
         """
-        metric = self._job.metric
+        metric = self.job.metric
         value = metrics.get(metric)
         if value is None:
             raise ConfigError(
                 f"metric '{metric}' does not exist for this validation split",
-                where=str(self._job.store.path),
+                where=str(self.job.store.path),
                 fix=f"Choose another: --metric {'|'.join(metrics)}",
             )
         if state.best is None or better(metric, value, state.best.value):
             return state.with_(best=Best(metric, value, state.epoch, state.name), evaluations_since_best=0)
         waited = state.evaluations_since_best + 1
-        return state.with_(evaluations_since_best=waited, stopped=0 < self._job.config.patience <= waited)
+        return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from partita.core.plan import STAGES, Plan, Seconds
 from partita.plan.explain import show_seconds, why
 
+SURPRISE = 0.25
+"""What is off by more than this part of its estimate is told, and plans are made again."""
+CLEARLY = 0.1
+"""Another strategy must save this part of an epoch."""
+_NOTICED, _MOST = 0.05, 10.0
 EXCHANGED = ("ids", "features", "forward", "backward")
 """What is sent in exchanges; gradients and the rest are sent in sums."""
 
@@ -37,7 +43,7 @@ def stage_seconds(
 
 
 class Following:
-    """Keeps what was estimated of a run beside what its epochs take.
+    """Keeps what was estimated of a run beside what its epochs take, and says when another strategy is ahead.
 
     Args:
         plan: of the run.
@@ -45,8 +51,11 @@ class Following:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._current = plan.best
+        self._estimated = plan.best.epoch
         self._epochs: list[float] = []
         self._stages: list[Seconds] = []
+        self._switches: list[dict[str, Any]] = []
         self._before = Seconds()
 
     @property
@@ -64,12 +73,73 @@ class Following:
         self._epochs.append(seconds)
         self._stages.append(sofar + self._before.scaled(-1.0))
 
+    def judge(self, epochs: int) -> dict[str, str | None]:
+        """What the last epoch says of the plan.
+
+        Args:
+            epochs: that are left.
+
+        Returns:
+            ``text``: what to say; ``None`` if the epoch went as planned, or nothing new is to be said.
+            ``strategy``: to go on with; ``None``: the same.
+        """
+        text = self._surprise() if self._stages else None
+        if text is None:
+            return {"text": None, "strategy": None}
+        self._revise()
+        best, now = self.plan.best.epoch.total, self._current.epoch.total
+        # To change costs about what it cost to begin, and that is not much more than an epoch.
+        ahead = now - best > CLEARLY * now and (now - best) * epochs > now
+        return {"text": text, "strategy": self.plan.best.name if ahead else None}
+
+    def _surprise(self) -> str | None:
+        """What the last epoch took, if that is far from what was expected of it."""
+        expected, measured = self._current.epoch, self._measured
+        told = []
+        for name, stage in STAGES.items():
+            thought, took = expected.to_json()[name], measured.to_json()[name]
+            if abs(took - thought) > max(SURPRISE * thought, _NOTICED * expected.total):
+                told.append(f"{show_seconds(abs(took - thought))} {'more' if took > thought else 'less'} on {stage}")
+        if not told and abs(measured.total - expected.total) <= SURPRISE * expected.total:
+            return None
+        text = f"an epoch took {show_seconds(measured.total)}, {show_seconds(expected.total)} were expected"
+        return text + (f": {', '.join(told)}" if told else "")
+
+    def _revise(self) -> None:
+        """Correct every stage of all strategies as the last epoch corrects that of the current one."""
+        expected, measured = self._current.epoch, self._measured
+        pairs = zip(STAGES, expected.values(), measured.values(), strict=True)
+        factors = {name: min(_MOST, max(1 / _MOST, took / thought)) for name, thought, took in pairs if thought > 0}
+        self._current = replace(self._current, epoch=measured)
+        others = [each for each in self.plan.candidates if each.name != self._current.name]
+        revised = [self._current, *(replace(each, epoch=each.epoch.times(factors)) for each in others)]
+        self.plan = replace(self.plan, candidates=tuple(sorted(revised, key=lambda each: each.epoch.total)))
+
+    def switch(self, epoch: int, seconds: float) -> dict[str, Any]:
+        """Note that the run goes on with the best strategy; the event to log.
+
+        Args:
+            epoch: the next one, 0-based.
+            seconds: that the change took.
+        """
+        to = self.plan.best
+        change = {"from": self._current.name, "to": to.name, "seconds": seconds}
+        self._switches.append({"epoch": epoch, **change})
+        self._current, self._estimated, self._epochs, self._stages = to, to.epoch, [], []
+        text = f"strategy {to.name} from now on, about {show_seconds(to.epoch.total)} an epoch"
+        return {"event": "strategy", "text": text, **change}
+
+    @property
+    def _measured(self) -> Seconds:
+        """The last epoch by stages, which work at the same time, so divided that they add up to the whole."""
+        stages = Seconds(*(max(0.0, each) for each in self._stages[-1].values()))
+        return stages.scaled(self._epochs[-1] / stages.total) if stages.total else Seconds(compute=self._epochs[-1])
+
     def record(self) -> dict[str, Any]:
-        """For ``run.json``: medians over the epochs."""
-        best = self.plan.best
-        estimated = {**best.epoch.to_json(), "total": best.epoch.total}
-        found: dict[str, Any] = {"strategy": best.name, "estimated_epoch_seconds": estimated}
+        """For ``run.json``: medians over the epochs since the last change."""
+        estimated = {**self._estimated.to_json(), "total": self._estimated.total}
+        found: dict[str, Any] = {"strategy": self._current.name, "estimated_epoch_seconds": estimated}
         if self._epochs:
             stages = {name: statistics.median(each.to_json()[name] for each in self._stages) for name in STAGES}
             found["measured_epoch_seconds"] = {**stages, "total": statistics.median(self._epochs)}
-        return found
+        return {**found, "switches": self._switches} if self._switches else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Num
@@ -97,6 +97,19 @@ class Job:
         else:
             views = PartViews(config, store, team, strategy, model, optimizer)
         return cls(config, store, task, metric, y, len(seeds), model, optimizer, team, strategy, views)
+
+    def with_strategy(self, name: str) -> Job:
+        """The same model and optimiser with another strategy on the whole graph. All workers call this.
+
+        Raises:
+            ConfigError: the strategy, the model, the store and the workers do not fit each other.
+        """
+        config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
+        strategy = parse_strategy(name, config.layers)
+        team.deal = deal_of(config, strategy, store.num_parts, team.context.mesh)
+        seeds = training_seeds(store, self.task, self.y)
+        views = WholeGraph.make(config, store, team, strategy, seeds, self.model)
+        return replace(self, config=config, strategy=strategy, views=views)
 
 
 def _check_device(config: Config, context: Context) -> None:

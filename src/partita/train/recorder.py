@@ -126,6 +126,12 @@ class Recorder:
         if changed and self.job.team.leads:
             self.folder.write_record(self.record)
 
+    def put_job(self) -> None:
+        """Write settings and strategy as they are from now on."""
+        self.record["placements"] = str(self.job.strategy)
+        if self.job.team.leads:
+            self._write()
+
     def emit(self, event: Event, state: TrainState) -> None:
         """Send an event to ``metrics.jsonl``, TensorBoard and the callbacks."""
         if not self.job.team.leads:

@@ -87,6 +87,7 @@ class Team:
 
     Attributes:
         size: number of workers.
+        deal: as given.
         leads: whether this worker writes the run folder.
         group: of all workers.
     """
@@ -95,7 +96,7 @@ class Team:
         self.context = context
         self.size = context.mesh.size
         self.leads = context.mesh.rank == 0
-        self._deal = deal
+        self.deal = deal
         self._part_offsets = as_tensor(store.part_offsets)
         self.group = context.group("all", "train")
         self._counts: Counts | None = None
@@ -107,7 +108,7 @@ class Team:
 
     def share(self, seeds: Int[Tensor, "B"]) -> Int[Tensor, "b"]:
         """This worker's part of a global batch."""
-        return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self._deal, self._part_offsets)
+        return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self.deal, self._part_offsets)
 
     def begin_total(
         self, loss_sum: float, stop: bool, counts: Counts, covered: Covered | None = None, *, late: bool = False

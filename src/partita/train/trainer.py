@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from partita import kernels
@@ -42,7 +42,7 @@ from partita.train.team import PURPOSES, StepTotals, join_team
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
     "deal", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "products",
+    "device", "topology_cache", "products", "replan",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -112,7 +112,7 @@ class Trainer:
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``checkpoint_minutes``, ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``,
                 ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``,
-                ``products``.
+                ``products``, ``replan``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -197,29 +197,63 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                closing(job.views), keeping_freed(), self.recorder.memory.watching(),
+                self._views_closed(), keeping_freed(), self.recorder.memory.watching(),
                 threads(config.threads), products.use(settle_products(job, self.recorder, self._state)),
                 stop_requests() as stop,
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
-                with job.team.sending_for("start"):
-                    for note in job.views.start():
-                        self.recorder.emit({"event": "note", "text": note}, self._state)
-                while self._state.epoch < config.epochs and not self._state.stopped and not self._stopping:
+                self._start_views()
+                while self._goes_on:
                     self._train_epoch(stop)
+                    if self._following is not None and self._goes_on and config.replan == "auto":
+                        self._replan(self._following)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
                 # To save may be collective, so the first worker, which alone sees the folder, decides for all.
                 if job.team.agree(lambda: latest_checkpoint(self.recorder.folder.checkpoints) is None) or (
                     status == "interrupted"
                 ):
                     self._save()
-                job.views.close()  # what they hold is not needed to evaluate
+                self.job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
         except BaseException as error:
             self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
             raise
         return self._close(status, metrics)
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._state.epoch < self.job.config.epochs and not self._state.stopped and not self._stopping
+
+    def _start_views(self) -> float:
+        """Make what is trained on ready; seconds that it took."""
+        begun = time.perf_counter()
+        with self.job.team.sending_for("start"):
+            for note in self.job.views.start():
+                self.recorder.emit({"event": "note", "text": note}, self._state)
+        return time.perf_counter() - begun
+
+    @contextmanager
+    def _views_closed(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.job.views.close()
+
+    def _replan(self, following: Following) -> None:
+        """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""
+        found = self.job.team.agree(lambda: following.judge(self.job.config.epochs - self._state.epoch))
+        if found["text"] is not None:
+            self.recorder.emit({"event": "note", "text": found["text"]}, self._state)
+        if found["strategy"] is None:
+            return
+        begun = time.perf_counter()
+        self.job.views.close()
+        self.job = self._evaluation.job = self.recorder.job = self.job.with_strategy(found["strategy"])
+        self._stepper = Stepper(self.job, self._timer)
+        self._start_views()
+        self.recorder.put_job()
+        self.recorder.emit(following.switch(self._state.epoch, time.perf_counter() - begun), self._state)
 
     def _train_epoch(self, stop: StopRequest) -> None:
         started, first = time.perf_counter(), self._state.seeds_done
@@ -234,7 +268,7 @@ class Trainer:
                 if self._stopping and self._state.step < steps:
                     return
         seconds = time.perf_counter() - started
-        if self._following is not None:
+        if self._following is not None and first == 0:
             self._following.note(seconds, self._seconds())
         self._end_epoch(seconds, (self._state.seeds_done - first) / seconds)
 

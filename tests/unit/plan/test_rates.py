@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.plan.rates import Rates, StageRate
+from partita.plan.rates import PerBlock, Rates
 
 
 @given(st.lists(st.floats(0, 1e-5), min_size=4, max_size=4).filter(lambda rates: max(rates[1:]) > 1e-8))
@@ -15,19 +17,19 @@ def test_rates_are_found_again(rates):
     random = np.random.default_rng(0)
     blocks = random.integers(1000, 100_000, (12, 3)).astype(float)
     seconds = rates[0] + blocks @ np.array(rates[1:])
-    found = StageRate.fitted(blocks, seconds)
-    assert [found.seconds(block) for block in blocks] == pytest.approx(seconds.tolist(), rel=1e-6)
+    found = PerBlock.fitted(blocks, seconds)
+    assert [found.of(block) for block in blocks] == pytest.approx(seconds.tolist(), rel=1e-6)
 
 
 def test_no_rate_is_negative():
     blocks = np.array([[100.0, 200.0, 300.0], [200.0, 390.0, 610.0], [100.0, 205.0, 150.0]])
-    found = StageRate.fitted(blocks, np.array([1.0, 1.9, 1.1]))
+    found = PerBlock.fitted(blocks, np.array([1.0, 1.9, 1.1]))
     assert min(found.fixed, found.destination, found.source, found.edge) >= 0
-    assert found.seconds(blocks[0]) == pytest.approx(1.0, rel=0.2)
+    assert found.of(blocks[0]) == pytest.approx(1.0, rel=0.2)
 
 
 def test_rates_in_a_file_and_their_mean():
-    one = Rates(1.0, 2.0, (StageRate(1.0, 2.0, 3.0, 4.0),), 1.5, 3.0)
-    three = Rates(3.0, 2.0, (StageRate(3.0, 2.0, 3.0, 4.0),), 1.5, 3.0)
+    one = Rates(1.0, 2.0, (PerBlock(1.0, 2.0, 3.0, 4.0),), (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0)
+    three = replace(one, sampled_edge=3.0, stages=(PerBlock(3.0, 2.0, 3.0, 4.0),))
     assert Rates.from_json(one.to_json()) == one
-    assert Rates.mean([one, three]) == Rates(2.0, 2.0, (StageRate(2.0, 2.0, 3.0, 4.0),), 1.5, 3.0)
+    assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=(PerBlock(2.0, 2.0, 3.0, 4.0),))

@@ -9,7 +9,7 @@ import torch
 
 import partita
 from partita.config import Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, ResourceError
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.records import Counts
@@ -21,7 +21,7 @@ from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
 from partita.plan.links import Curve, Links
-from partita.plan.rates import Rates, StageRate
+from partita.plan.rates import PerBlock, Rates
 from partita.plan.search import Estimates, make_estimates
 from partita.plan.trials import Trial
 from partita.runs.load import open_rows, open_topology
@@ -65,8 +65,9 @@ class Machine:
     far: float = 1e-9
 
     def rates(self) -> Rates:
-        stages = (StageRate(0.0, self.compute, self.row, 0.0), StageRate(0.0, self.compute, 0.0, 0.0))
-        return Rates(self.edge, self.row, stages, 1.0, 0.0)
+        stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
+        kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
+        return Rates(self.edge, self.row, stages, kept, 1.0, 0.0, 1e5)
 
     def links(self) -> Links:
         curves = {
@@ -80,7 +81,9 @@ def planned(store, on: Machine, hosts: int = 1, **settings) -> Estimates:
     config = Config.make({**SETTINGS, **settings}, where="test")
     mesh = Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(store, config, mesh, candidates(config.layers, mesh))
-    return make_estimates(dry_run, mesh, on.rates(), on.links(), seconds=30.0)
+    return make_estimates(
+        dry_run, mesh, on.rates(), on.links(), seconds=30.0, memory=config.memory_per_worker
+    )  # fmt: skip
 
 
 def best(found: Estimates) -> Strategy:
@@ -282,3 +285,16 @@ def test_no_more_is_tried_than_can_win(store):
     left = [plan.foreseen(each).total for each in order if each not in plan.trials]
     assert left
     assert min(left) >= 1.05 * plan.foreseen(order[0]).total
+
+
+def test_what_does_not_fit_is_refused(store):
+    """More rows are kept where all are read ahead than where layer 1 sums them as it reads them."""
+    needs = {name_of(each): found.memory_bytes for each, found in planned(store, Machine(), cache="1MiB").found.items()}
+    least, most = min(needs.values()), max(needs.values())
+    assert 2**20 < least < most
+    budget = (least + most) // 2
+    fits = planned(store, Machine(), cache="1MiB", memory_per_worker=budget)
+    assert {name_of(each) for each in fits.found} == {name for name, need in needs.items() if need <= budget}
+    assert all("a worker needs about" in str(error) for error in fits.refused.values())
+    with pytest.raises(ResourceError, match=r"(?s)a worker needs about.*it may take 1 MiB.*1\. Lower --batch-size"):
+        planned(store, Machine(), cache="1MiB", memory_per_worker=2**20)
