@@ -25,7 +25,7 @@ def candidates(layers: int, mesh: Mesh) -> list[Strategy]:
     if mesh.size == 1:
         return [data]
     lists = [parse_strategy(name, layers) for name in STRATEGIES] + _lists(layers)
-    axes = ["all"] if mesh.hosts == 1 else ["workers", "hosts", "all"] if mesh.workers > 1 else ["hosts"]
+    axes = ["all"] if 1 in (mesh.hosts, mesh.workers) else ["workers", "hosts", "all"]
     found = [data]
     for axis in axes:
         found += [Strategy(each.inputs, each.placements, axis) for each in lists if each != data]

@@ -8,7 +8,7 @@ from typing import Any
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
-from partita.core.memory import available_bytes
+from partita.core.memory import available_bytes, keeping_freed
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.graph.store import GraphStore
@@ -65,7 +65,8 @@ def choose(
     run_seconds = config.epochs * plain.epoch(steps)
     if mesh.size == 1 or (not thorough and run_seconds < SHORT_SECONDS):
         return _short(plain, steps, made_for(store, config, mesh))
-    rates = measure_rates(context, store, config, model)
+    with keeping_freed():
+        rates = measure_rates(context, store, config, model)
     kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
     links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
     limit = float("inf") if thorough else run_seconds
@@ -75,6 +76,7 @@ def choose(
         memory = config.memory_per_worker or available_bytes() // mesh.workers
         planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
         planner.add(PLAIN, plain)
+        planner.estimates.epochs()  # raises where nothing fits
 
     context.agree(analyse)
     until = time.monotonic() + min(TRIAL_SECONDS, TRIAL_SHARE * limit)
@@ -120,7 +122,7 @@ class _Planner:
         self.dry_run = DryRun(self._store, self._config, self._mesh, list(self._strategies.values()), self._model)
 
     def add(self, name: str, trial: Trial) -> None:
-        if self._leads and self._strategies[name] in self.estimates.found:
+        if self._leads:
             self.estimates.trials[self._strategies[name]] = trial
 
     def next_to_try(self, until: float) -> str | None:

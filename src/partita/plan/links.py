@@ -26,6 +26,7 @@ SMALLEST, LARGEST = 2**12, 2**28
 QUICK_LARGEST = 2**21
 LONGEST_SECONDS = 0.3
 """Larger messages are not tried once one took so long."""
+REPEATS = 9
 STALE = timedelta(days=30)
 _AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
 _COLUMNS = 64
@@ -185,8 +186,8 @@ def measure_links(context: Context, *, quick: bool = False) -> Links:
     for link, axis in _AXIS_OF.items():
         group = context.group(axis)
         if group.size > 1:
-            send[link] = _curve(everybody, _sender(group), largest, repeats=3 if quick else 7)
-            added[link] = _curve(everybody, _adder(group), largest, repeats=3 if quick else 7)
+            send[link] = _curve(everybody, _sender(group), largest)
+            added[link] = _curve(everybody, _adder(group), largest)
     return Links(send, added, mesh.hosts, mesh.workers, machine(), now())
 
 
@@ -208,12 +209,12 @@ def _adder(group: Group) -> Callable[[int], Callable[[], object]]:
     return of
 
 
-def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], largest: int, *, repeats: int) -> Curve:
+def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], largest: int) -> Curve:
     """Medians over the repetitions, means over the workers."""
     sizes, found, size = list[float](), list[float](), SMALLEST
     while size <= largest and (not found or found[-1] < LONGEST_SECONDS or len(found) < 2):
         work, seconds = of(size), list[float]()
-        for _ in range(repeats + 2):  # the first two warm up
+        for _ in range(REPEATS + 2):  # the first two warm up
             everybody.gather(0)
             begun = time.perf_counter()
             work()

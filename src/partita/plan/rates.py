@@ -31,8 +31,8 @@ from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 
-REPEATS = 5
-STEPS = 3
+REPEATS = 3
+STEPS = 2
 
 
 @dataclass(frozen=True)

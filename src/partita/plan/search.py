@@ -20,8 +20,9 @@ from partita.plan.links import Links, links_file
 from partita.plan.rates import Rates
 from partita.plan.trials import Correction, Trial, divided
 
-WORTH_TRYING = 1.05
-"""A strategy is worth a trial if it seems to take less than so many times what the best one took."""
+WORTH_TRYING = 1.25
+"""A strategy is worth a trial if it seems to take less than so many times what the best one took: estimates may be off
+by so much."""
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Estimates:
         rates: what was measured of the model.
         links: what was measured between workers.
         trials: of strategies that were tried out.
+        memory: bytes that every worker may take; ``None``: any.
     """
 
     found: Mapping[Strategy, Estimate]
@@ -45,6 +47,7 @@ class Estimates:
     rates: Rates
     links: Links | None
     trials: dict[Strategy, Trial] = field(default_factory=dict)
+    memory: int | None = None
 
     def foreseen(self, strategy: Strategy) -> Seconds:
         """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
@@ -56,10 +59,35 @@ class Estimates:
         """What trials say of strategies that were not tried."""
         return Correction.fitted({s: (self.foreseen(s), t.epoch(self.steps)) for s, t in self.trials.items()})
 
+    def memory_of(self, strategy: Strategy) -> int:
+        """Bytes that a worker takes: those that were seen, or what was estimated, corrected by what was seen of others.
+
+        Estimates know of the tensors that layers keep, and not of what lies between, so they are never too high.
+        """
+        if strategy in self.trials:
+            return self.trials[strategy].peak_bytes
+        seen = (trial.peak_bytes / self.found[tried].memory_bytes for tried, trial in self.trials.items())
+        return int(max(1.0, *seen, 1.0) * self.found[strategy].memory_bytes)
+
+    def too_big(self) -> dict[Strategy, ResourceError]:
+        """Strategies that take more memory than there is."""
+        if self.memory is None:
+            return {}
+        needs = {strategy: self.memory_of(strategy) for strategy in self._distinct}
+        return {strategy: _too_big(need, self.memory) for strategy, need in needs.items() if need > self.memory}
+
     def epochs(self) -> dict[Strategy, Seconds]:
-        """Seconds of an epoch, the fastest strategy first."""
-        correction, found = self.correction, dict[Strategy, Seconds]()
+        """Seconds of an epoch, the fastest strategy first, of those that fit into the memory.
+
+        Raises:
+            ResourceError: none does.
+        """
+        correction, found, too_big = self.correction, dict[Strategy, Seconds](), self.too_big()
+        if len(too_big) == len(self._distinct):
+            raise too_big[min(too_big, key=self.memory_of)]
         for strategy in self._distinct:
+            if strategy in too_big:
+                continue
             foreseen, trial = self.foreseen(strategy), self.trials.get(strategy)
             found[strategy] = correction.of(foreseen) if trial is None else divided(foreseen, trial.epoch(self.steps))
         return dict(sorted(found.items(), key=lambda each: each[1].total))
@@ -70,7 +98,7 @@ class Estimates:
         untried = [strategy for strategy in epochs if strategy not in self.trials]
         if not untried:
             return None
-        best = min((epochs[strategy].total for strategy in self.trials), default=float("inf"))
+        best = min((epochs[strategy].total for strategy in self.trials if strategy in epochs), default=float("inf"))
         return untried[0] if epochs[untried[0]].total < WORTH_TRYING * best else None
 
     @cached_property
@@ -104,13 +132,13 @@ class Estimates:
                     epoch_bytes={**sent, "gradients": round(share * estimate.gradient_bytes)},
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
-                    memory_bytes=estimate.memory_bytes,
+                    memory_bytes=self.memory_of(strategy),
                     tried_steps=0 if trial is None else trial.steps,
                 )
             )
         return Plan(
             candidates=tuple(candidates),
-            refused={str(strategy): str(error) for strategy, error in self.refused.items()},
+            refused={str(strategy): str(error) for strategy, error in {**self.refused, **self.too_big()}.items()},
             steps=self.steps,
             sampled_steps=self.sampled_steps,
             made_for=made_for,
@@ -134,7 +162,6 @@ def make_estimates(
 
     Raises:
         ConfigError: a link is not known.
-        ResourceError: no strategy fits into the memory.
     """
     parameter_bytes = sum(p.numel() * p.element_size() for p in dry_run.model.parameters())
     costs = {
@@ -155,12 +182,7 @@ def make_estimates(
                 [cost.seconds(share) for share in shares], [share.counts for share in shares],
                 [cost.traffic(share) for share in shares], [cost.memory(share) for share in shares], summed,
             )  # fmt: skip
-    too_big = {} if memory is None else {s: e.memory_bytes for s, e in found.items() if e.memory_bytes > memory}
-    refused = {**dry_run.refused, **{strategy: _too_big(need, memory or 0) for strategy, need in too_big.items()}}
-    if len(too_big) == len(found):
-        raise _too_big(min(too_big.values()), memory or 0)
-    fitting = {strategy: estimate for strategy, estimate in found.items() if strategy not in too_big}
-    return Estimates(fitting, refused, dry_run.num_steps, sampled, rates, links)
+    return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, memory=memory)
 
 
 def _too_big(need: int, have: int) -> ResourceError:

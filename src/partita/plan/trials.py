@@ -19,17 +19,19 @@ PRIOR = 0.005
 
 @dataclass(frozen=True)
 class Trial:
-    """What some steps took, mean over the workers.
+    """What some steps took, mean over the workers unless something else is said.
 
     Attributes:
         steps: how many were timed.
         begin: seconds that an epoch takes more than its steps do, until the stages are all at work.
         step: seconds of a step.
+        peak_bytes: private memory of the worker that took most, above what it held before.
     """
 
     steps: int
     begin: float
     step: float
+    peak_bytes: int = 0
 
     def epoch(self, steps: int) -> float:
         """Seconds of an epoch of so many steps."""

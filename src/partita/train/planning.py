@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.core.memory import keeping_freed
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
 from partita.kernels.askers import MOST_WORKERS
@@ -23,7 +22,7 @@ from partita.plan.links import Links
 from partita.plan.trials import Trial
 from partita.runs.computing import threads
 from partita.train.job import WHOLE, Job
-from partita.train.products import choose_products
+from partita.train.products import Choice, choose_products
 from partita.train.rehearsal import rehearse
 from partita.train.team import PURPOSES, join_team
 
@@ -69,12 +68,12 @@ def check_hosts(hosts: int) -> None:
 def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any]) -> dict[str, Any]:
     """What every worker does that is started to plan; returns :meth:`partita.core.plan.Plan.to_json`."""
     context, parsed = join_team(context, Config.make(config))
-    return plan_run(context, GraphStore.open(store), parsed, thorough=True).to_json()
+    return plan_run(context, GraphStore.open(store), parsed, thorough=True)[0].to_json()
 
 
 def plan_run(
     context: Context, store: GraphStore, config: Config, *, model: Model | None = None, thorough: bool = False
-) -> Plan:
+) -> tuple[Plan, Choice]:
     """Plan a run with its own workers, before it begins. All of them call this.
 
     Args:
@@ -83,6 +82,9 @@ def plan_run(
         config: the settings of the run.
         model: a user's own; it stays as it is.
         thorough: plan however short the run is.
+
+    Returns:
+        The plan, and who multiplies rows by weights in the run.
 
     Raises:
         ConfigError: on all workers: the run cannot be planned.
@@ -93,18 +95,32 @@ def plan_run(
         return Job.prepare(settled, store, context, None if model is None else deepcopy(model))
 
     def of(strategy: str) -> Trial:
-        return rehearse(job_of(strategy))
+        return rehearse(lambda: job_of(strategy))
 
-    with threads(config.threads), keeping_freed():
-        backend = choose_products(job_of(PLAIN), None).name
-        with products.use(backend):
-            return choose(context, store, config, of, model=model, thorough=thorough)
+    with threads(config.threads):
+        backend = choose_products(job_of(PLAIN), None)
+        with products.use(backend.name):
+            return choose(context, store, config, of, model=model, thorough=thorough), backend
+
+
+class Settled(NamedTuple):
+    """What is settled before a run is made.
+
+    Attributes:
+        config: the settings, which name a strategy.
+        plan: that the strategy is from, if there is one.
+        products: who multiplies rows by weights, where that was found out for the plan.
+    """
+
+    config: Config
+    plan: Plan | None = None
+    products: Choice | None = None
 
 
 def settle_strategy(
     context: Context, store: GraphStore, config: Config, model: Model | None = None, plan: Plan | None = None
-) -> tuple[Config, Plan | None]:
-    """The settings with a strategy, and the plan that it is from, if there is one. All workers call this.
+) -> Settled:
+    """Make a plan where the settings leave the strategy open. All workers call this.
 
     Args:
         context: of this worker.
@@ -123,12 +139,13 @@ def settle_strategy(
                 where="strategy",
                 fix="Leave out one of them",
             )
-        return config, None
+        return Settled(config)
+    found = None
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
     elif context.mesh.size > 1 and _can_be_planned(context, store, config):
-        plan = plan_run(context, store, config, model=model)
-    return config.model_copy(update={"strategy": PLAIN if plan is None else plan.best.name}), plan
+        plan, found = plan_run(context, store, config, model=model)
+    return Settled(config.model_copy(update={"strategy": PLAIN if plan is None else plan.best.name}), plan, found)
 
 
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:

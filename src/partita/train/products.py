@@ -64,15 +64,16 @@ class Choice:
     note: str | None = None
 
 
-def settle_products(job: Job, recorder: Recorder, state: TrainState) -> str:
+def settle_products(job: Job, recorder: Recorder, state: TrainState, chosen: Choice | None = None) -> str:
     """The backend that a run uses from now on; it is recorded. All workers call this, on the threads of the run.
 
     Args:
         job: what is trained.
         recorder: of the run; what it has recorded is used again.
         state: where the run is.
+        chosen: what was found out for the run before.
     """
-    choice = choose_products(job, recorder.record.get("products"))
+    choice = chosen or choose_products(job, recorder.record.get("products"))
     recorder.put(products=choice.name)
     if choice.note is not None:
         recorder.emit({"event": "note", "text": choice.note}, state)

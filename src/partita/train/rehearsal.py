@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 
+from partita.core.memory import PeakMemory, keeping_freed
 from partita.core.records import Counts
 from partita.plan.trials import Trial
 from partita.runs.checkpoint import TrainState
@@ -21,12 +23,25 @@ SECONDS, LEAST, MOST = 1.0, 4, 20
 """So long steps are timed, and so many at least and at most."""
 
 
-def rehearse(job: Job) -> Trial:
-    """Take some steps of the first epoch, as a run does, with a job that nobody uses afterwards. All workers call this.
+def rehearse(prepare: Callable[[], Job]) -> Trial:
+    """Take some steps of the first epoch, as a run does. All workers call this.
 
     Args:
-        job: its model is changed.
+        prepare: makes a job that nobody uses afterwards; its model is changed.
     """
+    memory = PeakMemory()
+    # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
+    with keeping_freed(), memory.watching():
+        job = prepare()
+        begin, step, steps = _timed(job)
+        group = job.team.group
+    everybodys = group.gather([begin, step, memory.peak_bytes])
+    begins, seconds, peaks = zip(*everybodys, strict=True)
+    return Trial(steps, statistics.fmean(begins), statistics.fmean(seconds), max(peaks))
+
+
+def _timed(job: Job) -> tuple[float, float, int]:
+    """What an epoch takes more than its steps, what a step takes, in seconds, and how many were timed."""
     state = TrainState(counts=Counts.zero(job.config.layers))
     with closing(job.views):
         with job.team.sending_for("start"):
@@ -38,9 +53,7 @@ def rehearse(job: Job) -> Trial:
         ends = _ends(job, resident, steps)
         job.views.leave()
     step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]
-    everybodys = job.team.group.gather([max(0.0, ends[0] - step), step])
-    begin, step = (statistics.fmean(each) for each in zip(*everybodys, strict=True))
-    return Trial(steps, begin, step)
+    return max(0.0, ends[0] - step), step, steps
 
 
 def _ends(job: Job, resident: Resident, steps: int) -> list[float]:

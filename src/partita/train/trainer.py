@@ -85,8 +85,8 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        config, self.plan = settle_strategy(context, opened, config, model, plan)
-        self.job = Job.prepare(config, opened, context, model)
+        self._settled = settle_strategy(context, opened, config, model, plan)
+        self.job = Job.prepare(self._settled.config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
 
@@ -135,8 +135,8 @@ class Trainer:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
         opened = open_store_of(folder, record, store)
-        config, self.plan = settle_strategy(context, opened, config, model)
-        self.job = Job.prepare(config, opened, context, model)
+        self._settled = settle_strategy(context, opened, config, model)
+        self.job = Job.prepare(self._settled.config, opened, context, model)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
@@ -181,6 +181,11 @@ class Trainer:
         folder = RunFolder.open(out)
         return RunSummary(folder.path, found, folder.read_record())
 
+    @property
+    def plan(self) -> Plan | None:
+        """That the run's strategy is from, as it was before training; ``None`` where it was named."""
+        return self._settled.plan
+
     def fit(self) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
 
@@ -198,8 +203,7 @@ class Trainer:
         try:
             with (
                 self._views_closed(), keeping_freed(), self.recorder.memory.watching(),
-                threads(config.threads), products.use(settle_products(job, self.recorder, self._state)),
-                stop_requests() as stop,
+                threads(config.threads), products.use(self._settle_products()), stop_requests() as stop,
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
@@ -239,6 +243,9 @@ class Trainer:
             yield
         finally:
             self.job.views.close()
+
+    def _settle_products(self) -> str:
+        return settle_products(self.job, self.recorder, self._state, self._settled.products)
 
     def _replan(self, following: Following) -> None:
         """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""

@@ -32,7 +32,7 @@ def test_all_lists_of_a_model_that_is_not_deep():
 def test_hosts_are_axes_of_their_own():
     axes = {strategy.axis for strategy in candidates(2, Mesh.of(0, 4, 2))}
     assert axes == {"all", "workers", "hosts"}
-    assert {strategy.axis for strategy in candidates(2, Mesh.of(0, 2, 1))} == {"all", "hosts"}
+    assert {strategy.axis for strategy in candidates(2, Mesh.of(0, 2, 1))} == {"all"}
 
 
 def test_one_worker_has_no_choice():
