@@ -26,6 +26,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Settings of a published system by its name; what is given besides wins over them."""
 
+ISOLATED_PRESETS = ("grappa", "sdt-gnn")
+"""Those that train another model than one process does."""
+
 SAMPLER_SETTINGS: dict[str, tuple[str, ...]] = {
     "node": ("fanout",),
     "layer": ("layer_budget",),
@@ -124,6 +127,10 @@ class Config(BaseModel):
         "auto",
         description="With strategy auto: after an epoch that took longer than planned, go on with another strategy if "
         "that is clearly faster.",
+    )
+    allow: Literal["exact", "approximate"] = Field(
+        "exact",
+        description="What strategy auto may choose: what trains the model of one process, or isolated training too.",
     )
     deal: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."

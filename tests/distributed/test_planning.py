@@ -37,14 +37,14 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(store, tmp_path_factory) -> tuple[Path, Plan, dict]:
+def runs(store, tmp_path_factory) -> tuple[Path, Plan, dict, dict]:
     out = tmp_path_factory.mktemp("runs")
     found = launch(
         "planned:train_planned", 2, arguments={"store": str(store), "out": str(out), "settings": SETTINGS},
         purposes=PURPOSES,
     )  # fmt: skip
     assert found["own_model_is_as_it_was"]
-    return out, Plan.from_json(found["plan"]), found["records"]
+    return out, Plan.from_json(found["plan"]), found["records"], found["approximate"]
 
 
 def model_of(run: Path) -> dict[str, np.ndarray]:
@@ -63,7 +63,7 @@ def test_all_strategies_come_into_question(runs):
 
 def test_of_planning_nothing_is_left(runs):
     """The same bytes as a run that names the strategy: trials draw nothing, and change no model."""
-    out, _, records = runs
+    out, _, records, _ = runs
     planned, named = model_of(out / "planned"), model_of(out / "named")
     assert all(np.array_equal(planned[name], named[name]) for name in named)
     assert records["planned"]["counts"] == records["named"]["counts"]
@@ -73,7 +73,7 @@ def test_of_planning_nothing_is_left(runs):
 
 
 def test_estimated_beside_measured(runs):
-    out, plan, records = runs
+    out, plan, records, _ = runs
     kept = records["planned"]["plan"]
     assert kept["strategy"] in {each.name for each in plan.candidates}
     for name in ("estimated_epoch_seconds", "measured_epoch_seconds"):
@@ -86,7 +86,7 @@ def test_estimated_beside_measured(runs):
 
 def test_a_wrong_plan_is_made_again(runs):
     """The strategy changes between two epochs; the model is that of one strategy all the time."""
-    out, _, records = runs
+    out, _, records, _ = runs
     switches = records["auto"]["plan"]["switches"]
     assert switches[0]["from"] == "gdp"
     assert switches[0]["to"] == "dnp"
@@ -105,6 +105,18 @@ def test_a_wrong_plan_is_made_again(runs):
 def test_a_wrong_plan_is_followed_if_asked_for(runs):
     assert "switches" not in runs[2]["never"]["plan"]
     assert runs[2]["never"]["placements"] == "direct,data,data"
+
+
+def test_isolated_training_is_chosen_if_that_is_allowed(runs):
+    """There are two parts for two workers: grappa needs four, sdt-gnn does with two."""
+    approximate = Plan.from_json(runs[3])
+    assert {each.name for each in approximate.candidates if not each.exact} == {"sdt-gnn"}
+    assert "parts" in approximate.refused["grappa"]
+    assert not approximate.approximate
+    record = runs[2]["approximate"]
+    assert ("views" in record) == (not approximate.best.exact)
+    assert record["plan"]["strategy"] in {each.name for each in approximate.candidates}
+    assert all(each.exact for each in runs[1].candidates)
 
 
 def test_a_plan_in_a_file(runs, store, tmp_path):

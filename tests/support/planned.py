@@ -11,6 +11,7 @@ from partita.comm.context import Context
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.nn.model import build_model
 from partita.plan import choose
+from partita.train import following
 
 WRONG = {"gdp": Seconds(compute=1e-7), "dnp": Seconds(exchange=2e-7), "gsplit": Seconds(load=3e-7)}
 """Seconds of an epoch, which are far from what any machine takes."""
@@ -19,7 +20,7 @@ WRONG = {"gdp": Seconds(compute=1e-7), "dnp": Seconds(exchange=2e-7), "gsplit": 
 def train_planned(context: Context, *, store: str, out: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one run that plans whatever it takes, the same with the strategy found, and with wrong plans; and plan one
     for a model of one's own."""
-    choose.SHORT_SECONDS, choose.TRIAL_SHARE = 0.0, 1e6
+    choose.SHORT_SECONDS, choose.TRIAL_SHARE, following.CHANGE_SECONDS = 0.0, 1e6, 0.0
     planned = partita.Trainer(store, out=f"{out}/planned", context=context, **settings)
     found = planned.plan
     assert found is not None
@@ -33,8 +34,12 @@ def train_planned(context: Context, *, store: str, out: str, settings: dict[str,
             store, out=f"{out}/{replan}", context=context, plan=wrong, replan=replan, **settings
         )  # fmt: skip
         records[replan] = trainer.fit().record
+    approximate = partita.Trainer(store, out=f"{out}/approximate", context=context, allow="approximate", **settings)
+    records["approximate"] = approximate.fit().record
+    assert approximate.plan is not None
     model = build_model("sage", in_width=7, hidden=16, out_width=planned.job.store.num_classes, layers=2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     partita.Trainer(store, out=f"{out}/own", context=context, model=model, **settings)
     same = all(torch.equal(value, before[name].to(value.dtype)) for name, value in model.state_dict().items())
-    return {"plan": found.to_json(), "records": records, "own_model_is_as_it_was": same}
+    plans = {"plan": found.to_json(), "approximate": approximate.plan.to_json()}
+    return {**plans, "records": records, "own_model_is_as_it_was": same}

@@ -69,6 +69,7 @@ class Candidate:
         foreseen: seconds of an epoch, as they were estimated before the strategy was tried out.
         tried_steps: steps that it was tried out for.
         memory_bytes: private memory of a worker, above what it takes to be there at all, as it is estimated.
+        settings: of a run that takes it, beside ``strategy``: for isolated training, which trains another model.
     """
 
     strategy: str
@@ -79,6 +80,12 @@ class Candidate:
     foreseen: float = 0.0
     tried_steps: int = 0
     memory_bytes: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it trains the model that one process does."""
+        return not self.settings
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ class Plan:
         made_for: settings that a run must share for the plan to hold for it.
         rates: what was measured of the model.
         links: what was measured between workers.
+        approximate: candidates that are shown only: they train another model, and nobody has allowed that.
     """
 
     candidates: tuple[Candidate, ...]
@@ -102,6 +110,7 @@ class Plan:
     made_for: Mapping[str, Any]
     rates: Mapping[str, Any] | None = None
     links: Mapping[str, Any] | None = None
+    approximate: tuple[Candidate, ...] = ()
 
     @property
     def best(self) -> Candidate:
@@ -110,10 +119,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
-        values = asdict(self)
-        for candidate, kept in zip(values["candidates"], self.candidates, strict=True):
-            candidate["epoch"] = {**kept.epoch.to_json(), "total": kept.epoch.total}
-        return {"format": FORMAT, "strategy": self.best.name, **values, "candidates": list(values["candidates"])}
+        lists = {name: [_to_json(each) for each in getattr(self, name)] for name in _LISTS}
+        return {"format": FORMAT, "strategy": self.best.name, **asdict(self), **lists}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "plan") -> Plan:
@@ -125,17 +132,14 @@ class Plan:
         try:
             if values["format"] != FORMAT:
                 raise ConfigError(f"format {values['format']}, this version reads {FORMAT}", where=where, fix=_AGAIN)
-            candidates = [
-                Candidate(**{**each, "epoch": Seconds(**{name: float(each["epoch"][name]) for name in STAGES})})
-                for each in values["candidates"]
-            ]
+            lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = dict(rest["made_for"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"no plan: {error!r}", where=where, fix=_AGAIN) from None
-        if not candidates:
+        if not lists["candidates"]:
             raise ConfigError("no strategy is in it", where=where, fix=_AGAIN)
-        return cls(**{**rest, "candidates": tuple(candidates), "made_for": made_for})
+        return cls(**{**rest, **lists, "made_for": made_for})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -171,4 +175,13 @@ class Plan:
                 )
 
 
+def _to_json(candidate: Candidate) -> dict[str, Any]:
+    return {**asdict(candidate), "epoch": {**candidate.epoch.to_json(), "total": candidate.epoch.total}}
+
+
+def _from_json(values: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**values, "epoch": Seconds(**{name: float(values["epoch"][name]) for name in STAGES})})
+
+
+_LISTS = ("candidates", "approximate")
 _AGAIN = "Make it with: partita plan STORE --out FILE"

@@ -193,13 +193,18 @@ class Engine:
         Args:
             rows: of level 0 and of each layer, summed over the workers or of one of them.
         """
+        return reduce(add, self.traffic_by_part(rows))
+
+    def traffic_by_part(self, rows: Sequence[LayerRows]) -> list[Traffic]:
+        """The same, for level 0, every layer, and what draws for every layer: each sends messages of its own."""
+        parts = [self.inputs.traffic(rows[0])]
         layers = enumerate(zip(self.placements, rows[1:], strict=True), start=1)
-        parts = [placement.traffic(layer, found) for layer, (placement, found) in layers]
+        parts += [placement.traffic(layer, found) for layer, (placement, found) in layers]
         if self.topology is not None:
             parts += [self.topology.traffic(found) for found in rows[1:]]
         if self.sampler is not None:
             parts += [self.sampler.traffic(layer, found) for layer, found in enumerate(rows[1:], start=1)]
-        return reduce(add, parts, self.inputs.traffic(rows[0]))
+        return parts
 
     def rows(self, batch: Batch) -> list[LayerRows]:
         """This worker's rows at level 0 and at each layer, for :meth:`traffic`."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from partita.comm.context import Context
-from partita.config import Config
+from partita.config import ISOLATED_PRESETS, PRESETS, Config
 from partita.core import progress
+from partita.core.errors import ConfigError, ResourceError
 from partita.core.memory import available_bytes, keeping_freed
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
@@ -61,10 +63,10 @@ def choose(
     mesh = context.mesh
     planner = _Planner(store, config, context, model)
     context.agree(planner.check)
-    steps, plain = context.agree(lambda: planner.dry_run.num_steps), rehearse(PLAIN)
-    run_seconds = config.epochs * plain.epoch(steps)
+    plain = rehearse({"strategy": PLAIN})
+    run_seconds = config.epochs * plain.epoch
     if mesh.size == 1 or (not thorough and run_seconds < SHORT_SECONDS):
-        return _short(plain, steps, made_for(store, config, mesh))
+        return _short(plain, made_for(store, config, mesh))
     with keeping_freed():
         rates = measure_rates(context, store, config, model)
     kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
@@ -82,10 +84,38 @@ def choose(
     until = time.monotonic() + min(TRIAL_SECONDS, TRIAL_SHARE * limit)
     with progress.task("try out", total=None, unit="strategies") as task:
         while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
-            trial = rehearse(name)
-            planner.add(name, trial)
+            planner.add(name, rehearse({"strategy": name}))
             task.advance()
-    return Plan.from_json(context.agree(lambda: planner.estimates.plan(made_for(store, config, mesh)).to_json()))
+    allowed = config.allow == "approximate"
+    approximate, refused = _isolated(context, rehearse) if allowed or thorough else ([], {})
+
+    def conclude() -> dict[str, Any]:
+        found = planner.estimates.plan(made_for(store, config, mesh), approximate, allowed=allowed)
+        return replace(found, refused={**found.refused, **refused}).to_json()
+
+    return Plan.from_json(context.agree(conclude))
+
+
+def _isolated(context: Context, rehearse: Rehearse) -> tuple[list[Candidate], dict[str, str]]:
+    """Isolated training as published systems do it, tried out; and why they cannot be used. All workers call this."""
+    found, refused = list[Candidate](), dict[str, str]()
+    for name in ISOLATED_PRESETS:
+        settings, trial, error = {**PRESETS[name], "strategy": PLAIN}, None, None
+        try:
+            trial = rehearse(settings)
+        except (ConfigError, ResourceError) as raised:
+            error = str(raised)
+        errors = [each for each in context.group().gather(error) if each is not None]
+        if trial is None or errors:
+            refused[name] = errors[0]
+            continue
+        found.append(
+            Candidate(
+                name, name, Seconds(compute=trial.epoch), foreseen=trial.epoch, tried_steps=trial.steps,
+                memory_bytes=trial.peak_bytes, settings=settings,
+            )
+        )  # fmt: skip
+    return found, refused
 
 
 def made_for(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
@@ -95,8 +125,8 @@ def made_for(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
     return of_all | {name: settings[name] for name in _MADE_FOR}
 
 
-def _short(plain: Trial, steps: int, of: dict[str, Any]) -> Plan:
-    seconds = plain.epoch(steps)
+def _short(plain: Trial, of: dict[str, Any]) -> Plan:
+    seconds = plain.epoch
     only = Candidate(
         str(parse_strategy(PLAIN, of["layers"])),
         PLAIN,
@@ -104,7 +134,7 @@ def _short(plain: Trial, steps: int, of: dict[str, Any]) -> Plan:
         foreseen=seconds,
         tried_steps=plain.steps,
     )
-    return Plan((only,), {}, steps, 0, of)
+    return Plan((only,), {}, plain.epoch_steps, 0, of)
 
 
 class _Planner:

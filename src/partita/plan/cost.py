@@ -14,6 +14,7 @@ from partita.plan.rates import Rates
 
 _INDEX_BYTES = 8
 """Of an edge, a source or a destination of a block, with what is made of it for backward."""
+_COUNT_BYTES, _SETTLED_BYTES = 8, 256
 
 
 @dataclass
@@ -85,7 +86,8 @@ class Cost:
         self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
         self._over = _shares_of_links(axis, mesh)
         link = "other_host" if mesh.hosts > 1 else "same_host"
-        self._gradients = links.seconds_to_sum(link, parameter_bytes, mesh.size)
+        # Beside the gradients, workers add up in every step what they have done.
+        self._gradients = sum(links.seconds_to_sum(link, each, mesh.size) for each in (parameter_bytes, _SETTLED_BYTES))
 
     def traffic(self, share: Share) -> Traffic:
         """Bytes that a worker sends in a step."""
@@ -93,11 +95,11 @@ class Cost:
 
     def seconds(self, share: Share) -> Seconds:
         """Time of a worker in a step."""
-        rates, traffic = self._rates, self.traffic(share)
+        rates, parts = self._rates, self._engine.traffic_by_part(share.rows)
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges,
-            exchange=sum(map(self._sent, traffic.values())),
+            exchange=sum(map(self._exchanged, parts)),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
             compute=rates.together * sum(stage.of(block) for stage, block in layers) + rates.optimizer,
             gradients=self._gradients,
@@ -115,6 +117,11 @@ class Cost:
             batch += self._row_bytes * share.counts.input_rows_read
         batches = 1 + (1 + self._engine.inputs.loads) * self._ahead
         return int(sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
+
+    def _exchanged(self, part: Traffic) -> float:
+        """A message of each kind, and one that says how many ids come."""
+        ahead = _COUNT_BYTES if part.ids else 0
+        return sum(map(self._sent, (ahead, *part.values())))
 
     def _sent(self, num_bytes: int) -> float:
         links = self._over.items()

@@ -18,6 +18,12 @@ def why(plan: Plan) -> str:
         return "the run is too short to compare others."
     if not others:
         return f"{best.name} is the only strategy that can be used."
+    if not best.exact:
+        exact = next((each for each in others if each.exact), None)
+        text = f"{best.name} is the fastest, and trains another model than one process does"
+        if exact is not None:
+            text += f": {exact.name}, which does not, takes {show_seconds(exact.epoch.total)} an epoch"
+        return f"{text}."
     second = others[0]
     spent, other = best.epoch.to_json(), second.epoch.to_json()
     lost = second.epoch.total - best.epoch.total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -57,7 +57,7 @@ class Estimates:
     @property
     def correction(self) -> Correction:
         """What trials say of strategies that were not tried."""
-        return Correction.fitted({s: (self.foreseen(s), t.epoch(self.steps)) for s, t in self.trials.items()})
+        return Correction.fitted({s: (self.foreseen(s), t.epoch) for s, t in self.trials.items()})
 
     def memory_of(self, strategy: Strategy) -> int:
         """Bytes that a worker takes: those that were seen, or what was estimated, corrected by what was seen of others.
@@ -89,7 +89,7 @@ class Estimates:
             if strategy in too_big:
                 continue
             foreseen, trial = self.foreseen(strategy), self.trials.get(strategy)
-            found[strategy] = correction.of(foreseen) if trial is None else divided(foreseen, trial.epoch(self.steps))
+            found[strategy] = correction.of(foreseen) if trial is None else divided(foreseen, trial.epoch)
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
     def next_to_try(self) -> Strategy | None:
@@ -113,11 +113,15 @@ class Estimates:
                 kept.add(strategy)
         return [strategy for strategy in self.found if strategy in kept]
 
-    def plan(self, made_for: Mapping[str, Any]) -> Plan:
+    def plan(
+        self, made_for: Mapping[str, Any], approximate: Sequence[Candidate] = (), *, allowed: bool = False
+    ) -> Plan:
         """What is handed on.
 
         Args:
             made_for: see :class:`~partita.core.plan.Plan`.
+            approximate: what trains another model.
+            allowed: that may be chosen.
         """
         share = self.steps / self.sampled_steps
         candidates = []
@@ -136,8 +140,11 @@ class Estimates:
                     tried_steps=0 if trial is None else trial.steps,
                 )
             )
+        if allowed:
+            candidates = sorted([*candidates, *approximate], key=lambda each: each.epoch.total)
         return Plan(
             candidates=tuple(candidates),
+            approximate=() if allowed else tuple(approximate),
             refused={str(strategy): str(error) for strategy, error in {**self.refused, **self.too_big()}.items()},
             steps=self.steps,
             sampled_steps=self.sampled_steps,

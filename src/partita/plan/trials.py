@@ -10,8 +10,8 @@ import numpy as np
 
 from partita.core.plan import Seconds
 
-Rehearse = Callable[[str], "Trial"]
-"""Takes some steps with a strategy, all workers together, of which nothing is left, and says what they took."""
+Rehearse = Callable[[Mapping[str, Any]], "Trial"]
+"""Takes some steps with changed settings, all workers together, of which nothing is left, and says what they took."""
 
 PRIOR = 0.005
 """How many trials an estimate's own word counts as."""
@@ -23,19 +23,22 @@ class Trial:
 
     Attributes:
         steps: how many were timed.
+        epoch_steps: of an epoch.
         begin: seconds that an epoch takes more than its steps do, until the stages are all at work.
         step: seconds of a step.
         peak_bytes: private memory of the worker that took most, above what it held before.
     """
 
     steps: int
+    epoch_steps: int
     begin: float
     step: float
     peak_bytes: int = 0
 
-    def epoch(self, steps: int) -> float:
-        """Seconds of an epoch of so many steps."""
-        return self.begin + steps * self.step
+    @property
+    def epoch(self) -> float:
+        """Seconds of an epoch."""
+        return self.begin + self.epoch_steps * self.step
 
     def to_json(self) -> dict[str, Any]:
         """Values by name."""

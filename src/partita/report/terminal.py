@@ -197,7 +197,15 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
             one.name, f"{scale * one.epoch.total:,.2f}", *times, format_bytes(sum(one.epoch_bytes.values())),
             format_bytes(one.memory_bytes), f"{one.tried_steps} steps" if one.tried_steps else "-",
         )  # fmt: skip
-    notes = ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
+    for one in plan.approximate:
+        total = f"{scale * one.epoch.total:,.2f}"
+        tried = f"{one.tried_steps} steps"
+        table.add_row(
+            f"[dim]{one.name} *[/dim]", total, *["-"] * (len(STAGES) + 1), format_bytes(one.memory_bytes), tried
+        )
+    notes = ["*: trains another model than one process does, so only --allow approximate chooses it"]
+    notes = notes if plan.approximate else []
+    notes += ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
     left = len(plan.candidates) - len(shown)
     notes += [f"{left:,} slower lists of placements are not shown; --json has all"] if left else []
     table.caption, table.caption_justify = "\n".join(notes), "left"

@@ -14,6 +14,8 @@ SURPRISE = 0.25
 """What is off by more than this part of its estimate is told, and plans are made again."""
 CLEARLY = 0.1
 """Another strategy must save this part of an epoch."""
+CHANGE_SECONDS = 1.0
+"""To change takes about what it took to begin: so long, or an epoch where that takes longer."""
 _NOTICED, _MOST = 0.05, 10.0
 EXCHANGED = ("ids", "features", "forward", "backward")
 """What is sent in exchanges; gradients and the rest are sent in sums."""
@@ -83,13 +85,12 @@ class Following:
             ``text``: what to say; ``None`` if the epoch went as planned, or nothing new is to be said.
             ``strategy``: to go on with; ``None``: the same.
         """
-        text = self._surprise() if self._stages else None
+        text = self._surprise() if self._stages and self._current.exact else None
         if text is None:
             return {"text": None, "strategy": None}
         self._revise()
         best, now = self.plan.best.epoch.total, self._current.epoch.total
-        # To change costs about what it cost to begin, and that is not much more than an epoch.
-        ahead = now - best > CLEARLY * now and (now - best) * epochs > now
+        ahead = now - best > CLEARLY * now and (now - best) * epochs > max(now, CHANGE_SECONDS)
         return {"text": text, "strategy": self.plan.best.name if ahead else None}
 
     def _surprise(self) -> str | None:
@@ -111,7 +112,7 @@ class Following:
         pairs = zip(STAGES, expected.values(), measured.values(), strict=True)
         factors = {name: min(_MOST, max(1 / _MOST, took / thought)) for name, thought, took in pairs if thought > 0}
         self._current = replace(self._current, epoch=measured)
-        others = [each for each in self.plan.candidates if each.name != self._current.name]
+        others = [each for each in self.plan.candidates if each.exact and each.name != self._current.name]
         revised = [self._current, *(replace(each, epoch=each.epoch.times(factors)) for each in others)]
         self.plan = replace(self.plan, candidates=tuple(sorted(revised, key=lambda each: each.epoch.total)))
 

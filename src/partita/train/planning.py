@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -90,15 +91,15 @@ def plan_run(
         ConfigError: on all workers: the run cannot be planned.
     """
 
-    def job_of(strategy: str) -> Job:
-        settled = config.model_copy(update={"strategy": strategy})
-        return Job.prepare(settled, store, context, None if model is None else deepcopy(model))
+    def job_of(settings: Mapping[str, Any]) -> Job:
+        own = None if model is None else deepcopy(model)
+        return Job.prepare(config.model_copy(update=dict(settings)), store, context, own)
 
-    def of(strategy: str) -> Trial:
-        return rehearse(lambda: job_of(strategy))
+    def of(settings: Mapping[str, Any]) -> Trial:
+        return rehearse(lambda: job_of(settings))
 
     with threads(config.threads):
-        backend = choose_products(job_of(PLAIN), None)
+        backend = choose_products(job_of({"strategy": PLAIN}), None)
         with products.use(backend.name):
             return choose(context, store, config, of, model=model, thorough=thorough), backend
 
@@ -145,7 +146,8 @@ def settle_strategy(
         plan.check(made_for(store, config, context.mesh))
     elif context.mesh.size > 1 and _can_be_planned(context, store, config):
         plan, found = plan_run(context, store, config, model=model)
-    return Settled(config.model_copy(update={"strategy": PLAIN if plan is None else plan.best.name}), plan, found)
+    changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **plan.best.settings}
+    return Settled(config.model_copy(update=changes), plan, found)
 
 
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:

@@ -33,16 +33,16 @@ def rehearse(prepare: Callable[[], Job]) -> Trial:
     # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
     with keeping_freed(), memory.watching():
         job = prepare()
-        begin, step, steps = _timed(job)
-        group = job.team.group
+        state = TrainState(counts=Counts.zero(job.config.layers))
+        begin, step, steps = _timed(job, state)
+        epoch_steps, group = job.views.steps(state), job.team.group
     everybodys = group.gather([begin, step, memory.peak_bytes])
     begins, seconds, peaks = zip(*everybodys, strict=True)
-    return Trial(steps, statistics.fmean(begins), statistics.fmean(seconds), max(peaks))
+    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(seconds), max(peaks))
 
 
-def _timed(job: Job) -> tuple[float, float, int]:
+def _timed(job: Job, state: TrainState) -> tuple[float, float, int]:
     """What an epoch takes more than its steps, what a step takes, in seconds, and how many were timed."""
-    state = TrainState(counts=Counts.zero(job.config.layers))
     with closing(job.views):
         with job.team.sending_for("start"):
             job.views.start()

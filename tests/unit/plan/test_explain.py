@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.plan.explain import show_seconds, why
 
@@ -41,3 +43,12 @@ def test_nothing_to_choose():
 
 def test_times_as_people_read_them():
     assert [show_seconds(each) for each in (12.34, 1.234, 0.0123)] == ["12.3 s", "1.23 s", "12.3 ms"]
+
+
+def test_another_model():
+    grappa = replace(candidate("grappa"), settings={"views": "tournament"})
+    text = why(plan(grappa, candidate("gdp", compute=3.0)))
+    assert text == (
+        "grappa is the fastest, and trains another model than one process does: gdp, which does not, takes 4.10 s an "
+        "epoch."
+    )

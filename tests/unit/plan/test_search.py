@@ -269,7 +269,7 @@ def test_what_was_tried_out_is_believed(store):
     assert plan.next_to_try() == tried
     for strategy in (tried, plain):
         took = plan.foreseen(strategy).times({"exchange": 5.0}).total
-        plan.trials[strategy] = Trial(4, 0.0, took / plan.steps)
+        plan.trials[strategy] = Trial(4, plan.steps, 0.0, took / plan.steps)
     assert best(plan) == plain
     assert plan.epochs()[plain].total == pytest.approx(plan.foreseen(plain).total)
     made = plan.plan({})
@@ -281,7 +281,7 @@ def test_no_more_is_tried_than_can_win(store):
     plan = planned(store, Machine())
     order = list(plan.epochs())
     while (strategy := plan.next_to_try()) is not None:
-        plan.trials[strategy] = Trial(4, 0.0, plan.foreseen(strategy).total / plan.steps)
+        plan.trials[strategy] = Trial(4, plan.steps, 0.0, plan.foreseen(strategy).total / plan.steps)
     left = [plan.foreseen(each).total for each in order if each not in plan.trials]
     assert left
     assert min(left) >= 1.25 * plan.foreseen(order[0]).total
@@ -305,9 +305,9 @@ def test_memory_that_was_seen_corrects_estimates(store):
     plan = planned(store, Machine(), memory_per_worker=2**40)
     plain, other = parse_strategy("gdp", 2), parse_strategy("gsplit", 2)
     need = plan.memory_of(other)
-    plan.trials[plain] = Trial(4, 0.0, 1.0, 3 * plan.memory_of(plain))
+    plan.trials[plain] = Trial(4, plan.steps, 0.0, 1.0, 3 * plan.memory_of(plain))
     assert plan.memory_of(other) == pytest.approx(3 * need, rel=1e-3)
     plan.memory = plan.memory_of(plain) - 1
     assert plain not in plan.epochs()
-    plan.trials[other] = Trial(4, 0.0, 1.0, 1000)
+    plan.trials[other] = Trial(4, plan.steps, 0.0, 1.0, 1000)
     assert other in plan.epochs()

@@ -39,4 +39,4 @@ def test_parts_add_up_to_what_was_measured(parts, took):
 
 
 def test_an_epoch_is_its_begin_and_its_steps():
-    assert Trial(4, 0.5, 0.25).epoch(10) == 3.0
+    assert Trial(4, 10, 0.5, 0.25).epoch == 3.0
