@@ -3,12 +3,13 @@
     python bench/planner.py --out docs/planner_measured.csv [--minutes 60] [--cells 72] [--quick]
     python bench/planner.py --out docs/planner_measured.csv --table planner_tables.md
 
-A cell is a graph, a model and its widths, fanouts, workers, and the link between them. In every cell the workers plan a
-run of 20 epochs as partita train does (but however short the run is), and then train an epoch, or two where an epoch
-takes less than five seconds, and a first one that is not counted, with each strategy that has a name, and with the list
-of placements that the planner ranks first, if it has none. Strategies of which an epoch is estimated to take more than
-a minute, and four times what the best one takes, are not measured. Cells that are in the CSV file already are not
-measured again. Links other than loopback are emulated hosts and need root and iproute2.
+A cell is a graph, a model and its widths, fanouts, workers, and the link between them. In every cell the workers look
+how long 20 epochs would take, as partita train does, and then plan them, or so many that they take a minute: what is
+shorter nobody plans. Then they train an epoch, or two where an epoch takes less than five seconds, and a first one that
+is not counted, with each strategy that has a name, and with the list of placements that the planner ranks first, if it
+has none. Strategies of which an epoch is estimated to take more than a minute, and four times what the best one takes,
+are not measured. Cells that are in the CSV file already are not measured again. Links other than loopback are emulated
+hosts and need root and iproute2.
 
 Cells are drawn from the whole grid by a hash of their settings. By another hash, a third of them are *held out*:
 nothing may be tuned on them, and the tables show them apart.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -50,7 +52,7 @@ STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
 FIELDS = (
     *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
-    *STAGES, "plan_seconds", "steps",
+    *STAGES, "plan_seconds", "short", "look_seconds", "steps",
 )  # fmt: skip
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
 EPOCHS = 20
@@ -132,10 +134,14 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
         "workers": cell["workers"], "eval_every": 0, "threads": 1,
         **({"heads": HEADS} if cell["model"] == "gat" else {}),
     }  # fmt: skip
-    choose.SHORT_SECONDS = 0.0
     begun = time.perf_counter()
     plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": EPOCHS}))
-    plan_seconds = time.perf_counter() - begun
+    first_seconds, short = time.perf_counter() - begun, plan.sampled_steps == 0
+    begun = time.perf_counter()
+    if short:
+        epochs = math.ceil(2 * choose.SHORT_SECONDS / plan.best.epoch.total)
+        plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": epochs}))
+    plan_seconds = first_seconds if not short else time.perf_counter() - begun
     by_name = {each.name: (rank, each) for rank, each in enumerate(plan.candidates)}
     for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan.best.name]):
         rank, found = by_name[strategy]
@@ -152,7 +158,8 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
             **cell, "held_out": int(held_out(cell)), "strategy": strategy, "rank": rank, "steps": plan.steps,
             "measured_seconds": round(statistics.median(seconds), 5) if seconds else "",
             "estimated_seconds": round(estimated, 5), "foreseen_seconds": round(found.foreseen, 5),
-            "tried_steps": found.tried_steps, "plan_seconds": round(plan_seconds, 3),
+            "tried_steps": found.tried_steps, "plan_seconds": round(plan_seconds, 3), "short": int(short),
+            "look_seconds": round(first_seconds, 3) if short else "",
             **{name: round(spent, 5) for name, spent in found.epoch.to_json().items()},
         }  # fmt: skip
     if context.mesh.rank == 0:

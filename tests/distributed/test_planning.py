@@ -123,6 +123,10 @@ def test_a_plan_in_a_file(runs, store, tmp_path):
     plan = runs[1]
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
     assert Plan.load(tmp_path / "plan.json") == plan
+    summary = partita.Trainer.launch(
+        store, out=tmp_path / "followed", plan=plan, workers=2, replan="never", **{**SETTINGS, "epochs": 1}
+    )  # fmt: skip
+    assert summary.record["plan"]["strategy"] == plan.best.name
     with pytest.raises(ConfigError, match="made for workers 2, this run has 1"):
         partita.Trainer(store, out=tmp_path / "run", plan=plan, **SETTINGS)
     with pytest.raises(ConfigError, match="a plan is given besides"):

@@ -39,7 +39,8 @@ def test_measured_once_planned_then_trained(store, tmp_path, monkeypatch):
         assert shown in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines() if not line.startswith(("Next", best["name"])))
 
-    record = as_json("train", store, "--out", tmp_path / "run", *SETTINGS, "--plan", tmp_path / "plan.json")
+    followed = ["--plan", tmp_path / "plan.json", "--replan", "never"]
+    record = as_json("train", store, "--out", tmp_path / "run", *SETTINGS, *followed)
     assert record["plan"]["strategy"] == plan["strategy"]
     assert record["plan"]["estimated_epoch_seconds"] == best["epoch"]
     assert record["plan"]["measured_epoch_seconds"].keys() == best["epoch"].keys()

@@ -26,8 +26,10 @@ from partita.plan.trials import Rehearse, Trial
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
 DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.02
-TRIAL_SECONDS, TRIAL_SHARE = 30.0, 0.04
+TRIALS_SECONDS, TRIALS_SHARE = 30.0, 0.04
 """What sampling and trying out may take: so many seconds, and no more than this part of the run's time."""
+LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
+"""What a single trial may take, to see whether the run is short, and to know what a strategy takes."""
 PLAIN = "gdp"
 """What any store and any model allows, and what sends nothing but gradients."""
 
@@ -63,15 +65,18 @@ def choose(
     mesh = context.mesh
     planner = _Planner(store, config, context, model)
     context.agree(planner.check)
-    plain = rehearse({"strategy": PLAIN})
-    run_seconds = config.epochs * plain.epoch
-    if mesh.size == 1 or (not thorough and run_seconds < SHORT_SECONDS):
+    if not thorough:
+        look = rehearse({"strategy": PLAIN}, LOOK_SECONDS)
+        if config.epochs * look.epoch < SHORT_SECONDS:
+            return _short(look, made_for(store, config, mesh))
+    plain = rehearse({"strategy": PLAIN}, TRIAL_SECONDS)
+    if mesh.size == 1:
         return _short(plain, made_for(store, config, mesh))
     with keeping_freed():
         rates = measure_rates(context, store, config, model)
     kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
     links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
-    limit = float("inf") if thorough else run_seconds
+    limit = float("inf") if thorough else config.epochs * plain.epoch
 
     def analyse() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
@@ -81,10 +86,10 @@ def choose(
         planner.estimates.epochs()  # raises where nothing fits
 
     context.agree(analyse)
-    until = time.monotonic() + min(TRIAL_SECONDS, TRIAL_SHARE * limit)
+    until = time.monotonic() + min(TRIALS_SECONDS, TRIALS_SHARE * limit)
     with progress.task("try out", total=None, unit="strategies") as task:
         while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
-            planner.add(name, rehearse({"strategy": name}))
+            planner.add(name, rehearse({"strategy": name}, TRIAL_SECONDS))
             task.advance()
     allowed = config.allow == "approximate"
     approximate, refused = _isolated(context, rehearse) if allowed or thorough else ([], {})
@@ -102,7 +107,7 @@ def _isolated(context: Context, rehearse: Rehearse) -> tuple[list[Candidate], di
     for name in ISOLATED_PRESETS:
         settings, trial, error = {**PRESETS[name], "strategy": PLAIN}, None, None
         try:
-            trial = rehearse(settings)
+            trial = rehearse(settings, TRIAL_SECONDS)
         except (ConfigError, ResourceError) as raised:
             error = str(raised)
         errors = [each for each in context.group().gather(error) if each is not None]

@@ -28,6 +28,7 @@ class Estimate:
         traffic: bytes over all workers.
         gradient_bytes: likewise.
         memory_bytes: of the worker and the step that takes most.
+        latency: seconds of ``seconds.exchange`` that are for messages, however small.
     """
 
     counts: Counts
@@ -36,22 +37,23 @@ class Estimate:
     traffic: Traffic = field(default_factory=Traffic)
     gradient_bytes: int = 0
     memory_bytes: int = 0
+    latency: float = 0.0
 
-    def add(
-        self,
-        step: Sequence[Seconds],
-        counts: Sequence[Counts],
-        traffic: Sequence[Traffic],
-        memory: Sequence[int],
-        summed: int,
-    ) -> None:
-        """Add a step: for each worker time, counts, and bytes; and the bytes of gradients that all of them send."""
-        self.memory_bytes = max(self.memory_bytes, *memory)
+    def add(self, cost: Cost, shares: Sequence[Share], summed: int) -> None:
+        """Add a step.
+
+        Args:
+            cost: prices it.
+            shares: of each worker.
+            summed: bytes of gradients that all workers send.
+        """
         self.steps += 1
-        self.seconds += max(step, key=lambda each: each.total)
-        self.counts = sum(counts, self.counts)
-        self.traffic = sum(traffic, self.traffic)
+        self.seconds += max((cost.seconds(share) for share in shares), key=lambda each: each.total)
+        self.latency += max(cost.latency(share) for share in shares)
+        self.counts = sum((share.counts for share in shares), self.counts)
+        self.traffic = sum((cost.traffic(share) for share in shares), self.traffic)
         self.gradient_bytes += summed
+        self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
 
 
 class Cost:
@@ -95,11 +97,11 @@ class Cost:
 
     def seconds(self, share: Share) -> Seconds:
         """Time of a worker in a step."""
-        rates, parts = self._rates, self._engine.traffic_by_part(share.rows)
+        rates = self._rates
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges,
-            exchange=sum(map(self._exchanged, parts)),
+            exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
             compute=rates.together * sum(stage.of(block) for stage, block in layers) + rates.optimizer,
             gradients=self._gradients,
@@ -118,10 +120,15 @@ class Cost:
         batches = 1 + (1 + self._engine.inputs.loads) * self._ahead
         return int(sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
 
-    def _exchanged(self, part: Traffic) -> float:
-        """A message of each kind, and one that says how many ids come."""
-        ahead = _COUNT_BYTES if part.ids else 0
-        return sum(map(self._sent, (ahead, *part.values())))
+    def latency(self, share: Share) -> float:
+        """Seconds of :meth:`seconds` in which messages are on their way, however small they are."""
+        messages = [part.values() for part in self._messages(share)]
+        return sum(self._sent(1) for of_part in messages for num_bytes in of_part if num_bytes)
+
+    def _messages(self, share: Share) -> list[Traffic]:
+        """Those of each part of the engine; that which says how many ids come by itself."""
+        parts = self._engine.traffic_by_part(share.rows)
+        return [*parts, *(Traffic(ids=_COUNT_BYTES) for part in parts if part.ids)]
 
     def _sent(self, num_bytes: int) -> float:
         links = self._over.items()

@@ -57,7 +57,11 @@ class Estimates:
     @property
     def correction(self) -> Correction:
         """What trials say of strategies that were not tried."""
-        return Correction.fitted({s: (self.foreseen(s), t.epoch) for s, t in self.trials.items()})
+        return Correction.fitted([(self.foreseen(s), self._latency(s), t.epoch) for s, t in self.trials.items()])
+
+    def _latency(self, strategy: Strategy) -> float:
+        estimate = self.found[strategy]
+        return estimate.latency * self.steps / estimate.steps
 
     def memory_of(self, strategy: Strategy) -> int:
         """Bytes that a worker takes: those that were seen, or what was estimated, corrected by what was seen of others.
@@ -89,7 +93,8 @@ class Estimates:
             if strategy in too_big:
                 continue
             foreseen, trial = self.foreseen(strategy), self.trials.get(strategy)
-            found[strategy] = correction.of(foreseen) if trial is None else divided(foreseen, trial.epoch)
+            corrected = correction.of(foreseen, self._latency(strategy))
+            found[strategy] = corrected if trial is None else divided(corrected, trial.epoch)
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
     def next_to_try(self) -> Strategy | None:
@@ -184,11 +189,7 @@ def make_estimates(
     for step in dry_run.steps(seconds=seconds):
         sampled += 1
         for strategy, shares in step.shares.items():
-            cost = costs[strategy]
-            found[strategy].add(
-                [cost.seconds(share) for share in shares], [share.counts for share in shares],
-                [cost.traffic(share) for share in shares], [cost.memory(share) for share in shares], summed,
-            )  # fmt: skip
+            found[strategy].add(costs[strategy], shares, summed)
     return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, memory=memory)
 
 

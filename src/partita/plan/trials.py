@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from partita.core.plan import Seconds
 
-Rehearse = Callable[[Mapping[str, Any]], "Trial"]
-"""Takes some steps with changed settings, all workers together, of which nothing is left, and says what they took."""
+Rehearse = Callable[[Mapping[str, Any], float], "Trial"]
+"""Takes some steps with changed settings, for about so many seconds, all workers together, of which nothing is left."""
 
 PRIOR = 0.005
 """How many trials an estimate's own word counts as."""
@@ -51,37 +51,41 @@ class Correction:
 
     Attributes:
         local: what a worker does by itself.
-        exchange: what it sends.
+        transfer: what it sends, by the bytes of it.
+        latency: what it sends, by the messages, however small.
     """
 
     local: float = 1.0
-    exchange: float = 1.0
+    transfer: float = 1.0
+    latency: float = 1.0
 
-    def of(self, estimated: Seconds) -> Seconds:
-        """The estimate, corrected."""
-        factors = dict.fromkeys(estimated.to_json(), self.local)
-        return estimated.times({**factors, "exchange": self.exchange})
+    def of(self, estimated: Seconds, latency: float) -> Seconds:
+        """The estimate, corrected.
+
+        Args:
+            estimated: as it was.
+            latency: seconds of its ``exchange`` that are for messages, however small.
+        """
+        exchange = self.transfer * (estimated.exchange - latency) + self.latency * latency
+        return replace(estimated.scaled(self.local), exchange=exchange)
 
     @classmethod
-    def fitted(cls, trials: Mapping[Any, tuple[Seconds, float]]) -> Correction:
+    def fitted(cls, trials: Sequence[tuple[Seconds, float, float]]) -> Correction:
         """Those with which estimates come closest to what trials took, in squares of relative errors.
 
         Args:
-            trials: for each strategy tried: an estimate, and the seconds that it took.
+            trials: for each strategy tried: an estimate, the latency in it, and the seconds that it took.
         """
-        rows, wanted = [], []
-        for estimated, took in trials.values():
-            rows.append([(estimated.total - estimated.exchange) / took, estimated.exchange / took])
-            wanted.append(1.0)
-        if not rows:
-            return cls()
         # What a trial of something that sends nothing says of computing, it does not say of sending, so estimates
         # have a word of their own, where trials have little to say.
         weight = PRIOR**0.5
-        a = np.array([*rows, [weight, 0.0], [0.0, weight]])
-        b = np.array([*wanted, weight, weight])
-        local, exchange = np.linalg.lstsq(a, b, rcond=None)[0]
-        return cls(max(float(local), 0.1), max(float(exchange), 0.1))
+        rows, wanted = [*(weight * np.eye(3))], [weight] * 3
+        for estimated, latency, took in trials:
+            parts = estimated.total - estimated.exchange, estimated.exchange - latency, latency
+            rows.append(np.array(parts) / took)
+            wanted.append(1.0)
+        found = np.linalg.lstsq(np.stack(rows), np.array(wanted), rcond=None)[0]
+        return cls(*np.maximum(found, 0.1).tolist())
 
 
 def divided(estimated: Seconds, took: float) -> Seconds:

@@ -95,8 +95,8 @@ def plan_run(
         own = None if model is None else deepcopy(model)
         return Job.prepare(config.model_copy(update=dict(settings)), store, context, own)
 
-    def of(settings: Mapping[str, Any]) -> Trial:
-        return rehearse(lambda: job_of(settings))
+    def of(settings: Mapping[str, Any], seconds: float) -> Trial:
+        return rehearse(lambda: job_of(settings), seconds)
 
     with threads(config.threads):
         backend = choose_products(job_of({"strategy": PLAIN}), None)

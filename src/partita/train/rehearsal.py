@@ -19,29 +19,30 @@ from partita.train.step import Stepper
 
 WARM_UP = 3
 """Steps that are not timed: they touch memory for the first time, and compile."""
-SECONDS, LEAST, MOST = 1.0, 4, 20
-"""So long steps are timed, and so many at least and at most."""
+LEAST, MOST = 4, 20
+"""So many steps are timed, at least and at most."""
 
 
-def rehearse(prepare: Callable[[], Job]) -> Trial:
+def rehearse(prepare: Callable[[], Job], seconds: float) -> Trial:
     """Take some steps of the first epoch, as a run does. All workers call this.
 
     Args:
         prepare: makes a job that nobody uses afterwards; its model is changed.
+        seconds: steps are timed for about so long.
     """
     memory = PeakMemory()
     # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
     with keeping_freed(), memory.watching():
         job = prepare()
         state = TrainState(counts=Counts.zero(job.config.layers))
-        begin, step, steps = _timed(job, state)
+        begin, step, steps = _timed(job, state, seconds)
         epoch_steps, group = job.views.steps(state), job.team.group
     everybodys = group.gather([begin, step, memory.peak_bytes])
-    begins, seconds, peaks = zip(*everybodys, strict=True)
-    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(seconds), max(peaks))
+    begins, takes, peaks = zip(*everybodys, strict=True)
+    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks))
 
 
-def _timed(job: Job, state: TrainState) -> tuple[float, float, int]:
+def _timed(job: Job, state: TrainState, wanted: float) -> tuple[float, float, int]:
     """What an epoch takes more than its steps, what a step takes, in seconds, and how many were timed."""
     with closing(job.views):
         with job.team.sending_for("start"):
@@ -49,7 +50,7 @@ def _timed(job: Job, state: TrainState) -> tuple[float, float, int]:
         resident = job.views.enter(next(iter(job.views.phases(state))), state)
         ends = _ends(job, resident, min(WARM_UP, resident.steps))
         seconds = max(job.team.group.gather(ends[-1] - ends[0] if len(ends) > 1 else ends[0])) / max(1, len(ends) - 1)
-        steps = min(resident.steps, MOST, max(LEAST, math.ceil(SECONDS / seconds)))
+        steps = min(resident.steps, MOST, max(LEAST, math.ceil(wanted / seconds)))
         ends = _ends(job, resident, steps)
         job.views.leave()
     step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]

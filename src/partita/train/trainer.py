@@ -152,6 +152,7 @@ class Trainer:
         *,
         out: str | os.PathLike[str],
         config: Config | None = None,
+        plan: Plan | None = None,
         **settings: Any,
     ) -> RunSummary:
         """Train on ``workers`` processes of this machine, which are started here, to the end.
@@ -163,6 +164,7 @@ class Trainer:
             store: path of a store.
             out: the run folder to make.
             config: all settings at once; or give them by name in ``settings``.
+            plan: see the class.
             settings: fields of :class:`partita.Config`, for instance ``workers=2, strategy="gsplit"``.
 
         Raises:
@@ -173,7 +175,10 @@ class Trainer:
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         config = config or Config.make(settings, where="Trainer.launch")
-        arguments = {"store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json")}
+        arguments = {
+            "store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json"),
+            "plan": None if plan is None else plan.to_json(),
+        }  # fmt: skip
         found = launch(
             "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
             device=config.device, purposes=PURPOSES,
@@ -405,6 +410,7 @@ class Trainer:
         return recorder.close(status, metrics, self._state)
 
 
-def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any]) -> str:
+def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any], plan: dict[str, Any] | None) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
-    return Trainer(store, out=out, config=Config.make(config), context=context).fit().status
+    made = None if plan is None else Plan.from_json(plan)
+    return Trainer(store, out=out, config=Config.make(config), plan=made, context=context).fit().status

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
+from made_up_machine import SETTINGS, Machine, best, planned
 
 import partita
 from partita.config import Config
@@ -16,13 +15,10 @@ from partita.core.records import Counts
 from partita.features.tiers import CacheSettings
 from partita.parallel.caching import fill_caches
 from partita.parallel.shares import share_of
-from partita.parallel.strategies import STRATEGIES, Strategy, build_engine, parse_strategy
+from partita.parallel.strategies import build_engine, parse_strategy
 from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
-from partita.plan.links import Curve, Links
-from partita.plan.rates import PerBlock, Rates
-from partita.plan.search import Estimates, make_estimates
 from partita.plan.trials import Trial
 from partita.runs.load import open_rows, open_topology
 from partita.runs.task import named_model, training_labels, training_seeds
@@ -33,7 +29,6 @@ from partita.testing.graphs import small_random_store
 from partita.testing.threads import ThreadGroups
 
 N = 400
-SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
 
 
 @pytest.fixture(scope="module")
@@ -42,52 +37,6 @@ def store(tmp_path_factory):
     whole = small_random_store(folder / "whole", N, 4000, undirected=True, num_features=12)
     partita.partition(whole, folder / "two", parts=2, algorithm="random")
     return partita.open(folder / "two")
-
-
-@dataclass
-class Machine:
-    """One that is made up.
-
-    Attributes:
-        send: seconds for a byte sent.
-        compute: for a destination computed in any layer.
-        latency: for a message.
-        edge: for an edge drawn.
-        row: for a source of layer 1, whose input row is read.
-        far: for a byte sent to another host.
-    """
-
-    send: float = 1e-9
-    compute: float = 1e-7
-    latency: float = 0.0
-    edge: float = 1e-9
-    row: float = 0.0
-    far: float = 1e-9
-
-    def rates(self) -> Rates:
-        stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
-        kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
-        return Rates(self.edge, self.row, stages, kept, 1.0, 0.0, 1e5)
-
-    def links(self) -> Links:
-        curves = {
-            link: Curve((0.0, 1e6), (self.latency, self.latency + 1e6 * each))
-            for link, each in (("same_host", self.send), ("other_host", self.far))
-        }
-        return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
-
-
-def planned(store, on: Machine, hosts: int = 1, **settings) -> Estimates:
-    config = Config.make({**SETTINGS, **settings}, where="test")
-    mesh = Mesh.of(0, hosts * config.workers, config.workers)
-    dry_run = DryRun(store, config, mesh, candidates(config.layers, mesh))
-    return make_estimates(
-        dry_run, mesh, on.rates(), on.links(), seconds=30.0, memory=config.memory_per_worker
-    )  # fmt: skip
-
-
-def best(found: Estimates) -> Strategy:
-    return next(iter(found.epochs()))
 
 
 def test_nothing_is_sent_where_sending_is_slow(store):
@@ -105,46 +54,6 @@ def test_nothing_is_computed_twice_where_sending_is_free(store):
 
 def test_each_message_has_its_price(store):
     assert name_of(best(planned(store, Machine(send=0.0, compute=0.0, latency=1.0)))) == "gdp"
-
-
-def seconds_of(plan: Estimates) -> dict[str, float]:
-    return {name_of(each): plan.foreseen(each).total for each in plan.found}
-
-
-def test_rows_that_are_dear_are_read_once(store):
-    """APT, section 3.3: access that is scattered and layers that are narrow are for SNP; wide ones are not."""
-    narrow = seconds_of(planned(store, Machine(row=1e-6, send=1e-9, edge=0.0), hidden=4))
-    assert narrow["snp"] < narrow["dnp"]
-    assert narrow["snp"] < narrow["gdp"]
-    wide = seconds_of(planned(store, Machine(row=1e-6, send=1e-7, edge=0.0), hidden=256))
-    assert wide["gdp"] < wide["snp"]
-
-
-def test_slices_of_columns_are_not_for_wide_layers(store):
-    """APT, section 3.3: what NFP sends grows with the hidden width and the number of workers."""
-    sent = {}
-    for hidden in (8, 128):
-        plan = planned(store, Machine(row=1e-7, send=1e-8), hidden=hidden)
-        sent[hidden] = next(plan.found[each].traffic for each in plan.found if name_of(each) == "nfp")
-        if hidden == 128:
-            assert name_of(best(plan)) != "nfp"
-            assert seconds_of(plan)["nfp"] == max(seconds_of(plan)[name] for name in STRATEGIES)
-    assert sent[128].forward == 16 * sent[8].forward
-
-
-def test_nothing_is_exchanged_where_everything_is_cached(store):
-    plan = planned(store, Machine(row=1e-7, send=1e-7), cache="1GiB")
-    assert name_of(best(plan)) == "gdp"
-    assert plan.found[best(plan)].counts.rows_from[1:] == (0, 0, 0)
-
-
-def test_rows_stay_within_hosts_where_links_between_them_are_slow(tmp_path, store):
-    """Computing once what a host's workers need is worth it; what crosses to another host is gradients only."""
-    partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
-    four = partita.open(tmp_path / "four")
-    plan = planned(four, Machine(send=0.0, far=1e-3, compute=1e-2, edge=0.0), hosts=2)
-    assert best(plan).axis == "workers"
-    assert best(plan).placements[0] in ("destination", "feature")
 
 
 def test_a_plan_says_what_a_run_then_counts(store, tmp_path):

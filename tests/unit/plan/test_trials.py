@@ -13,24 +13,36 @@ FACTOR = st.floats(0.5, 3.0)
 PLAIN, SENDS = Seconds(sample=0.2, compute=1.0), Seconds(sample=0.1, exchange=0.8, compute=0.7)
 
 
-@given(FACTOR, FACTOR)
-def test_factors_are_found_again(local, exchange):
-    truth = Correction(local, exchange)
-    found = Correction.fitted({each: (each, truth.of(each).total) for each in (PLAIN, SENDS)})
-    for estimated in (PLAIN, SENDS):
-        wanted = truth.of(estimated).total
-        assert found.of(estimated).total == pytest.approx(wanted, rel=0.1)
+WIDE = Seconds(sample=0.1, exchange=4.0, compute=0.6)
+LATENCY = {PLAIN: 0.0, SENDS: 0.7, WIDE: 0.8}
+
+
+@given(FACTOR, FACTOR, FACTOR)
+def test_factors_are_found_again(local, transfer, latency):
+    truth = Correction(local, transfer, latency)
+    found = Correction.fitted([(each, LATENCY[each], truth.of(each, LATENCY[each]).total) for each in LATENCY])
+    for estimated in LATENCY:
+        wanted = truth.of(estimated, LATENCY[estimated]).total
+        assert found.of(estimated, LATENCY[estimated]).total == pytest.approx(wanted, rel=0.1)
 
 
 def test_without_trials_estimates_stay():
-    assert Correction.fitted({}) == Correction()
-    assert Correction().of(SENDS) == SENDS
+    assert Correction.fitted([]) == Correction()
+    assert Correction().of(SENDS, 0.7).values() == pytest.approx(SENDS.values())
 
 
 def test_of_sending_nothing_is_said_by_what_sends_nothing():
-    found = Correction.fitted({"gdp": (PLAIN, 2 * PLAIN.total)})
+    found = Correction.fitted([(PLAIN, 0.0, 2 * PLAIN.total)])
     assert found.local == pytest.approx(2.0, rel=0.1)
-    assert found.exchange == pytest.approx(1.0)
+    assert (found.transfer, found.latency) == pytest.approx((1.0, 1.0))
+
+
+def test_small_messages_say_little_of_large_ones():
+    """Where messages take three times as long as was thought, what sends many bytes is not three times as slow."""
+    slow = Correction(latency=3.0).of(SENDS, 0.7).total
+    found = Correction.fitted([(PLAIN, 0.0, PLAIN.total), (SENDS, 0.7, slow)])
+    assert found.latency > 2.5
+    assert found.transfer < 1.5
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=5, max_size=5), st.floats(0.01, 100))

@@ -1,0 +1,67 @@
+"""Plans on machines that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from partita.config import Config
+from partita.core.mesh import Mesh
+from partita.graph.store import GraphStore
+from partita.parallel.strategies import Strategy
+from partita.plan.candidates import candidates, name_of
+from partita.plan.dryrun import DryRun
+from partita.plan.links import Curve, Links
+from partita.plan.rates import PerBlock, Rates
+from partita.plan.search import Estimates, make_estimates
+
+SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
+
+
+@dataclass
+class Machine:
+    """One that is made up.
+
+    Attributes:
+        send: seconds for a byte sent.
+        compute: for a destination computed in any layer.
+        latency: for a message.
+        edge: for an edge drawn.
+        row: for a source of layer 1, whose input row is read.
+        far: for a byte sent to another host.
+    """
+
+    send: float = 1e-9
+    compute: float = 1e-7
+    latency: float = 0.0
+    edge: float = 1e-9
+    row: float = 0.0
+    far: float = 1e-9
+
+    def rates(self) -> Rates:
+        stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
+        kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
+        return Rates(self.edge, self.row, stages, kept, 1.0, 0.0, 1e5)
+
+    def links(self) -> Links:
+        curves = {
+            link: Curve((0.0, 1e6), (self.latency, self.latency + 1e6 * each))
+            for link, each in (("same_host", self.send), ("other_host", self.far))
+        }
+        return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
+
+
+def planned(store: GraphStore, on: Machine, hosts: int = 1, **settings) -> Estimates:
+    config = Config.make({**SETTINGS, **settings}, where="test")
+    mesh = Mesh.of(0, hosts * config.workers, config.workers)
+    dry_run = DryRun(store, config, mesh, candidates(config.layers, mesh))
+    return make_estimates(
+        dry_run, mesh, on.rates(), on.links(), seconds=30.0, memory=config.memory_per_worker
+    )  # fmt: skip
+
+
+def best(found: Estimates) -> Strategy:
+    return next(iter(found.epochs()))
+
+
+def seconds_of(plan: Estimates) -> dict[str, float]:
+    return {name_of(each): plan.foreseen(each).total for each in plan.found}
