@@ -56,6 +56,15 @@ def test_each_message_has_its_price(store):
     assert name_of(best(planned(store, Machine(send=0.0, compute=0.0, latency=1.0)))) == "gdp"
 
 
+def test_every_message_of_every_layer_has_its_latency(store):
+    """By owner: ids, rows. By destination: ids, rows, gradients. And wherever ids go, how many."""
+    plan = planned(store, Machine(send=0.0, compute=0.0, edge=0.0, latency=1.0))
+    found = {name_of(each): estimate for each, estimate in plan.found.items()}
+    for name, messages in {"gdp": 0, "dnp": 4, "by-owner,data,data": 3, "by-owner,destination,data": 7}.items():
+        assert found[name].latency == pytest.approx(messages * plan.steps), name
+        assert found[name].seconds.exchange == pytest.approx(messages * plan.steps), name
+
+
 def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
     """Over a whole epoch; the contract tests do it for all strategies, in a step."""
     plan = planned(store, Machine())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from partita.comm.meter import KINDS
@@ -79,6 +81,15 @@ def test_before_an_epoch_there_is_nothing_to_say():
     run = following(gdp=Seconds(compute=2.0))
     assert run.judge(5) == {"text": None, "strategy": None}
     assert "measured_epoch_seconds" not in run.record()
+
+
+def test_a_run_does_not_change_to_another_model():
+    """Isolated training was allowed, and lost; it is not taken later, when the state of the model is another's."""
+    run = following(dnp=Seconds(exchange=1.0, compute=2.0), gdp=Seconds(compute=3.5))
+    isolated = Candidate("grappa", "grappa", Seconds(compute=3.1), settings={"views": "tournament"})
+    run.plan = replace(run.plan, candidates=(*run.plan.candidates, isolated))
+    take(run, 6.0, Seconds(exchange=4.0, compute=2.0))
+    assert run.judge(10)["strategy"] == "gdp"
 
 
 def test_busy_seconds_by_stage():
