@@ -7,7 +7,7 @@ A cell is a graph, a model and its widths, fanouts, workers, and the link betwee
 how long 20 epochs would take, as partita train does, and then plan them, or so many that they take a minute: what is
 shorter nobody plans. Then they train an epoch, or two where an epoch takes less than five seconds, and a first one that
 is not counted, with each strategy that has a name, and with the list of placements that the planner ranks first, if it
-has none. Strategies of which an epoch is estimated to take more than a minute, and four times what the best one takes,
+has none. Strategies of which an epoch is foreseen to take more than 20 seconds, and four times what the best one takes,
 are not measured. Cells that are in the CSV file already are not measured again. Links other than loopback are emulated
 hosts and need root and iproute2.
 
@@ -57,7 +57,7 @@ FIELDS = (
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
 EPOCHS = 20
 """Of the run that is planned."""
-QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 60.0, 4.0
+QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 20.0, 4.0
 Cell = dict[str, Any]
 
 
@@ -146,7 +146,7 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
     for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan.best.name]):
         rank, found = by_name[strategy]
         estimated, seconds = found.epoch.total, list[float]()
-        if estimated < max(SLOW_SECONDS, SLOW_TIMES * plan.best.epoch.total):
+        if max(estimated, found.foreseen) < max(SLOW_SECONDS, SLOW_TIMES * plan.best.epoch.total):
             events: list[dict[str, Any]] = []
             trainer = partita.Trainer(
                 store, out=out / str(rank), context=context, callbacks=[events.append], strategy=strategy,

@@ -33,8 +33,8 @@ def why(plan: Plan) -> str:
     gains = [f"{show_seconds(-more[name])} less on {text}" for name, text in STAGES.items() if more[name] < -least]
     if not losses:
         return f"{best.name} and {second.name} take as long as each other, within {_WORTH_SAYING:.0%}."
-    text = f"{best.name} is the fastest: {second.name}, the next, would spend {' and '.join(losses)}"
-    text += f", and {' and '.join(gains)}." if gains else "."
+    text = f"{best.name} is the fastest: {second.name}, the next, would spend {_listed(losses)}"
+    text += f", and {_listed(gains)}." if gains else "."
     change = max(more, key=lambda name: more[name])
     if 0 < lost < other[change] and more[change] > lost:
         # With this part k times as fast for both, the difference would be gone: lost = more (1 - 1/k).
@@ -42,6 +42,10 @@ def why(plan: Plan) -> str:
         if factor < _LIKELY:
             text += f" With {STAGES[change]} {factor:.1f} times as fast, {second.name} would be."
     return text
+
+
+def _listed(things: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(things[:-1]), things[-1]]))
 
 
 def show_seconds(seconds: float) -> str:

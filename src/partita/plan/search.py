@@ -66,12 +66,12 @@ class Estimates:
     def memory_of(self, strategy: Strategy) -> int:
         """Bytes that a worker takes: those that were seen, or what was estimated, corrected by what was seen of others.
 
-        Estimates know of the tensors that layers keep, and not of what lies between, so they are never too high.
+        Estimates know of the tensors that layers keep, and not of what lies between, so they are rather too low; and
+        so is what was seen where a trial has used memory that one before it has left behind.
         """
-        if strategy in self.trials:
-            return self.trials[strategy].peak_bytes
-        seen = (trial.peak_bytes / self.found[tried].memory_bytes for tried, trial in self.trials.items())
-        return int(max(1.0, *seen, 1.0) * self.found[strategy].memory_bytes)
+        factors = (trial.peak_bytes / self.found[tried].memory_bytes for tried, trial in self.trials.items())
+        corrected = int(max(1.0, *factors, 1.0) * self.found[strategy].memory_bytes)
+        return max(corrected, self.trials[strategy].peak_bytes) if strategy in self.trials else corrected
 
     def too_big(self) -> dict[Strategy, ResourceError]:
         """Strategies that take more memory than there is."""

@@ -13,8 +13,9 @@ from partita.core.plan import Seconds
 Rehearse = Callable[[Mapping[str, Any], float], "Trial"]
 """Takes some steps with changed settings, for about so many seconds, all workers together, of which nothing is left."""
 
-PRIOR = 0.005
-"""How many trials an estimate's own word counts as."""
+PRIORS = 0.005, 0.5, 0.005
+"""How many trials an estimate's own word counts as: on what a worker does by itself, on bytes that it sends, and on
+messages. What a link carries was measured; where trials say something else, sending was hidden behind computing."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class Correction:
         """
         # What a trial of something that sends nothing says of computing, it does not say of sending, so estimates
         # have a word of their own, where trials have little to say.
-        weight = PRIOR**0.5
-        rows, wanted = [*(weight * np.eye(3))], [weight] * 3
+        weights = np.sqrt(PRIORS)
+        rows, wanted = [*np.diag(weights)], [*weights]
         for estimated, latency, took in trials:
             parts = estimated.total - estimated.exchange, estimated.exchange - latency, latency
             rows.append(np.array(parts) / took)

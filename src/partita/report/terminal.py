@@ -182,7 +182,8 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
     """What each strategy would take, of many the fastest and those with a name; and which cannot be used."""
     best, scale = plan.best, 1.0 if plan.best.epoch.total >= 1 else 1000.0
     title = f"An epoch of {plan.steps:,} steps, estimated from {plan.sampled_steps:,}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1), header_style="dim")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    table.header_style = "dim"
     table.add_column("strategy", overflow="fold")
     for name in ("seconds" if scale == 1 else "ms", *STAGES, "sent", "memory", "tried"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -195,17 +196,16 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
             times[list(STAGES).index(most_lost)].stylize("bold yellow")
         table.add_row(
             one.name, f"{scale * one.epoch.total:,.2f}", *times, format_bytes(sum(one.epoch_bytes.values())),
-            format_bytes(one.memory_bytes), f"{one.tried_steps} steps" if one.tried_steps else "-",
+            format_bytes(one.memory_bytes), str(one.tried_steps or "-"),
         )  # fmt: skip
     for one in plan.approximate:
-        total = f"{scale * one.epoch.total:,.2f}"
-        tried = f"{one.tried_steps} steps"
         table.add_row(
-            f"[dim]{one.name} *[/dim]", total, *["-"] * (len(STAGES) + 1), format_bytes(one.memory_bytes), tried
-        )
-    notes = ["*: trains another model than one process does, so only --allow approximate chooses it"]
+            f"{one.name} *", f"{scale * one.epoch.total:,.2f}", *["-"] * (len(STAGES) + 1),
+            format_bytes(one.memory_bytes), str(one.tried_steps), style="dim",
+        )  # fmt: skip
+    notes = ["*: trains another model than one process does; may be chosen with --allow approximate only"]
     notes = notes if plan.approximate else []
-    notes += ["bold: on what a strategy loses most against the first"] if len(shown) > 1 else []
+    notes += ["tried: for how many steps; bold: on what a strategy loses most against the first"] if shown[1:] else []
     left = len(plan.candidates) - len(shown)
     notes += [f"{left:,} slower lists of placements are not shown; --json has all"] if left else []
     table.caption, table.caption_justify = "\n".join(notes), "left"
@@ -261,9 +261,9 @@ def run_table(record: Mapping[str, Any]) -> Table:
     if plan:
         estimated, measured = plan["estimated_epoch_seconds"], plan.get("measured_epoch_seconds", {})
         for name, label in {"total": f"an epoch of {plan['strategy']}", **STAGES}.items():
-            if name in measured and (estimated[name] or measured[name]):
-                text = f"{1000 * measured[name]:,.1f} ms, estimated {1000 * estimated[name]:,.1f}"
-                table.add_row(label, text)
+            if measured.get(name) or estimated.get(name):
+                expected = f", estimated {1000 * estimated[name]:,.1f}" if name in estimated else ""
+                table.add_row(label, f"{1000 * measured.get(name, 0.0):,.1f} ms{expected}")
     seconds = record["stage_seconds"]
     table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
     stages = record.get("pipeline") or {}

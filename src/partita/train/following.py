@@ -85,7 +85,8 @@ class Following:
             ``text``: what to say; ``None`` if the epoch went as planned, or nothing new is to be said.
             ``strategy``: to go on with; ``None``: the same.
         """
-        text = self._surprise() if self._stages and self._current.exact else None
+        known = self._stages and self.plan.sampled_steps and self._current.exact
+        text = self._surprise() if known else None
         if text is None:
             return {"text": None, "strategy": None}
         self._revise()
@@ -138,7 +139,9 @@ class Following:
 
     def record(self) -> dict[str, Any]:
         """For ``run.json``: medians over the epochs since the last change."""
-        estimated = {**self._estimated.to_json(), "total": self._estimated.total}
+        # Of a short run nothing is known but how long an epoch takes.
+        stages_known = self.plan.sampled_steps and self._current.exact
+        estimated = {**(self._estimated.to_json() if stages_known else {}), "total": self._estimated.total}
         found: dict[str, Any] = {"strategy": self._current.name, "estimated_epoch_seconds": estimated}
         if self._epochs:
             stages = {name: statistics.median(each.to_json()[name] for each in self._stages) for name in STAGES}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 
+from partita import kernels
+from partita.comm.group import Group
 from partita.core.memory import PeakMemory, keeping_freed
 from partita.core.records import Counts
 from partita.plan.trials import Trial
@@ -30,16 +33,22 @@ def rehearse(prepare: Callable[[], Job], seconds: float) -> Trial:
         prepare: makes a job that nobody uses afterwards; its model is changed.
         seconds: steps are timed for about so long.
     """
+    kernels.load()  # what the compiler itself takes is not the strategy's memory
     memory = PeakMemory()
     # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
-    with keeping_freed(), memory.watching():
-        job = prepare()
-        state = TrainState(counts=Counts.zero(job.config.layers))
-        begin, step, steps = _timed(job, state, seconds)
-        epoch_steps, group = job.views.steps(state), job.team.group
-    everybodys = group.gather([begin, step, memory.peak_bytes])
-    begins, takes, peaks = zip(*everybodys, strict=True)
+    with keeping_freed():
+        with memory.watching():
+            group, steps, epoch_steps, begin, step = _tried(prepare(), seconds)
+        gc.collect()  # a job is full of cycles
+    begins, takes, peaks = zip(*group.gather([begin, step, memory.peak_bytes]), strict=True)
     return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks))
+
+
+def _tried(job: Job, seconds: float) -> tuple[Group, int, int, float, float]:
+    """The workers; how many steps were timed, and how many an epoch has; and what :func:`_timed` says."""
+    state = TrainState(counts=Counts.zero(job.config.layers))
+    begin, step, steps = _timed(job, state, seconds)
+    return job.team.group, steps, job.views.steps(state), begin, step
 
 
 def _timed(job: Job, state: TrainState, wanted: float) -> tuple[float, float, int]:

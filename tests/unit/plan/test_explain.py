@@ -26,6 +26,11 @@ def test_the_reason_is_the_difference():
     assert text.endswith("With sending rows 2.0 times as fast, dnp would be.")
 
 
+def test_several_reasons():
+    text = why(plan(candidate("gdp"), candidate("nfp", sample=2.0, exchange=2.0, load=3.0)))
+    assert "1.00 s more on sampling, 2.00 s more on sending rows and 3.00 s more on reading rows." in text
+
+
 def test_what_nobody_has_is_not_asked_for():
     text = why(plan(candidate("gdp"), candidate("dnp", exchange=20.0, compute=1.0)))
     assert text.endswith("1.00 s less on computing.")

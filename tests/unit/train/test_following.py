@@ -92,6 +92,16 @@ def test_a_run_does_not_change_to_another_model():
     assert run.judge(10)["strategy"] == "gdp"
 
 
+def test_a_short_run_knows_its_total_only():
+    run = following(gdp=Seconds(compute=2.0))
+    run.plan = replace(run.plan, sampled_steps=0)
+    take(run, 9.0, Seconds(sample=4.0, compute=5.0))
+    assert run.judge(10) == {"text": None, "strategy": None}
+    record = run.record()
+    assert record["estimated_epoch_seconds"] == {"total": 2.0}
+    assert record["measured_epoch_seconds"]["sample"] == 4.0
+
+
 def test_busy_seconds_by_stage():
     spans = {"sample": {"seconds": 3.0}, "load": {"seconds": 2.0}}
     trainer = {"forward": 4.0, "backward": 5.0, "optimizer": 0.5, "sum_gradients": 0.25, "settle": 0.125, "evaluate": 9}
