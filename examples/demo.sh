@@ -22,10 +22,10 @@ run partita partition "$out/graph" "$out/parts" --parts 2 --algorithm spring
 settings="--workers 2 --layers 2 --hidden 64 --fanout 10,10 --batch-size 64"
 
 say "4. Find out which way of sharing the work between two workers is the fastest here"
-run partita plan "$out/parts" $settings
+run partita plan "$out/parts" $settings --out "$out/plan.json"
 
-say "5. Train GraphSAGE on sampled mini-batches; auto finds that out by itself"
-run partita train "$out/parts" --out "$out/run" $settings --strategy auto --epochs 15
+say "5. Train GraphSAGE on sampled mini-batches, as planned"
+run partita train "$out/parts" --out "$out/run" $settings --plan "$out/plan.json" --epochs 15
 
 say "6. Evaluate on the test nodes, with all their neighbours"
 run partita evaluate "$out/run"
