@@ -158,7 +158,7 @@ class _Planner:
 
     def add(self, name: str, trial: Trial) -> None:
         if self._leads:
-            self.estimates.trials[self._strategies[name]] = trial
+            self.estimates.add(self._strategies[name], trial)
 
     def next_to_try(self, until: float) -> str | None:
         found = self.estimates.next_to_try() if time.monotonic() < until else None

@@ -24,6 +24,9 @@ WORTH_TRYING = 1.25
 """A strategy is worth a trial if it seems to take less than so many times what the best one took: estimates may be off
 by so much."""
 
+CLOSE = 1.15
+"""Strategies that took no more than so many times what the best one took are tried twice."""
+
 
 @dataclass
 class Estimates:
@@ -97,14 +100,24 @@ class Estimates:
             found[strategy] = corrected if trial is None else divided(corrected, trial.epoch)
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
+    def add(self, strategy: Strategy, trial: Trial) -> None:
+        """Note a trial; of a strategy that was tried before, both count."""
+        before = self.trials.get(strategy)
+        self.trials[strategy] = trial if before is None else before.joined(trial)
+
     def next_to_try(self) -> Strategy | None:
-        """The one that seems to be the fastest of those not yet tried; ``None`` if none is worth it."""
-        epochs = self.epochs()
-        untried = [strategy for strategy in epochs if strategy not in self.trials]
-        if not untried:
-            return None
-        best = min((epochs[strategy].total for strategy in self.trials if strategy in epochs), default=float("inf"))
-        return untried[0] if epochs[untried[0]].total < WORTH_TRYING * best else None
+        """The one that seems to be the fastest of those not yet tried; then those that are close to the best, once
+        more, as the machine may have been busy with something else. ``None`` if none is worth it.
+        """
+        epochs = {strategy: epoch.total for strategy, epoch in self.epochs().items()}
+        tried = [strategy for strategy in epochs if strategy in self.trials]
+        best = min((epochs[strategy] for strategy in tried), default=float("inf"))
+        for strategy in epochs:
+            if strategy not in self.trials and epochs[strategy] < WORTH_TRYING * best:
+                return strategy
+        close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
+        again = [strategy for strategy in close if self.trials[strategy].times == 1]
+        return again[0] if len(close) > 1 and again else None
 
     @cached_property
     def _distinct(self) -> list[Strategy]:

@@ -28,6 +28,7 @@ class Trial:
         begin: seconds that an epoch takes more than its steps do, until the stages are all at work.
         step: seconds of a step.
         peak_bytes: private memory of the worker that took most, above what it held before.
+        times: how often the strategy was tried out.
     """
 
     steps: int
@@ -35,6 +36,17 @@ class Trial:
     begin: float
     step: float
     peak_bytes: int = 0
+    times: int = 1
+
+    def joined(self, other: Trial) -> Trial:
+        """Both together: means, weighted by the steps."""
+        steps = self.steps + other.steps
+        begin, step = (
+            (mine * self.steps + theirs * other.steps) / steps
+            for mine, theirs in ((self.begin, other.begin), (self.step, other.step))
+        )
+        peak = max(self.peak_bytes, other.peak_bytes)
+        return Trial(steps, self.epoch_steps, begin, step, peak, self.times + other.times)
 
     @property
     def epoch(self) -> float:

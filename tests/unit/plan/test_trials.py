@@ -53,3 +53,8 @@ def test_parts_add_up_to_what_was_measured(parts, took):
 
 def test_an_epoch_is_its_begin_and_its_steps():
     assert Trial(4, 10, 0.5, 0.25).epoch == 3.0
+
+
+def test_trials_join():
+    both = Trial(4, 10, 0.2, 1.0, 100).joined(Trial(12, 10, 0.6, 2.0, 80))
+    assert both == Trial(16, 10, pytest.approx(0.5), pytest.approx(1.75), 100, 2)
