@@ -20,7 +20,8 @@ WRONG = {"gdp": Seconds(compute=1e-7), "dnp": Seconds(exchange=2e-7), "gsplit": 
 def train_planned(context: Context, *, store: str, out: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one run that plans whatever it takes, the same with the strategy found, and with wrong plans; and plan one
     for a model of one's own."""
-    choose.SHORT_SECONDS, choose.TRIALS_SHARE, following.CHANGE_SECONDS = 0.0, 1e6, 0.0
+    choose.SHORT_SECONDS, choose.TRIALS_SHARE = 0.0, 1e6
+    following.CHANGE_SECONDS = following.WORTH_SECONDS = following.LONG_SECONDS = 0.0
     planned = partita.Trainer(store, out=f"{out}/planned", context=context, **settings)
     found = planned.plan
     assert found is not None

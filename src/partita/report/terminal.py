@@ -185,7 +185,8 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.header_style = "dim"
     table.add_column("strategy", overflow="fold")
-    for name in ("seconds" if scale == 1 else "ms", *STAGES, "sent", "memory", "tried"):
+    stages = [{"gradients": "grads"}.get(name, name) for name in STAGES]
+    for name in ("seconds" if scale == 1 else "ms", *stages, "sent", "memory", "tried"):
         table.add_column(name, justify="right", no_wrap=True)
     shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
     for one in shown:

@@ -16,6 +16,8 @@ CLEARLY = 0.1
 """Another strategy must save this part of an epoch."""
 CHANGE_SECONDS = 1.0
 """To change takes about what it took to begin: so long, or an epoch where that takes longer."""
+WORTH_SECONDS, LONG_SECONDS = 30.0, 2.0
+"""Less than so many seconds of a run are not worth a word; an epoch of so many is not mainly warming up."""
 _NOTICED, _MOST = 0.05, 10.0
 EXCHANGED = ("ids", "features", "forward", "backward")
 """What is sent in exchanges; gradients and the rest are sent in sums."""
@@ -85,14 +87,20 @@ class Following:
             ``text``: what to say; ``None`` if the epoch went as planned, or nothing new is to be said.
             ``strategy``: to go on with; ``None``: the same.
         """
-        known = self._stages and self.plan.sampled_steps and self._current.exact
-        text = self._surprise() if known else None
+        text = self._surprise() if self._knows_enough(epochs) else None
         if text is None:
             return {"text": None, "strategy": None}
         self._revise()
         best, now = self.plan.best.epoch.total, self._current.epoch.total
         ahead = now - best > CLEARLY * now and (now - best) * epochs > max(now, CHANGE_SECONDS)
         return {"text": text, "strategy": self.plan.best.name if ahead else None}
+
+    def _knows_enough(self, epochs: int) -> bool:
+        """Whether there is a plan to compare with, time to gain, and an epoch that was not spent on warming up."""
+        if not (self._epochs and self.plan.sampled_steps and self._current.exact):
+            return False
+        last = self._epochs[-1]
+        return epochs * last >= WORTH_SECONDS and (len(self._epochs) > 1 or last >= LONG_SECONDS)
 
     def _surprise(self) -> str | None:
         """What the last epoch took, if that is far from what was expected of it."""
@@ -133,9 +141,11 @@ class Following:
 
     @property
     def _measured(self) -> Seconds:
-        """The last epoch by stages, which work at the same time, so divided that they add up to the whole."""
-        stages = Seconds(*(max(0.0, each) for each in self._stages[-1].values()))
-        return stages.scaled(self._epochs[-1] / stages.total) if stages.total else Seconds(compute=self._epochs[-1])
+        """The faster of the last two epochs, as a machine may be busy with something else for a moment, by stages;
+        these work at the same time, and are so divided that they add up to the whole."""
+        took, spent = min(zip(self._epochs[-2:], self._stages[-2:], strict=True), key=lambda epoch: epoch[0])
+        stages = Seconds(*(max(0.0, each) for each in spent.values()))
+        return stages.scaled(took / stages.total) if stages.total else Seconds(compute=took)
 
     def record(self) -> dict[str, Any]:
         """For ``run.json``: medians over the epochs since the last change."""

@@ -64,11 +64,36 @@ def test_what_is_dearer_for_all_changes_nothing():
     assert run.judge(99)["text"] is None  # it is expected by now
 
 
-@pytest.mark.parametrize(("epochs", "to"), [(1, None), (3, "gdp")])
-def test_a_change_must_be_worth_what_it_costs(epochs, to):
+@pytest.mark.parametrize(("epochs", "to"), [(4, None), (5, "gdp")])
+def test_what_is_left_must_be_worth_it(epochs, to):
     run = following(dnp=Seconds(exchange=1.0, compute=2.0), gdp=Seconds(compute=3.5))
     take(run, 6.0, Seconds(exchange=4.0, compute=2.0))
     assert run.judge(epochs)["strategy"] == to
+
+
+def test_a_change_must_be_worth_what_it_costs():
+    """Four seconds an epoch are to be gained, and to begin takes about one epoch, of thirty."""
+    for epochs, to in ((7, None), (8, "gdp")):
+        run = following(dnp=Seconds(exchange=1.0, compute=20.0), gdp=Seconds(compute=26.0))
+        take(run, 30.0, Seconds(exchange=10.0, compute=20.0))
+        assert run.judge(epochs)["strategy"] == to
+
+
+def test_a_short_epoch_may_be_warming_up():
+    run = following(dnp=Seconds(exchange=0.1, compute=0.2), gdp=Seconds(compute=0.35))
+    take(run, 1.5, Seconds(exchange=1.0, compute=0.5))
+    assert run.judge(1000)["text"] is None
+    take(run, 0.6, Seconds(exchange=0.4, compute=0.2))
+    assert run.judge(1000)["strategy"] == "gdp"
+
+
+def test_one_slow_epoch_is_no_reason():
+    run = following(dnp=Seconds(exchange=1.0, compute=2.0), gdp=Seconds(compute=3.5))
+    take(run, 3.0, Seconds(exchange=1.0, compute=2.0))
+    take(run, 6.0, Seconds(exchange=4.0, compute=2.0))
+    assert run.judge(100)["text"] is None
+    take(run, 6.0, Seconds(exchange=4.0, compute=2.0))
+    assert run.judge(100)["strategy"] == "gdp"
 
 
 def test_a_tenth_is_the_least_gain():
