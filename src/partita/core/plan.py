@@ -65,6 +65,7 @@ class Candidate:
         name: what users call it: its name, or the same.
         epoch: seconds of an epoch, so divided that they add up to the whole of it.
         epoch_bytes: that all workers together send, by kind.
+        epoch_links: the same by link; about, as every worker is taken to send to all others alike.
         counts: edges and rows of the sampled steps, all workers together.
         foreseen: seconds of an epoch, as they were estimated before the strategy was tried out.
         tried_steps: steps that it was tried out for.
@@ -76,6 +77,7 @@ class Candidate:
     name: str
     epoch: Seconds
     epoch_bytes: Mapping[str, int] = field(default_factory=dict)
+    epoch_links: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
     foreseen: float = 0.0
     tried_steps: int = 0

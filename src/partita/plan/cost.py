@@ -86,7 +86,7 @@ class Cost:
     ) -> None:
         self._engine, self._rates, self._links = engine, rates, links
         self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
-        self._over = _shares_of_links(axis, mesh)
+        self._over = shares_of_links(axis, mesh)
         link = "other_host" if mesh.hosts > 1 else "same_host"
         # Beside the gradients, workers add up in every step what they have done.
         self._gradients = sum(links.seconds_to_sum(link, each, mesh.size) for each in (parameter_bytes, _SETTLED_BYTES))
@@ -135,8 +135,13 @@ class Cost:
         return sum(self._links.seconds_to_send(link, part * num_bytes) for link, part in links) if num_bytes else 0.0
 
 
-def _shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:
-    """Which part of what a worker sends goes over which link, if it sends to all others alike."""
+def shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:
+    """Which part of what a worker sends goes over which link, if it sends to all others alike.
+
+    Args:
+        axis: along which it sends.
+        mesh: of any worker.
+    """
     if axis != "all" or mesh.hosts == 1:
         return {"other_host" if axis == "hosts" else "same_host": 1.0}
     far = (mesh.size - mesh.workers) / (mesh.size - 1)

@@ -14,7 +14,7 @@ from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.strategies import Strategy
 from partita.plan.candidates import name_of
-from partita.plan.cost import Cost, Estimate
+from partita.plan.cost import Cost, Estimate, shares_of_links
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links, links_file
 from partita.plan.rates import Rates
@@ -39,6 +39,7 @@ class Estimates:
         sampled_steps: of the dry run.
         rates: what was measured of the model.
         links: what was measured between workers.
+        mesh: of any worker.
         trials: of strategies that were tried out.
         memory: bytes that every worker may take; ``None``: any.
     """
@@ -48,7 +49,8 @@ class Estimates:
     steps: int
     sampled_steps: int
     rates: Rates
-    links: Links | None
+    links: Links
+    mesh: Mesh
     trials: dict[Strategy, Trial] = field(default_factory=dict)
     memory: int | None = None
 
@@ -131,6 +133,15 @@ class Estimates:
                 kept.add(strategy)
         return [strategy for strategy in self.found if strategy in kept]
 
+    def _by_link(self, strategy: Strategy, sent: int, summed: int) -> dict[str, int]:
+        """Bytes over each link: those of exchanges go to all peers alike, those of sums round a ring."""
+        mesh = self.mesh
+        found = {link: part * sent for link, part in shares_of_links(strategy.axis, mesh).items()}
+        leaving = 1 / mesh.workers if mesh.hosts > 1 else 0.0  # of a host's workers one has the next host's as its next
+        for link, part in (("same_host", 1 - leaving), ("other_host", leaving)):
+            found[link] = found.get(link, 0.0) + part * summed
+        return {link: round(num_bytes) for link, num_bytes in found.items()}
+
     def plan(
         self, made_for: Mapping[str, Any], approximate: Sequence[Candidate] = (), *, allowed: bool = False
     ) -> Plan:
@@ -146,12 +157,14 @@ class Estimates:
         for strategy, epoch in self.epochs().items():
             estimate, trial = self.found[strategy], self.trials.get(strategy)
             sent = {kind: round(share * num_bytes) for kind, num_bytes in estimate.traffic.to_json().items()}
+            summed = round(share * estimate.gradient_bytes)
             candidates.append(
                 Candidate(
                     strategy=str(strategy),
                     name=name_of(strategy),
                     epoch=epoch,
-                    epoch_bytes={**sent, "gradients": round(share * estimate.gradient_bytes)},
+                    epoch_bytes={**sent, "gradients": summed},
+                    epoch_links=self._by_link(strategy, sum(sent.values()), summed),
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
                     memory_bytes=self.memory_of(strategy),
@@ -168,7 +181,7 @@ class Estimates:
             sampled_steps=self.sampled_steps,
             made_for=made_for,
             rates=self.rates.to_json(),
-            links=None if self.links is None else self.links.to_json(),
+            links=self.links.to_json(),
         )
 
 
@@ -203,7 +216,7 @@ def make_estimates(
         sampled += 1
         for strategy, shares in step.shares.items():
             found[strategy].add(costs[strategy], shares, summed)
-    return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, memory=memory)
+    return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory)
 
 
 def _too_big(need: int, have: int) -> ResourceError:

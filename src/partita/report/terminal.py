@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
-from partita.core.plan import STAGES, Plan
+from partita.core.plan import STAGES, Candidate, Plan
 
 _PLAIN_SECONDS = 10.0
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -180,49 +181,68 @@ def links_table(links: Mapping[str, Any]) -> Table:
 
 def plan_tables(plan: Plan, most: int) -> list[Table]:
     """What each strategy would take, of many the fastest and those with a name; and which cannot be used."""
-    best, scale = plan.best, 1.0 if plan.best.epoch.total >= 1 else 1000.0
+    shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
+    tables = [_estimates(plan, shown)]
+    if plan.refused:
+        tables.append(_refusals(plan))
+    return tables
+
+
+def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
     title = f"An epoch of {plan.steps:,} steps, estimated from {plan.sampled_steps:,}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.header_style = "dim"
+    unit, scale, digits = ("seconds", 1.0, 2) if plan.best.epoch.total >= 1 else ("ms", 1000.0, 1)
+
+    def show(seconds: float) -> str:
+        return f"{scale * seconds:,.{digits}f}"
+
+    columns: dict[str, Callable[[Candidate], str | Text]] = {unit: lambda one: show(one.epoch.total)}
+    for stage in STAGES:
+        columns["grads" if stage == "gradients" else stage] = partial(_stage, plan, stage, show)
+    columns["sent"] = lambda one: format_bytes(sum(one.epoch_bytes.values())) if one.exact else "-"
+    if far := any(one.epoch_links.get("other_host") for one in shown):
+        columns["to hosts"] = lambda one: format_bytes(one.epoch_links.get("other_host", 0)) if one.exact else "-"
+    columns["memory"] = lambda one: format_bytes(one.memory_bytes)
+    if tried := any(one.tried_steps for one in shown):
+        columns["tried"] = lambda one: str(one.tried_steps or "-")
     table.add_column("strategy", overflow="fold")
-    stages = [{"gradients": "grads"}.get(name, name) for name in STAGES]
-    for name in ("seconds" if scale == 1 else "ms", *stages, "sent", "memory", "tried"):
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
-    for one in shown:
-        spent, of_best = one.epoch.to_json(), best.epoch.to_json()
-        most_lost = max(STAGES, key=lambda name: spent[name] - of_best[name])
-        times = [Text(f"{scale * spent[name]:,.2f}" if spent[name] else "-") for name in STAGES]
-        if one is not best:
-            times[list(STAGES).index(most_lost)].stylize("bold yellow")
-        table.add_row(
-            one.name, f"{scale * one.epoch.total:,.2f}", *times, format_bytes(sum(one.epoch_bytes.values())),
-            format_bytes(one.memory_bytes), str(one.tried_steps or "-"),
-        )  # fmt: skip
-    for one in plan.approximate:
-        table.add_row(
-            f"{one.name} *", f"{scale * one.epoch.total:,.2f}", *["-"] * (len(STAGES) + 1),
-            format_bytes(one.memory_bytes), str(one.tried_steps), style="dim",
-        )  # fmt: skip
-    notes = ["*: trains another model than one process does; may be chosen with --allow approximate only"]
-    notes = notes if plan.approximate else []
-    notes += ["tried: for how many steps; bold: on what a strategy loses most against the first"] if shown[1:] else []
+    for one in (*shown, *plan.approximate):
+        name = one.name if one.exact else f"{one.name} *"
+        table.add_row(name, *(of(one) for of in columns.values()), style=None if one.exact else "dim")
     left = len(plan.candidates) - len(shown)
-    notes += [f"{left:,} slower lists of placements are not shown; --json has all"] if left else []
-    table.caption, table.caption_justify = "\n".join(notes), "left"
-    tables = [table]
+    notes = {
+        "bold: on what a strategy loses most against the first": len(shown) > 1,
+        "to hosts: of what is sent, about so much leaves a host": far,
+        "tried: for so many steps": tried,
+        "*: trains another model than one process does; needs --allow approximate": plan.approximate,
+        f"{left:,} slower lists of placements are not shown; --json has all": left,
+    }
+    table.caption, table.caption_justify = "\n".join(note for note, needed in notes.items() if needed), "left"
+    return table
+
+
+def _stage(plan: Plan, stage: str, show: Callable[[float], str], one: Candidate) -> Text:
+    """Seconds of a stage; bold where it is the one on which a strategy loses most."""
+    spent, of_best = one.epoch.to_json(), plan.best.epoch.to_json()
+    worst = max(STAGES, key=lambda name: spent[name] - of_best[name])
+    bold = one.exact and one is not plan.best and stage == worst
+    return Text(show(spent[stage]) if spent[stage] and one.exact else "-", style="bold yellow" if bold else "")
+
+
+def _refusals(plan: Plan) -> Table:
     reasons: dict[str, list[str]] = {}
     for strategy, reason in plan.refused.items():
         reasons.setdefault(reason, []).append(strategy)
-    if reasons:
-        refused = Table(title="Cannot be used", title_justify="left", title_style="bold", box=None, padding=(0, 2))
-        refused.show_header = False
-        refused.add_column(justify="right", no_wrap=True)
-        refused.add_column()
-        for reason, strategies in reasons.items():
-            refused.add_row(strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies", reason)
-        tables.append(refused)
-    return tables
+    table = Table(title="Cannot be used", title_justify="left", title_style="bold", box=None, padding=(0, 2))
+    table.show_header = False
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for reason, strategies in reasons.items():
+        table.add_row(strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies", reason)
+    return table
 
 
 def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:

@@ -247,3 +247,17 @@ def test_a_close_call_is_looked_at_again(store):
         plan.add(strategy, Trial(4, plan.steps, 0.0, 0.8 if strategy == plain else 1.0))
     assert {plain, other} <= set(again)
     assert best(plan) == plain
+
+
+def test_bytes_by_link(tmp_path, store):
+    """Within hosts nothing but gradients leaves them: of two workers on a host, one has its next one elsewhere."""
+    partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
+    plan = planned(partita.open(tmp_path / "four"), Machine(), hosts=2).plan({})
+    found = {each.name: each for each in plan.candidates}
+    for name, far in (("dnp@workers+data@hosts", 0.0), ("dnp@hosts+data@workers", 1.0), ("dnp", 2 / 3)):
+        sent = dict(found[name].epoch_bytes)
+        summed = sent.pop("gradients")
+        assert found[name].epoch_links["other_host"] == pytest.approx(far * sum(sent.values()) + summed / 2, abs=2)
+        assert sum(found[name].epoch_links.values()) == pytest.approx(sum(sent.values()) + summed, abs=2)
+    alone = planned(store, Machine()).plan({}).best
+    assert alone.epoch_links.get("other_host", 0) == 0

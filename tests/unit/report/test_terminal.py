@@ -8,8 +8,18 @@ import pytest
 from rich.console import Console
 
 from partita.core import progress
+from partita.core.plan import Candidate, Plan, Seconds
 from partita.report import terminal
-from partita.report.terminal import BarDisplay, LineDisplay, display, epoch_line, format_bytes, format_count, run_table
+from partita.report.terminal import (
+    BarDisplay,
+    LineDisplay,
+    display,
+    epoch_line,
+    format_bytes,
+    format_count,
+    plan_tables,
+    run_table,
+)
 
 
 def console(is_terminal: bool) -> Console:
@@ -81,3 +91,55 @@ def test_the_summary_of_a_run() -> None:
     for words in ("stopped early", "3 by macro f1 0.5000", "macro f1 0.2500", "1,234", "1.0 MiB"):
         assert words in printed(shown)
     shown.print(run_table({**record, "best": None, "counts": None, "metrics": {}}))
+
+
+def tables_of(plan: Plan, most: int) -> str:
+    shown = console(False)
+    for table in plan_tables(plan, most):
+        shown.print(table)
+    return printed(shown)
+
+
+def plan_of(*candidates: Candidate, **more) -> Plan:
+    return Plan(candidates, {}, 10, 5, {}, **more)
+
+
+def test_a_plan_in_milliseconds():
+    gdp = Candidate("direct,data", "gdp", Seconds(compute=0.25), {"gradients": 2048}, tried_steps=7, memory_bytes=2**20)
+    text = tables_of(plan_of(gdp), 12)
+    assert "ms" in text
+    for shown in ("250.0", "2.0 KiB", "1.0 MiB", "7"):
+        assert shown in text
+    assert "to hosts" not in text
+    assert "*" not in text
+
+
+def test_a_plan_for_hosts_and_isolated_training():
+    links = {"same_host": 100, "other_host": 3072}
+    gdp = Candidate("direct,data", "gdp", Seconds(compute=2.5), {"gradients": 2048}, links)
+    other = Candidate("x", "data,source,data", Seconds(compute=9.0))
+    grappa = Candidate("grappa", "grappa", Seconds(compute=1.5), settings={"views": "tournament"})
+    plan = plan_of(gdp, other, approximate=(grappa,))
+    text = tables_of(plan, 1)
+    for shown in (
+        "seconds",
+        "2.50",
+        "to hosts",
+        "3.0 KiB",
+        "grappa *",
+        "1.50",
+        "1 slower lists",
+        "--allow approximate",
+    ):
+        assert shown in text
+    assert "tried" not in text
+    assert "data,source,data" not in text
+
+
+def test_strategies_that_are_refused_for_one_reason_are_one_line():
+    gdp = Candidate("direct,data", "gdp", Seconds(compute=2.5))
+    plan = Plan((gdp,), {"a": "too few parts", "b": "too few parts", "c": "no memory"}, 10, 5, {})
+    text = tables_of(plan, 12)
+    assert text.count("too few parts") == 1
+    assert "2 strategies" in text
+    assert "no memory" in text
