@@ -63,6 +63,17 @@ def test_the_strategy_is_chosen_before_training(store, tmp_path, how):
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"] != "auto"
 
 
+def test_a_run_that_takes_long_is_planned(store, tmp_path):
+    """Long as it is foreseen: it stops early, because what it learns from does not get better for ever."""
+    long = ["--preset", "apt", "--epochs", "20000", "--patience", "1", "--replan", "never"]
+    done = partita("train", store, "--out", tmp_path / "run", *SETTINGS, *long)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["early_stopped"]
+    assert "too short" not in done.stderr
+    assert f"strategy {record['plan']['strategy']}, about" in done.stderr
+    assert set(record["plan"]["estimated_epoch_seconds"]) > {"sample", "exchange", "compute", "total"}
+
+
 def test_one_worker_needs_no_plan(store, tmp_path):
     record = as_json("train", store, "--out", tmp_path / "run", *SETTINGS[2:], "--strategy", "auto", "--epochs", "1")
     assert "plan" not in record

@@ -61,7 +61,7 @@ class Candidate:
 
     Attributes:
         strategy: level 0, a placement per layer, and the axis, as :func:`partita.parallel.strategies.parse_strategy`
-            reads it.
+            reads it; of isolated training its preset.
         name: what users call it: its name, or the same.
         epoch: seconds of an epoch, so divided that they add up to the whole of it.
         epoch_bytes: that all workers together send, by kind.

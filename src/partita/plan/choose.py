@@ -35,7 +35,7 @@ PLAIN = "gdp"
 
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "deal",
-    "topology", "cache", "cache_policy", "cache_layout",
+    "topology", "cache", "cache_policy", "cache_layout", "allow",
 )  # fmt: skip
 
 
@@ -138,6 +138,7 @@ def _short(plain: Trial, of: dict[str, Any]) -> Plan:
         Seconds(compute=seconds),
         foreseen=seconds,
         tried_steps=plain.steps,
+        memory_bytes=plain.peak_bytes,
     )
     return Plan((only,), {}, plain.epoch_steps, 0, of)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from partita.comm.context import Context
@@ -14,13 +13,11 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
 from partita.plan.candidates import candidates
-from partita.plan.choose import made_for
+from partita.plan.choose import DRY_RUN_SECONDS, made_for
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
 from partita.plan.rates import Rates, measure_rates
 from partita.plan.search import make_estimates
-
-SECONDS = 30.0
 
 
 def plan_elsewhere(
@@ -29,8 +26,6 @@ def plan_elsewhere(
     *,
     hosts: int,
     links: Links,
-    seconds: float = SECONDS,
-    rates: Callable[[], Rates] | None = None,
 ) -> Plan:
     """Plan for ``hosts`` x ``config.workers`` workers, without trying anything out.
 
@@ -39,8 +34,6 @@ def plan_elsewhere(
         config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
         hosts: how many there are.
         links: between the workers.
-        seconds: how long to sample, at most.
-        rates: of the model; ``None``: they are measured here, by workers that are started for it.
 
     Raises:
         ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
@@ -48,11 +41,11 @@ def plan_elsewhere(
     """
     opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
-    found = (rates or (lambda: _measured(store, config)))()
     memory = config.memory_per_worker  # what those machines have is not known
-    return make_estimates(dry_run, mesh, found, links, seconds=seconds, memory=memory).plan(
-        made_for(opened, config, mesh)
-    )
+    found = make_estimates(
+        dry_run, mesh, _measured(store, config), links, seconds=DRY_RUN_SECONDS, memory=memory
+    )  # fmt: skip
+    return found.plan(made_for(opened, config, mesh))
 
 
 def _measured(store: str | os.PathLike[str], config: Config) -> Rates:

@@ -189,7 +189,8 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
 
 
 def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
-    title = f"An epoch of {plan.steps:,} steps, estimated from {plan.sampled_steps:,}"
+    title = f"An epoch of {plan.steps:,} steps"
+    title += f", estimated from {plan.sampled_steps:,}" if plan.sampled_steps else ""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.header_style = "dim"
     unit, scale, digits = ("seconds", 1.0, 2) if plan.best.epoch.total >= 1 else ("ms", 1000.0, 1)

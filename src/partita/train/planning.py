@@ -43,27 +43,18 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
     """
     if links is not None:
         return plan_elsewhere(store, config, hosts=hosts, links=links)
-    check_hosts(hosts)
-    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
-    found = launch(
-        f"{__name__}:plan_on_worker", config.workers, arguments=arguments, threads=config.threads,
-        device=config.device, purposes=PURPOSES,
-    )  # fmt: skip
-    return Plan.from_json(found)
-
-
-def check_hosts(hosts: int) -> None:
-    """See that workers which are to plan with each other are on one host.
-
-    Raises:
-        ConfigError: they are not.
-    """
     if hosts > 1:
         raise ConfigError(
             f"nothing is known of the links between {hosts} hosts",
             where="hosts",
             fix="Run partita measure --out FILE on all of them with torchrun, and give its file with --links",
         )
+    arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
+    found = launch(
+        f"{__name__}:plan_on_worker", config.workers, arguments=arguments, threads=config.threads,
+        device=config.device, purposes=PURPOSES,
+    )  # fmt: skip
+    return Plan.from_json(found)
 
 
 def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def settle_products(job: Job, recorder: Recorder, state: TrainState, chosen: Cho
         state: where the run is.
         chosen: what was found out for the run before.
     """
-    choice = chosen or choose_products(job, recorder.record.get("products"))
+    recorded = recorder.record.get("products")
+    choice = chosen if chosen is not None and recorded is None else choose_products(job, recorded)
     recorder.put(products=choice.name)
     if choice.note is not None:
         recorder.emit({"event": "note", "text": choice.note}, state)
