@@ -123,6 +123,9 @@ def test_a_plan_in_a_file(runs, store, tmp_path):
     plan = runs[1]
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
     assert Plan.load(tmp_path / "plan.json") == plan
+    plan.check(plan.made_for)
+    with pytest.raises(ConfigError, match="made for allow exact, this run has approximate"):
+        plan.check({**plan.made_for, "allow": "approximate"})
     summary = partita.Trainer.launch(
         store, out=tmp_path / "followed", plan=plan, workers=2, replan="never", **{**SETTINGS, "epochs": 1}
     )  # fmt: skip
