@@ -18,7 +18,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Partita and what it needs into $(VENV) ..."
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[report]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
@@ -30,7 +30,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-demo: $(VENV)/.installed  ## Ingest, partition, plan, train, evaluate and predict on a small data set (about a minute)
+demo: $(VENV)/.installed  ## Ingest, partition, plan, train, evaluate, predict and report on a small data set (about a minute)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 test: $(VENV)/.installed-test  ## Run the tests

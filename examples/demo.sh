@@ -34,10 +34,14 @@ say "7. Predict the topic of every article, by its own id"
 run partita predict "$out/run" --out "$out/predictions.csv"
 head -n 5 "$out/predictions.csv"
 
+say "8. Put all of it on one page"
+run partita report "$out/run" "$out/parts" --out "$out/report.html"
+
 say "Done. What to try next"
 cat <<END
   partita train $out/graph --out $out/gat --model gat --layers 2 --epochs 15      another model
   partita generate sbm big --nodes 200000 && partita train big --out big-run      a bigger graph
   partita ingest YOUR_EDGES.csv graph --nodes YOUR_NODES.csv --label-column ...   your own data
+  open $out/report.html in a browser                                             curves, times, who computed what
   tensorboard --logdir $out/run/events                                           curves (pip install tensorboard)
 END

@@ -20,10 +20,12 @@ _PUBLIC = {
     "Config": "partita.config",
     "GraphStore": "partita.graph.store",
     "Model": "partita.nn.model",
+    "NeighborLoader": "partita.loaders.neighbor",
     "PartitaError": "partita.core.errors",
     "PygLayer": "partita.nn.layers",
     "Trainer": "partita.train.trainer",
     "evaluate": "partita.infer.evaluate",
+    "export": "partita.graph.export",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
@@ -32,11 +34,14 @@ _PUBLIC = {
     "partition_for_memory": "partita.parallel.automatic",
     "predict": "partita.infer.predict",
     "presample": "partita.partitioning.presample",
+    "pyg_stores": "partita.loaders.pyg",
     "quality": "partita.partitioning.quality",
     "random_walks": "partita.sample.walks",
     "register_partitioner": "partita.partitioning.table",
     "shard": "partita.partitioning.shards",
+    "to_pyg": "partita.loaders.pyg",
     "verify": "partita.graph.verify",
+    "write_report": "partita.report.page",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__", "open"]
@@ -44,12 +49,16 @@ __all__ = [*sorted(_PUBLIC), "__version__", "open"]
 if TYPE_CHECKING:
     from partita.config import Config as Config
     from partita.core.errors import PartitaError as PartitaError
+    from partita.graph.export import export as export
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate
     from partita.infer.predict import predict as predict
+    from partita.loaders.neighbor import NeighborLoader as NeighborLoader
+    from partita.loaders.pyg import pyg_stores as pyg_stores
+    from partita.loaders.pyg import to_pyg as to_pyg
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
     from partita.parallel.automatic import partition_for_memory as partition_for_memory
@@ -58,6 +67,7 @@ if TYPE_CHECKING:
     from partita.partitioning.quality import quality as quality
     from partita.partitioning.shards import shard as shard
     from partita.partitioning.table import register_partitioner as register_partitioner
+    from partita.report.page import write_report as write_report
     from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest
     from partita.train.planning import make_plan as make_plan

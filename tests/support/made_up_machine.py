@@ -40,7 +40,7 @@ class Machine:
     def rates(self) -> Rates:
         stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
         kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
-        return Rates(self.edge, self.row, stages, kept, 1.0, 0.0, 1e5)
+        return Rates(self.edge, self.row, 0.0, 0.0, stages, kept, 1.0, 0.0, 1e5)
 
     def links(self) -> Links:
         curves = {

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from partita.cli import data, partitions, plans, runs
+from partita.cli import data, partitions, plans, reports, runs
 
 app = typer.Typer(
     name="partita",
@@ -43,3 +43,4 @@ data.register(app)
 partitions.register(app)
 plans.register(app)
 runs.register(app)
+reports.register(app)

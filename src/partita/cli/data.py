@@ -1,4 +1,4 @@
-"""``ingest``, ``generate``, ``inspect``, ``verify``."""
+"""``ingest``, ``generate``, ``inspect``, ``verify``, ``export``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Fractions = Annotated[str, typer.Option(help="Fractions of training, validation 
 
 _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a graph store.
 
-SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, or an .npz file.
+SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, an .npz file (SciPy's
+sparse matrices too), a directory as OGB has them, or a name such as ogbn-arxiv, which is fetched.
 
 Tables are joined to the edges by node id. Text may be gzipped.
 
@@ -30,6 +31,8 @@ Examples:
     partita ingest edges.parquet graph --source-column from --target-column to
 
     partita ingest cora.npz graph
+
+    partita ingest ogbn-arxiv arxiv --undirected
 """
 _INSPECT_HELP = """Show what a graph store holds.
 
@@ -44,6 +47,14 @@ _VERIFY_HELP = """Check every checksum and every index of a graph store.
 Example:
 
     partita verify graph
+"""
+_EXPORT_HELP = """Write the graph of a store into an .npz file, with PyG's names for the arrays.
+
+Nodes are in the order of their ingest, however the store is partitioned.
+
+Example:
+
+    partita export graph --out graph.npz
 """
 _RMAT_HELP = """Generate an R-MAT graph with the Graph500 parameters.
 
@@ -315,6 +326,21 @@ def inspect(
     finish(summary, str(store), as_json=json)
 
 
+def export(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
+    json: Json = False,
+) -> None:
+    """Export."""
+    from partita.graph.export import export as export_store
+
+    with shown(quiet=json):
+        path = export_store(store, out, overwrite=overwrite)
+    finish({"file": str(path), "bytes": path.stat().st_size}, "Exported", as_json=json)
+
+
 def verify(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")], *, json: Json = False
 ) -> None:
@@ -349,3 +375,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(generate, name="generate")
     app.command(help=_INSPECT_HELP)(inspect)
     app.command(help=_VERIFY_HELP)(verify)
+    app.command(help=_EXPORT_HELP)(export)

@@ -60,10 +60,10 @@ def plan(
     import sys
 
     from partita.config import Config
+    from partita.core.files import require_parent, write_text
     from partita.core.plan import Plan
     from partita.plan.explain import why
     from partita.plan.links import Links
-    from partita.runs.folder import require_parent, write_text
 
     parsed = Config.load(config, settings) if config is not None else Config.make(settings, where="command line")
     if out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,7 +13,7 @@ from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.metrics import Metrics, as_target, compute_metrics
+from partita.infer.metrics import ClassCounts, Metrics, as_target, class_counts, compute_metrics
 from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.infer.table import RowTable
@@ -26,6 +26,18 @@ from partita.sample.topology import as_tensor
 from partita.sample.walks import WalkWise
 
 
+class Judged(NamedTuple):
+    """What an evaluation finds.
+
+    Attributes:
+        metrics: over all classes together.
+        classes: of each class; ``None`` for a regression.
+    """
+
+    metrics: Metrics
+    classes: ClassCounts | None
+
+
 def evaluate_split(
     model: Model,
     store: GraphStore,
@@ -36,7 +48,7 @@ def evaluate_split(
     memory_limit: int | None = None,
     context: Workers | None = None,
     sampler: WalkWise | None = None,
-) -> Metrics:
+) -> Judged:
     """Metrics of a model on the labelled nodes of one split of a store.
 
     Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
@@ -64,7 +76,7 @@ def evaluate_split(
         model, topology, inputs, memory_limit=memory_limit, context=context, ranges=ranges, sampler=sampler
     )
     outputs = [rows.output for rows in inference.collect(ids)]
-    metrics: Metrics | None = None
+    found: Judged | None = None
     if context.mesh.rank == 0:
         output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
         outputs.clear()  # from here on there is one copy
@@ -72,8 +84,9 @@ def evaluate_split(
         known = has_label(store.task, y)
         if not bool(known.all()):
             output, y = output[known], y[known]
-        metrics = compute_metrics(store.task, output, as_target(store.task, y))
-    return context.group("all").broadcast(metrics)
+        y = as_target(store.task, y)
+        found = Judged(compute_metrics(store.task, output, y), class_counts(store.task, output, y))
+    return Judged(*context.group("all").broadcast(found))
 
 
 def evaluate(
@@ -112,7 +125,7 @@ def evaluate(
     loaded = load_run(run, store=store, model=model, context=context)
     topology, inputs = open_inference(loaded.store, loaded.config, context.mesh)
     limit = memory_limit_of(memory_limit, loaded.config)
-    metrics = evaluate_split(
+    judged = evaluate_split(
         loaded.model,
         loaded.store,
         topology,
@@ -126,7 +139,7 @@ def evaluate(
         "split": split,
         "nodes": len(loaded.store.split(split)),
         "checkpoint": loaded.checkpoint.name,
-        **metrics,
+        **judged.metrics,
     }
 
 

@@ -12,6 +12,8 @@ from torch.nn import functional
 from partita.core.errors import ConfigError, nearest
 
 Metrics = dict[str, float]
+ClassCounts = dict[str, list[int]]
+"""``nodes`` of every class, how many nodes were ``predicted`` to be of it, and how many of these are (``correct``)."""
 
 # The first metric of a task picks the best model unless the run says otherwise.
 TASK_METRICS = {
@@ -102,6 +104,20 @@ def compute_metrics(task: str, output: Float[Tensor, "R C"], y: Num[Tensor, "R .
         metrics["macro_f1"] = float(tm.multiclass_f1_score(predicted, y.long(), columns, average="macro"))
         auc = _roc_auc(output.softmax(dim=1), lambda column: (y == column).long(), exclusive=True)
     return metrics if auc is None else metrics | {"roc_auc": auc}
+
+
+def class_counts(task: str, output: Float[Tensor, "R C"], y: Num[Tensor, "R ..."]) -> ClassCounts | None:
+    """What precision, recall and F1 of every class, or of every label, follow from; ``None`` for a regression."""
+    columns = output.shape[1]
+    if task == "regression":
+        return None
+    if task == "multilabel":
+        truth, said = y.bool(), output > 0
+        tallies = [truth.sum(0), said.sum(0), (truth & said).sum(0)]
+    else:
+        truth, said = y.long(), output.argmax(dim=1)
+        tallies = [torch.bincount(each, minlength=columns) for each in (truth, said, truth[truth == said])]
+    return dict(zip(("nodes", "predicted", "correct"), (each.tolist() for each in tallies), strict=True))
 
 
 def _roc_auc(score: Tensor, truth: Callable[[int], Tensor], *, exclusive: bool) -> float | None:

@@ -16,13 +16,13 @@ import pyarrow.parquet
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
+from partita.core.files import require_parent
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference, OutputRows
 from partita.infer.metrics import probabilities
 from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
-from partita.runs.folder import require_parent
 from partita.runs.load import load_run
 from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor

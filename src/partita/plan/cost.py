@@ -14,6 +14,7 @@ from partita.plan.rates import Rates
 
 _INDEX_BYTES = 8
 """Of an edge, a source or a destination of a block, with what is made of it for backward."""
+_ID_BYTES = 8
 _COUNT_BYTES, _SETTLED_BYTES = 8, 256
 
 
@@ -97,13 +98,15 @@ class Cost:
 
     def seconds(self, share: Share) -> Seconds:
         """Time of a worker in a step."""
-        rates = self._rates
+        rates, sent = self._rates, self.traffic(share)
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
-            sample=rates.sampled_edge * share.counts.sampled_edges,
+            sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / _ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
-            compute=rates.together * sum(stage.of(block) for stage, block in layers) + rates.optimizer,
+            compute=rates.together * sum(stage.of(block) for stage, block in layers)
+            + rates.handled_byte * (sent.features + sent.forward + sent.backward)
+            + rates.optimizer,
             gradients=self._gradients,
         )
 

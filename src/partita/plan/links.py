@@ -19,7 +19,8 @@ from partita.comm.context import Context
 from partita.comm.group import Group, sum_bytes
 from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
-from partita.runs.folder import machine, now, write_text
+from partita.core.files import write_text
+from partita.runs.folder import machine, now
 
 FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.comm.group import Group
+from partita.comm.routing import Gather, bucket, first_appearance
 from partita.config import Config
 from partita.core.keys import StepKey
 from partita.core.records import Block
@@ -31,8 +32,10 @@ from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 
-REPEATS = 3
+REPEATS, LONG_SECONDS = 3, 0.1
+"""So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
+HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH = 1 << 16, 1 << 14, 128
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class Rates:
     Attributes:
         sampled_edge: seconds for an edge to be drawn and its source to be numbered.
         read_row: seconds for an input row to be read into a tensor.
+        handled_id: seconds for an id that travels to be sorted by owner, and numbered where it arrives.
+        handled_byte: seconds for a byte of a row that travels to be picked before, or added to others after.
         stages: seconds of each layer, forward and backward, layer 1 (input side) first.
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
@@ -84,6 +89,8 @@ class Rates:
 
     sampled_edge: float
     read_row: float
+    handled_id: float
+    handled_byte: float
     stages: tuple[PerBlock, ...]
     kept: tuple[PerBlock, ...]
     together: float
@@ -126,13 +133,15 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
     bench = _Bench(context, config, store, model)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
-        read_row = bench.read_row()
+        read_row, handled_id = bench.read_row(), bench.handled_id()
     layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
     stages, kept = (tuple(each) for each in zip(*layers, strict=True))
     seconds, model_bytes = bench.optimizer()
     found = Rates(
         sampled_edge=sampled_edge,
         read_row=read_row,
+        handled_id=handled_id,
+        handled_byte=bench.handled_byte(),
         stages=stages,
         kept=kept,
         together=bench.together(works, stages),
@@ -237,6 +246,27 @@ class _Bench:
         ids = torch.randint(0, self._num_nodes, (min(self._num_nodes, 1 << 14),))
         return self._median(lambda: self._column.read(ids)) / len(ids)
 
+    def handled_id(self) -> float:
+        """Seconds for an id, of some that are anywhere: sorted by owner, and the distinct ones found."""
+        ids = torch.randint(0, self._num_nodes, (HANDLED_IDS,))
+
+        def handle() -> None:
+            order, _ = bucket(ids % self._mesh.size, self._mesh.size)
+            first_appearance(ids[order])
+
+        return self._median(handle) / HANDLED_IDS
+
+    def handled_byte(self) -> float:
+        """Seconds for a byte of some rows, of which half are picked, and half added up."""
+        rows = torch.randn(HANDLED_ROWS, HANDLED_WIDTH, dtype=self._dtype, requires_grad=True)
+        pick = Gather.of(torch.randperm(HANDLED_ROWS), HANDLED_ROWS)
+
+        def handle() -> None:
+            out = pick(rows)
+            out.backward(out.detach())
+
+        return self._median(handle) / (2 * rows.nbytes)
+
     def optimizer(self) -> tuple[float, int]:
         """Seconds of a step; bytes of parameters, gradients and state."""
         parameters = list(self._model.parameters())
@@ -249,12 +279,13 @@ class _Bench:
 
     def _median(self, work: Callable[[], object]) -> float:
         """Seconds, where all workers begin at the same time."""
-        found = []
-        for repeat in range(REPEATS + 1):
-            begun = time.perf_counter() if repeat else self._begin()
+        found, begun = list[float](), self._begin()
+        while len(found) <= (1 if found and found[0] > LONG_SECONDS else REPEATS):  # the first one warms up
             work()
-            found.append(time.perf_counter() - begun)
-        return statistics.median(found[1:])  # the first one warms up
+            now = time.perf_counter()
+            found.append(now - begun)
+            begun = now
+        return statistics.median(found[1:])
 
     def _begin(self) -> float:
         self._group.gather(0)

@@ -57,6 +57,18 @@ class ArrayFile:
     _header_bytes: int
     _path: Path | None = None
 
+    @classmethod
+    def held(cls, where: str, array: Shaped[np.ndarray, "..."]) -> ArrayFile:
+        """An array that is in memory, or mapped into it.
+
+        Args:
+            where: what to call it in messages.
+            array: of anything but objects.
+        """
+        by_column = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        flat = array.reshape(-1, order="F" if by_column else "C")  # a view, unless the elements are scattered
+        return cls(where, array.shape, array.dtype, by_column, lambda: io.BufferedReader(_Held(flat)), 0)
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -180,6 +192,30 @@ def damage_of(where: str) -> Iterator[None]:
         raise InputError(f"cannot be read ({error.strerror or error})", where=where) from error
     except _DAMAGE as error:
         raise InputError(f"the file is damaged ({error})", where=where, fix="Write or fetch it again") from error
+
+
+class _Held(io.RawIOBase):
+    """The bytes of an array as an open file."""
+
+    def __init__(self, flat: Shaped[np.ndarray, "n"]) -> None:
+        self._bytes = flat.view(np.uint8)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._bytes)}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        piece = self._bytes[self._at : self._at + len(buffer)]
+        np.frombuffer(buffer, np.uint8)[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
 
 
 class _Member(io.BufferedIOBase):

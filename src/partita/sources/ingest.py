@@ -17,11 +17,12 @@ from partita.core.errors import ConfigError, InputError, nearest
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
+from partita.sources.array_graph import ArrayGraph
 from partita.sources.edges import ColumnName
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import Inputs, NodeFiles, open_inputs
+from partita.sources.kinds import graph_of
 from partita.sources.labels import TASKS, Labels, LabelSummary, make_labels
-from partita.sources.npz import NpzGraph
 from partita.sources.summary import IngestSummary
 from partita.sources.tables import Features, Members, NodeTable, Splits, located
 from partita.sources.text import NotOfKindError
@@ -36,7 +37,7 @@ _CHOICES = {
 
 
 def ingest(
-    source: str | os.PathLike[str],
+    source: Any,
     store: str | os.PathLike[str],
     *,
     format: str = "auto",
@@ -75,7 +76,11 @@ def ingest(
 
     Args:
         source: edges: a text table (CSV, TSV, blank-separated, SNAP), a Parquet file or a directory of them, or a
-            ``.npz`` file with ``edge_index`` (see :mod:`partita.sources.npz`). Text may be gzipped.
+            ``.npz`` file with ``edge_index`` (see :mod:`partita.sources.array_graph`), or one that SciPy has written.
+            Text may be gzipped. Or a directory in the layout of OGB's node-property datasets; a name such as
+            ``"ogbn-arxiv"`` fetches one (see :mod:`partita.sources.ogb`). Or an object: PyG's ``Data`` or a dataset of
+            one graph, a DGL graph, a SciPy sparse matrix, or a dictionary of arrays (see
+            :mod:`partita.sources.objects`).
         store: directory to be made.
         format: "auto", "text" (or "csv", "tsv", "snap"), "parquet", "npz".
         delimiter: of text tables: one character, "tab", or "space" for runs of blanks; ``None``: found out.
@@ -126,8 +131,9 @@ def ingest(
         memory_limit = _quarter_of_memory()
     elif memory_limit <= 0:
         raise ConfigError(f"{memory_limit} is not a size in bytes", where="memory_limit", fix="Give a number > 0")
-    given = [None if path is None else Path(path) for path in (source, nodes, features, labels, splits)]
-    with unpacked(given, Path(store)) as (edges, node_table, feature_file, label_file, split_file):
+    given = [None if path is None else Path(path) for path in (nodes, features, labels, splits)]
+    with graph_of(source, Path(store)) as (file, arrays), unpacked([file, *given], Path(store)) as paths:
+        edges, node_table, feature_file, label_file, split_file = paths
         assert edges is not None
         files = NodeFiles(
             nodes=node_table,
@@ -142,6 +148,7 @@ def ingest(
         inputs = open_inputs(
             edges,
             files,
+            arrays=arrays,
             ids=ids,
             format=format,
             delimiter=delimiter,
@@ -154,7 +161,7 @@ def ingest(
         )
         job = _Job(
             inputs=inputs,
-            source=str(source),
+            source=str(file),
             store=Path(store),
             overwrite=overwrite,
             undirected=undirected,
@@ -260,7 +267,7 @@ class _Job:
     def _read_edges(self, writer: StoreWriter, ids: Ids, members: Members | None) -> TopologySummary:
         graph = self.inputs.graph
         undirected = self.undirected
-        if isinstance(graph, NpzGraph):
+        if isinstance(graph, ArrayGraph):
             if undirected and graph.both_directions:
                 self.notes.append("the file stores both directions of every edge, so none was mirrored")
             elif graph.mirrored and not undirected:
@@ -345,7 +352,7 @@ class _Job:
         if found is None:
             return None, 0, None
         names, graph = found.class_names, self.inputs.graph
-        if names is None and found.task != "regression" and isinstance(graph, NpzGraph) and graph.labels is not None:
+        if names is None and found.task != "regression" and isinstance(graph, ArrayGraph) and graph.labels is not None:
             given = graph.class_names
             if given is not None and len(given) == found.num_classes:
                 names = given
@@ -362,7 +369,7 @@ class _Job:
         for table in inputs.tables:
             if table.split is not None:
                 rule = f"given: column {table.table.names[table.split]} of {table.where}"
-        if not rule and isinstance(graph, NpzGraph) and (count := graph.num_splits()):
+        if not rule and isinstance(graph, ArrayGraph) and (count := graph.num_splits()):
             index = self.split_index or 0
             for name, mask in graph.masks(index).items():
                 splits.put_mask(name, mask, str(graph.path), ids.name)

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from partita.core.errors import ConfigError, InputError
+from partita.sources.array_graph import ArrayGraph
 from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Batch
 from partita.sources.edges import ColumnName, EdgeTable, detect_format, open_table
 from partita.sources.ids import IdMode
-from partita.sources.npz import NpzGraph
 from partita.sources.tables import NodeTable, describe_table
 from partita.sources.text import TextTable
 
@@ -54,7 +54,7 @@ class Inputs:
         notes: what the user should know.
     """
 
-    graph: EdgeTable | NpzGraph
+    graph: EdgeTable | ArrayGraph
     id_mode: IdMode
     num_nodes: int | None
     num_nodes_from: str
@@ -88,6 +88,7 @@ def open_inputs(
     source: Path,
     files: NodeFiles,
     *,
+    arrays: dict[str, ArrayFile] | None = None,
     ids: str,
     format: str,
     delimiter: str | None,
@@ -100,13 +101,19 @@ def open_inputs(
 ) -> Inputs:
     """Open everything and check what can be checked without reading rows.
 
+    Args:
+        source: of the edges.
+        files: about nodes.
+        arrays: the graph, where it is in arrays and not in a file; the other arguments are those of
+            :func:`partita.sources.ingest.ingest`.
+
     Raises:
         InputError: a file or a column is missing or unusable, or arrays of different lengths.
         ConfigError: two arguments exclude each other.
     """
-    graph: EdgeTable | NpzGraph
-    if detect_format(source, format) == "npz":
-        graph = NpzGraph(source)
+    graph: EdgeTable | ArrayGraph
+    if arrays is not None or detect_format(source, format) == "npz":
+        graph = ArrayGraph(source, arrays)
     else:
         wanted = (source_column, target_column, weight_column)
         table = open_table(
@@ -122,7 +129,7 @@ def open_inputs(
     opened = _open_node_files(files, comment, chunk_bytes)
     labels, splits = opened.labels, opened.splits
     notes: list[str] = []
-    if isinstance(graph, NpzGraph):
+    if isinstance(graph, ArrayGraph):
         notes += graph.notes
         if graph.features() is not None and (opened.features is not None or any(t.features for t in opened.tables)):
             raise _twice("features")
@@ -209,10 +216,10 @@ def _checked_array(role: str, array: ArrayFile) -> ArrayFile:
     return array
 
 
-def _count_nodes(graph: EdgeTable | NpzGraph, arrays: Sequence[ArrayFile | None]) -> tuple[int | None, str]:
+def _count_nodes(graph: EdgeTable | ArrayGraph, arrays: Sequence[ArrayFile | None]) -> tuple[int | None, str]:
     """N as the arrays by position say, and which of them; arrays of different lengths are an error."""
     counts = [(len(array), array.where) for array in arrays if array is not None]
-    if isinstance(graph, NpzGraph) and graph.num_nodes is not None:
+    if isinstance(graph, ArrayGraph) and graph.num_nodes is not None:
         counts.insert(0, (graph.num_nodes, graph.num_nodes_from))
     if not counts:
         return None, ""
@@ -224,8 +231,8 @@ def _count_nodes(graph: EdgeTable | NpzGraph, arrays: Sequence[ArrayFile | None]
     return number, where
 
 
-def _id_mode(ids: str, graph: EdgeTable | NpzGraph, tables: Sequence[NodeTable], array: str) -> IdMode:
-    by_position = str(graph.path) if isinstance(graph, NpzGraph) else array
+def _id_mode(ids: str, graph: EdgeTable | ArrayGraph, tables: Sequence[NodeTable], array: str) -> IdMode:
+    by_position = str(graph.path) if isinstance(graph, ArrayGraph) else array
     if by_position and ids == "str":
         what = f"ids=str does not go together with {by_position}, whose rows belong to the nodes 0, 1, 2, ..."
         raise ConfigError(what, where="ids", fix="Use ids=index, or give a table with node ids")
@@ -237,10 +244,10 @@ def _id_mode(ids: str, graph: EdgeTable | NpzGraph, tables: Sequence[NodeTable],
     return "int" if integers and all(table.table.column_kind(table.id_column) == "int" for table in tables) else "str"
 
 
-def _feature_rows(graph: EdgeTable | NpzGraph, array: ArrayFile | None) -> FeatureRows | None:
+def _feature_rows(graph: EdgeTable | ArrayGraph, array: ArrayFile | None) -> FeatureRows | None:
     if array is not None:
         return lambda: (array.where, array.blocks())
-    if isinstance(graph, NpzGraph) and graph.features() is not None:
+    if isinstance(graph, ArrayGraph) and graph.features() is not None:
 
         def rows() -> tuple[str, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]]:
             found = graph.features()

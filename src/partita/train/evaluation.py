@@ -6,16 +6,14 @@ from copy import deepcopy
 
 from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
-from partita.infer.evaluate import evaluate_split
-from partita.infer.metrics import better
+from partita.infer.evaluate import Judged, evaluate_split
+from partita.infer.metrics import ClassCounts, Metrics, better
 from partita.infer.run import open_inference
 from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
 from partita.sample.samplers import evaluation_sampler
 from partita.train.job import WHOLE, Job
-
-Metrics = dict[str, float]
 
 
 class Evaluation:
@@ -29,19 +27,24 @@ class Evaluation:
 
     Attributes:
         job: as given.
+        classes: of each class of every split, as they were last evaluated.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.classes: dict[str, ClassCounts] = {}
         self._opened: tuple[Topology, RowTable] | None = None
         self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 
     def of(self, split: str) -> Metrics:
         """Metrics on a split. All workers call this."""
-        return self.job.team.agree(lambda: self._compute(split)) if self._alone else self._compute(split)
+        judged = Judged(*self.job.team.agree(lambda: self._compute(split))) if self._alone else self._compute(split)
+        if judged.classes is not None:
+            self.classes[split] = judged.classes
+        return judged.metrics
 
-    def _compute(self, split: str) -> Metrics:
+    def _compute(self, split: str) -> Judged:
         job, context = self.job, self.job.team.context
         if self._opened is None:
             self._opened = open_inference(job.store, job.config, context.mesh)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from partita.core.plan import STAGES, Plan, Seconds
+from partita.core.plan import STAGES, Candidate, Plan, Seconds
 from partita.plan.explain import show_seconds, why
 
 SURPRISE = 0.25
@@ -61,6 +61,7 @@ class Following:
         self._stages: list[Seconds] = []
         self._switches: list[dict[str, Any]] = []
         self._before = Seconds()
+        self._candidates = [_brief(each) for each in plan.candidates if "," not in each.name or each is plan.best]
 
     @property
     def text(self) -> str:
@@ -152,8 +153,23 @@ class Following:
         # Of a short run nothing is known but how long an epoch takes.
         stages_known = self.plan.sampled_steps and self._current.exact
         estimated = {**(self._estimated.to_json() if stages_known else {}), "total": self._estimated.total}
-        found: dict[str, Any] = {"strategy": self._current.name, "estimated_epoch_seconds": estimated}
+        found: dict[str, Any] = {
+            "strategy": self._current.name,
+            "estimated_epoch_seconds": estimated,
+            "candidates": self._candidates,
+        }
         if self._epochs:
             stages = {name: statistics.median(each.to_json()[name] for each in self._stages) for name in STAGES}
             found["measured_epoch_seconds"] = {**stages, "total": statistics.median(self._epochs)}
         return {**found, "switches": self._switches} if self._switches else found
+
+
+def _brief(candidate: Candidate) -> dict[str, Any]:
+    """What a run keeps of a strategy that its plan has weighed."""
+    return {
+        "name": candidate.name,
+        "epoch": {**candidate.epoch.to_json(), "total": candidate.epoch.total},
+        "sent_bytes": sum(candidate.epoch_bytes.values()),
+        "memory_bytes": candidate.memory_bytes,
+        "tried_steps": candidate.tried_steps,
+    }

@@ -29,7 +29,9 @@ def test_no_rate_is_negative():
 
 
 def test_rates_in_a_file_and_their_mean():
-    one = Rates(1.0, 2.0, (PerBlock(1.0, 2.0, 3.0, 4.0),), (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0)
+    one = Rates(
+        1.0, 2.0, 0.5, 0.25, (PerBlock(1.0, 2.0, 3.0, 4.0),), (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0
+    )  # fmt: skip
     three = replace(one, sampled_edge=3.0, stages=(PerBlock(3.0, 2.0, 3.0, 4.0),))
     assert Rates.from_json(one.to_json()) == one
     assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=(PerBlock(2.0, 2.0, 3.0, 4.0),))

@@ -1,4 +1,6 @@
-"""Graphs in ``.npz`` files: ``edge_index``, and as far as they are there ``x``, ``y`` and the split masks.
+"""Graphs in arrays by name: ``edge_index``, and as far as they are there ``x``, ``y`` and the split masks.
+
+Usually they are those of an ``.npz`` file; other sources are brought into this form.
 
 The names are those of PyTorch Geometric. Features may be dense (``x``) or the parts of a sparse matrix by rows
 (``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``); edges may be stored once for both directions
@@ -25,11 +27,11 @@ _IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges
 _DENSE_BYTES = 8 << 20
 
 
-class NpzGraph:
-    """A graph in an ``.npz`` file.
+class ArrayGraph:
+    """A graph in arrays.
 
     Attributes:
-        path: of the file.
+        path: of the file, or what stands for it in messages.
         weighted: whether the edges have weights (``edge_weight``).
         mirrored: whether every edge stands for both directions.
         both_directions: whether the file says that both directions of every edge are stored.
@@ -37,14 +39,18 @@ class NpzGraph:
         notes: what of the file is not used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, arrays: dict[str, ArrayFile] | None = None) -> None:
         """Read the headers and the small arrays.
+
+        Args:
+            path: of an ``.npz`` file, or what stands for it in messages.
+            arrays: by name; ``None``: those of the file.
 
         Raises:
             InputError: damaged, heterogeneous, without ``edge_index``, or arrays that do not fit each other.
         """
         self.path = path
-        arrays = open_npz(path)
+        arrays = open_npz(path) if arrays is None else arrays
         self._arrays = arrays
         if "node_type" in arrays:
             raise InputError(

@@ -1,0 +1,124 @@
+"""A graph store as an ``.npz`` file, which any NumPy reads."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from partita.core import progress
+from partita.core.errors import ConfigError
+from partita.core.files import require_parent
+from partita.graph.store import GraphStore
+
+_BLOCK_EDGES = 1 << 20
+_MASKS = ("train", "val", "test")
+
+
+def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write the graph of a store into an ``.npz`` file, with little memory whatever the number of edges.
+
+    Nodes are in the order in which they were ingested, however the store is partitioned, edges by destination. The
+    file has ``edge_index`` (2, E) int64, ``num_nodes``, and, as far as the store has them, ``x``, ``y``,
+    ``edge_weight``, ``train_mask``, ``val_mask``, ``test_mask``, ``class_names``, and ``name``, the user's ids. PyG's
+    ``Data`` takes these names; :func:`partita.ingest` makes the same store of the file again, but for the users' ids.
+
+    Args:
+        store: a graph store, or its path.
+        out: the ``.npz`` file.
+        overwrite: replace a file that is there.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ConfigError: another suffix, no such directory, or a file that is there already.
+        StoreError: there is no such store, or it is the shard of a host.
+    """
+    store, out = store if isinstance(store, GraphStore) else GraphStore.open(store), Path(out)
+    store.require_whole("export")
+    if out.suffix != ".npz":
+        raise ConfigError(
+            f"'{out.suffix}' is no format to export to", where=str(out), fix="Name a file that ends in .npz"
+        )
+    require_parent(out)
+    if out.exists() and not overwrite:
+        raise ConfigError("is there already", where=str(out), fix="Choose another file, or overwrite it")
+    aside = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    try:
+        with zipfile.ZipFile(aside, "w", allowZip64=True) as archive:
+            _Export(store, archive).write()
+        os.replace(aside, out)
+    finally:
+        aside.unlink(missing_ok=True)
+    return out
+
+
+class _Export:
+    def __init__(self, store: GraphStore, archive: zipfile.ZipFile) -> None:
+        self._store, self._archive = store, archive
+        original = store.original_index
+        self._order = np.arange(store.num_nodes) if original is None else np.argsort(original)
+
+    def write(self) -> None:
+        store, order = self._store, self._order
+        n, e = store.num_nodes, store.num_edges
+        with progress.task("export", total=(2 + (store.edge_weight is not None)) * e + n, unit="rows") as self._task:
+            self._put("edge_index", np.dtype(np.int64), (2, e), self._ends())
+            self._whole("num_nodes", np.array(n))
+            if store.x is not None:
+                rows = max(1, (8 << 20) // max(1, store.x.itemsize * store.num_features))
+                blocks = (store.x[order[at : at + rows]] for at in range(0, n, rows))
+                self._put("x", store.x.dtype, store.x.shape, blocks)
+            if store.y is not None:
+                self._whole("y", store.y[order])
+            if store.edge_weight is not None:
+                self._put(
+                    "edge_weight", store.edge_weight.dtype, (e,), (store.edge_weight[at] for at, _ in self._rows())
+                )
+            for name in _MASKS:
+                if name in store.splits:
+                    mask = np.zeros(n, dtype=bool)
+                    mask[store.split(name)] = True
+                    self._whole(f"{name}_mask", mask[order])
+            if store.class_names is not None:
+                self._whole("class_names", np.array(store.class_names))
+            if store.has("name") or store.has("name_offsets"):
+                names = store.names(order)
+                self._whole("name", names.astype(str) if names.dtype.hasobject else names)
+
+    def _ends(self) -> Iterator[Int64[np.ndarray, "n"]]:
+        """The sources of all edges, then their destinations."""
+        for at, _ in self._rows():
+            yield np.asarray(self._store.to_original(self._store.indices[at]), np.int64)
+        for _, destinations in self._rows():
+            yield destinations
+
+    def _rows(self) -> Iterator[tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]]:
+        """Runs of edges by destination in the order of ingest: where they are, and their destinations there."""
+        begins, degrees = self._store.indptr[self._order], self._store.in_degree(self._order)
+        ends = np.cumsum(degrees)
+        node = 0
+        while node < len(degrees):
+            before = ends[node] - degrees[node]
+            stop = max(node + 1, int(np.searchsorted(ends, before + _BLOCK_EDGES, side="right")))
+            counts = degrees[node:stop]
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            yield np.repeat(begins[node:stop], counts) + within, np.repeat(np.arange(node, stop), counts)
+            self._task.advance(int(counts.sum()))
+            node = stop
+
+    def _whole(self, name: str, array: Shaped[np.ndarray, "..."]) -> None:
+        self._put(name, array.dtype, array.shape, iter([array]))
+
+    def _put(self, name: str, dtype: Any, shape: tuple[int, ...], blocks: Iterator[Shaped[np.ndarray, "..."]]) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        with self._archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array_header_2_0(file, header)
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).tobytes())

@@ -1,0 +1,278 @@
+"""Mini-batches of sampled neighbours for a training loop of one's own."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, StepKey
+from partita.features.rows import FeatureColumn
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller
+from partita.loaders.batch import Batch
+from partita.sample.seeds import SeedOrder
+from partita.sample.topology import LocalTopology, as_tensor
+
+InputNodes = str | Sequence[int] | np.ndarray | Tensor | None
+
+
+class NeighborLoader:
+    """Iterates over mini-batches as PyG's ``NeighborLoader`` does: seeds, and neighbours that are drawn hop by hop.
+
+    Needs neither PyG nor its compiled extensions. Features are read from the store's files as far as a batch needs
+    them, so they may be larger than memory.
+
+    What is drawn is a function of ``seed``, the epoch, the step, the hop and the node: it depends neither on
+    ``num_workers`` nor on how the store is partitioned, and a loop that was stopped goes on with the batches that it
+    would have seen (:meth:`state_dict`).
+
+    Several processes that train together, for instance with PyTorch's ``DistributedDataParallel``, each give their
+    ``rank`` and the ``world_size``. All get equally many batches of equally many seeds: if the last ones do not
+    suffice for all, seeds from the beginning of the epoch are added.
+
+    Args:
+        store: a graph store, or its path.
+        num_neighbors: for each hop, from the seeds on, how many in-neighbours are drawn of each node that the hop
+            before has found; -1 for all.
+        input_nodes: the seeds: the name of a split; store ids; a mask over all nodes; ``None``: all nodes.
+        batch_size: seeds of a batch, in this process.
+        shuffle: in another order in every epoch.
+        replace: draw with replacement.
+        weighted: draw in proportion to the edge weights.
+        drop_last: leave out a last batch that is not full.
+        seed: of order and draws.
+        num_workers: so many threads make batches ahead; 0: each is made when it is asked for.
+        transform: is given every batch; what it returns is handed out.
+        rank, world_size: which of how many processes this is.
+
+    Attributes:
+        store: the opened store.
+        epoch: of the batches to come, or being handed out; 0-based.
+
+    Raises:
+        ConfigError: no hop, a number below -1, no seeds, a seed that is none or twice, fewer seeds than processes,
+            weights that are not there.
+        StoreError: there is no such store or split, or it is the shard of a host.
+    """
+
+    def __init__(
+        self,
+        store: GraphStore | str | os.PathLike[str],
+        num_neighbors: Sequence[int],
+        input_nodes: InputNodes = None,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        replace: bool = False,
+        weighted: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        num_workers: int = 0,
+        transform: Callable[[Batch], Batch] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
+        self.store.require_whole("a loader")
+        self.num_neighbors = tuple(num_neighbors)
+        self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
+        self.num_workers, self.transform = num_workers, transform
+        self.rank, self.world_size = rank, world_size
+        self._seeds, at = _seeds(self.store, input_nodes)
+        self._check()
+        self._order = SeedOrder(at, seed, batch_size * world_size)
+        self._topology = LocalTopology(self.store, replace=replace, weighted=weighted)
+        x, y, weight = self.store.x, self.store.y, self.store.edge_weight
+        self._x = None if x is None else FeatureColumn(as_tensor(x))
+        self._y = None if y is None else as_tensor(y)
+        self._weight = None if weight is None else as_tensor(weight)
+        self._scratch: queue.SimpleQueue[Relabeller] = queue.SimpleQueue()
+        for _ in range(max(1, num_workers)):
+            self._scratch.put(Relabeller(self.store.num_nodes))
+        self.epoch = self._done = 0
+        self._begun = False
+
+    def _check(self) -> None:
+        wrong = {
+            "num_neighbors": (not self.num_neighbors or min(self.num_neighbors) < -1, "a number of at least -1 a hop"),
+            "batch_size": (self.batch_size < 1, "at least 1"),
+            "num_workers": (self.num_workers < 0, "at least 0"),
+            "rank": (not 0 <= self.rank < self.world_size, "from 0 to world_size - 1"),
+            "input_nodes": (len(self._seeds) < self.world_size, "at least one seed for every process"),
+        }
+        for name, (is_wrong, wanted) in wrong.items():
+            if is_wrong:
+                given = len(self._seeds) if name == "input_nodes" else getattr(self, name)
+                raise ConfigError(f"{given}: must be {wanted}", where=f"NeighborLoader, {name}")
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        all_seeds, of_step = len(self._seeds), self.batch_size * self.world_size
+        return all_seeds // of_step if self.drop_last else -(-all_seeds // of_step)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of the next epoch; of the one that a state was loaded from, those that are left."""
+        if self._begun and self._done:  # the epoch was left before its end
+            self.epoch, self._done = self.epoch + 1, 0
+        self._begun = True
+        return self._batches(self.epoch, self._done)
+
+    def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        steps = range(first, len(self))
+        for step, batch in zip(steps, self._ahead(epoch, steps) if self.num_workers else self._made(epoch, steps)):
+            self._done = step + 1
+            yield batch
+        self.epoch, self._done = epoch + 1, 0
+
+    def _made(self, epoch: int, steps: range) -> Iterator[Batch]:
+        return (self._make(epoch, step) for step in steps)
+
+    def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
+        with ThreadPoolExecutor(self.num_workers, thread_name_prefix="partita-loader") as pool:
+            waiting: deque[Future[Batch]] = deque()
+            try:
+                for step in steps:
+                    waiting.append(pool.submit(self._make_alone, epoch, step))
+                    if len(waiting) > self.num_workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _make_alone(self, epoch: int, step: int) -> Batch:
+        with kernels.limited(1):  # the other threads are for the other batches
+            return self._make(epoch, step)
+
+    def _make(self, epoch: int, step: int) -> Batch:
+        places = self._places(epoch, step)
+        batch = self._sample(self._seeds[places], StepKey(self.seed, epoch, step))
+        batch.input_id = places
+        return batch if self.transform is None else self.transform(batch)
+
+    def _places(self, epoch: int, step: int) -> Int64[Tensor, "B"]:
+        """Of the seeds of a step: where among all seeds they are."""
+        order, begin = self._order, step * self._order.batch_size
+        end = min(begin + order.batch_size, len(self._seeds))
+        places = self._between(epoch, begin, end)
+        missing = -len(places) % self.world_size
+        if missing:
+            places = torch.cat([places, self._between(epoch, 0, missing)])
+        return places[self.rank :: self.world_size]
+
+    def _between(self, epoch: int, begin: int, end: int) -> Int64[Tensor, "n"]:
+        return self._order.between(epoch, begin, end) if self.shuffle else torch.arange(begin, end)
+
+    def _sample(self, seeds: Int64[Tensor, "B"], key: StepKey) -> Batch:
+        scratch = self._scratch.get()
+        try:
+            return self._sampled(seeds, key, scratch)
+        finally:
+            self._scratch.put(scratch)
+
+    def _sampled(self, seeds: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch:
+        topology, hops = self._topology, len(self.num_neighbors)
+        nodes = seeds.to(topology.id_dtype)
+        found, drawn, known = [len(nodes)], list[int](), 0
+        sources, destinations, edges = [], [], []
+        for hop, fanout in enumerate(self.num_neighbors):
+            frontier = nodes[known:]
+            # The hop next to the seeds is the last layer's, as in training.
+            sampled = topology.sample(frontier, key.at(Purpose.SAMPLE, hops - hop), fanout, positions=True)
+            destinations.append(known + torch.repeat_interleave(torch.arange(len(frontier)), sampled.indptr.diff()))
+            known = len(nodes)
+            nodes, local = kernels.relabel(nodes, sampled.indices, scratch)
+            sources.append(local.long())
+            assert sampled.positions is not None
+            edges.append(sampled.positions)
+            found.append(len(nodes) - known)
+            drawn.append(len(local))
+        ids, e_id = nodes.long(), torch.cat(edges)
+        return Batch(
+            n_id=ids,
+            edge_index=torch.stack([torch.cat(sources), torch.cat(destinations)]),
+            e_id=e_id,
+            batch_size=len(seeds),
+            input_id=seeds,
+            num_sampled_nodes=found,
+            num_sampled_edges=drawn,
+            x=None if self._x is None else self._x.read(nodes),
+            y=None if self._y is None else _labels(self.store, self._y[ids]),
+            edge_weight=None if self._weight is None else self._weight[e_id].float(),
+        )
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loop is: the epoch, and how many of its batches were handed out."""
+        return {"epoch": self.epoch, "batches": self._done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next loop go on where another one was; with the same settings it sees the same batches.
+
+        Raises:
+            ConfigError: an epoch has no so many batches.
+        """
+        if not 0 <= state["batches"] <= len(self):
+            raise ConfigError(
+                f"{state['batches']} batches of an epoch of {len(self)}",
+                where="NeighborLoader, load_state_dict",
+                fix="Make the loader with the settings that it had",
+            )
+        self.epoch, self._done, self._begun = state["epoch"], state["batches"], False
+
+
+def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:
+    """Store ids of the seeds, and their places in an order that does not depend on how the store is partitioned."""
+    if isinstance(given, str):
+        seeds = as_tensor(store.split(given))  # in ascending original index
+        return seeds, torch.arange(len(seeds))
+    if given is not None:
+        seeds = _ids(store, torch.as_tensor(given))
+        if not _is_mask(torch.as_tensor(given)):
+            return seeds, torch.arange(len(seeds))  # as the user has ordered them
+    else:
+        seeds = torch.arange(store.num_nodes)
+    return seeds, torch.from_numpy(np.argsort(store.to_original(seeds.numpy()), kind="stable"))
+
+
+def _is_mask(given: Tensor) -> bool:
+    return given.dtype == torch.bool
+
+
+def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int64[Tensor, "S"]:
+    where = "NeighborLoader, input_nodes"
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
+        raise ConfigError(
+            f"{given.dtype} of shape {tuple(given.shape)}", where=where, fix="Give ids, a mask, or a split's name"
+        )
+    if _is_mask(given):
+        if len(given) != store.num_nodes:
+            raise ConfigError(f"a mask of {len(given):,} for {store.num_nodes:,} nodes", where=where)
+        return given.nonzero().flatten()
+    given = given.long()
+    outside = (given < 0) | (given >= store.num_nodes)
+    if bool(outside.any()):
+        at = int(outside.nonzero()[0])
+        raise ConfigError(
+            f"node {int(given[at])} at position {at}: the store has nodes 0 to {store.num_nodes - 1}", where=where
+        )
+    distinct, counts = given.unique(return_counts=True)
+    if len(distinct) < len(given):
+        raise ConfigError(
+            f"node {int(distinct[counts > 1][0])} is there more than once", where=where, fix="Give every node once"
+        )
+    return given
+
+
+def _labels(store: GraphStore, y: Tensor) -> Tensor:
+    return y.long() if store.task == "classes" else y

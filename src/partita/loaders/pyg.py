@@ -1,0 +1,92 @@
+"""A graph store for PyG: for its loaders, or as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from partita.core.errors import ConfigError
+from partita.graph.store import GraphStore
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from partita.loaders.backends import Edges, Features
+
+
+def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[Features, Edges]:
+    """What PyG's ``NeighborLoader`` and other loaders take in place of a ``Data`` object.
+
+    Features and labels are read from the store's files as far as a batch needs them. Of the edges PyG's samplers want
+    all in memory, with 8 bytes each: where that is too much, use :class:`partita.NeighborLoader`. PyG's sampling itself
+    needs pyg-lib or torch-sparse.
+
+    Args:
+        store: a graph store, or its path.
+
+    Returns:
+        A ``torch_geometric.data.FeatureStore`` with ``x`` and ``y``, and a ``torch_geometric.data.GraphStore`` with the
+        edges in CSC layout; of one type of nodes, which needs no name.
+
+    Raises:
+        ConfigError: PyG is not installed.
+        StoreError: there is no such store, or it is the shard of a host.
+    """
+    with _installed():
+        from partita.loaders.backends import Edges, Features
+    store = store if isinstance(store, GraphStore) else GraphStore.open(store)
+    store.require_whole("a loader")
+    return Features(store), Edges(store)
+
+
+def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
+    """The graph of a store as a ``torch_geometric.data.Data``, all of it in memory.
+
+    Nodes are in the order in which they were ingested, however the store is partitioned, edges by destination.
+
+    Args:
+        store: a graph store, or its path.
+
+    Returns:
+        ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight`` and
+        ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names.
+
+    Raises:
+        ConfigError: PyG is not installed.
+        StoreError: there is no such store, or it is the shard of a host.
+    """
+    with _installed():
+        from torch_geometric.data import Data
+    store = store if isinstance(store, GraphStore) else GraphStore.open(store)
+    store.require_whole("to_pyg")
+    ids = np.arange(store.num_nodes)
+    rank = store.to_original(ids)
+    order = np.argsort(rank)
+    by_destination = np.argsort(np.repeat(rank, store.in_degree()), kind="stable")
+    ends = np.asarray(store.to_original(store.indices)), np.repeat(rank, store.in_degree())
+    found: dict[str, Any] = {"edge_index": np.stack([end[by_destination] for end in ends]).astype(np.int64)}
+    if store.x is not None:
+        found["x"] = store.x[order].astype(np.float32)
+    if store.y is not None:
+        found["y"] = store.y[order]
+    if store.edge_weight is not None:
+        found["edge_weight"] = store.edge_weight[by_destination]
+    for name, split in store.splits.items():
+        found[f"{name}_mask"] = np.zeros(store.num_nodes, dtype=bool)
+        found[f"{name}_mask"][rank[split]] = True
+    return Data(num_nodes=store.num_nodes, **{name: torch.from_numpy(array) for name, array in found.items()})
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise ConfigError(
+            "PyTorch Geometric is not installed", where="partita", fix="Install it with: pip install 'partita[pyg]'"
+        ) from None

@@ -1,0 +1,143 @@
+"""Reads what runs have left in their folders, for a report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from partita.core.errors import ConfigError, RunError
+
+RUN_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run's folder holds.
+
+    Attributes:
+        name: what the report calls it.
+        path: the folder.
+        record: ``run.json``.
+        settings: ``config.yaml``.
+        events: ``metrics.jsonl``, in order.
+        trace: events of ``trace.json``; none where the run was not traced.
+    """
+
+    name: str
+    path: Path
+    record: dict[str, Any]
+    settings: dict[str, Any]
+    events: list[dict[str, Any]]
+    trace: list[dict[str, Any]]
+
+    @property
+    def epochs(self) -> list[dict[str, Any]]:
+        """The events of epochs that have ended."""
+        return [event for event in self.events if event["event"] == "epoch"]
+
+    @property
+    def task(self) -> str:
+        """``"classes"``, ``"multilabel"`` or ``"regression"``."""
+        return str(self.record["store"]["task"])
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of what was measured on validation nodes after epochs, that which picks the best epoch first."""
+        found = dict.fromkeys(name for epoch in self.epochs for name in epoch if name.startswith("val_"))
+        names = [name.removeprefix("val_") for name in found if name != "val_loss"]
+        best = (self.record.get("best") or {}).get("metric")
+        return sorted(names, key=lambda name: name != best)
+
+
+def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
+    """Read a run's folder.
+
+    Args:
+        path: the folder.
+        name: what to call it; default: the folder's name.
+
+    Raises:
+        RunError: it is none, of another format, cannot be read, or no epoch has ended in it.
+    """
+    path = Path(path)
+    if not (path / "run.json").is_file():
+        raise RunError("is not a run folder", where=str(path), fix="Make one with: partita train STORE --out RUN")
+    record = _read_json(path / "run.json")
+    if record.get("format") != RUN_FORMAT:
+        raise RunError(f"is of run format {record.get('format')}, this Partita reads {RUN_FORMAT}", where=str(path))
+    events = _read_lines(path / "metrics.jsonl")
+    if not any(event["event"] == "epoch" for event in events):
+        raise RunError(
+            "no epoch of it has ended, so there is nothing to show",
+            where=str(path / "metrics.jsonl"),
+            fix=f"Let it go on: partita train --resume {path}",
+        )
+    try:
+        settings = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise RunError(f"cannot be read: {error}", where=str(path / "config.yaml")) from None
+    trace = path / "trace.json"
+    spans = _read_json(trace)["traceEvents"] if trace.exists() else []
+    return RunFiles(name or path.resolve().name, path, record, settings, events, spans)
+
+
+def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunFiles]:
+    """Read the folders of runs that are to be compared.
+
+    Runs are called by as many of the last parts of their paths as tell them apart.
+
+    Raises:
+        RunError: see :func:`read_run`.
+        ConfigError: the same run twice, or runs of different tasks.
+    """
+    whole = [Path(path).resolve() for path in paths]
+    for path in whole:
+        if whole.count(path) > 1:
+            raise ConfigError("the same run twice", where=str(path), fix="Name every run once")
+    depth = 1
+    while len({_tail(path, depth) for path in whole}) < len(whole):
+        depth += 1
+    runs = [read_run(path, _tail(resolved, depth)) for path, resolved in zip(paths, whole, strict=True)]
+    for run in runs:
+        if run.task != runs[0].task:
+            raise ConfigError(
+                f"run {runs[0].name} has the task {runs[0].task}, run {run.name} {run.task}",
+                where="report",
+                fix="Make a report for each task",
+            )
+    return runs
+
+
+def _tail(path: Path, depth: int) -> str:
+    return "/".join(path.parts[-depth:])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot be read: {error}", where=str(path)) from None
+    if not isinstance(found, dict):
+        raise RunError("is not a JSON object", where=str(path), fix="Train again")
+    return found
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """One event a line; without the last one, where a run that is going on has not yet written all of it."""
+    if not path.exists():
+        return []
+    found, lines = list[dict[str, Any]](), path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+            found.append({**event, "event": event["event"], "epoch": int(event["epoch"])})
+        except (ValueError, TypeError, KeyError) as error:
+            if number < len(lines):
+                raise RunError(f"is no event: {error!r}", where=f"{path}, line {number}") from None
+    return found

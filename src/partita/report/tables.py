@@ -1,0 +1,259 @@
+"""The tables of a report: a head, rows of text, and how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partita.core.plan import STAGES
+from partita.report.records import RunFiles
+from partita.report.terminal import format_bytes, format_count
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text.
+
+    Attributes:
+        title: what it shows.
+        head: of every column.
+        rows: of cells; the first one of each names the row.
+        note: how to read it.
+        long: it may be shown a part at a time.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    long: bool = False
+
+
+PLACEMENTS = {
+    "direct": "every worker reads the input rows that it needs",
+    "by-owner": "input rows are read by the worker that owns the node, and sent to those who need them",
+    "columns": "every worker reads its columns of all input rows that any needs",
+    "data": "every worker computes the rows that it needs itself",
+    "destination": "rows are computed by the worker that owns the node, once, and sent to those who need them",
+    "source": "every worker sums up the neighbours that it owns; the worker that needs the row adds up the sums",
+    "feature": "every worker computes all rows from its feature columns; the worker that needs a row adds up",
+}
+"""How the placements of a run read in a sentence."""
+
+
+def summary(runs: Sequence[RunFiles]) -> Table:
+    """The main facts of every run, one column a run."""
+    facts: dict[str, Callable[[RunFiles], str]] = {
+        "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
+        "store": lambda run: str(run.record["store"]["path"]),
+        "graph": _graph,
+        "task": lambda run: run.task,
+        "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "your own",
+        "layers": _layers,
+        "workers": lambda run: f"{run.settings['workers']} on {run.record.get('device', 'cpu')}",
+        "strategy": _strategy,
+        "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
+        "best epoch": _best,
+        **{
+            f"{split} {name.replace('_', ' ')}": lambda run, split=split, name=name: _number(  # type: ignore[misc]
+                run.record.get("metrics", {}).get(split, {}).get(name)
+            )
+            for split, name in dict.fromkeys(
+                (split, name) for run in runs for split, of in run.record.get("metrics", {}).items() for name in of
+            )
+        },
+        "seconds an epoch": lambda run: _number(_median([epoch["seconds"] for epoch in run.epochs])),
+        "seeds a second": lambda run: format_count(_median([epoch["seeds_per_second"] for epoch in run.epochs])),
+        "peak memory": lambda run: _bytes(run.record.get("peak_memory_bytes")),
+        "began": lambda run: _time(run.record["started"]),
+        "ended": lambda run: _time(run.record.get("ended", "-")),
+    }
+    rows = [[name, *(fact(run) for run in runs)] for name, fact in facts.items()]
+    return Table("", ["", *(run.name for run in runs)], [row for row in rows if set(row[1:]) != {"-"}])
+
+
+def differences(runs: Sequence[RunFiles]) -> Table | None:
+    """The settings in which runs differ."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    rows = [[name, *(_setting(run.settings.get(name)) for run in runs)] for name in names]
+    different = [row for row in rows if len(set(row[1:])) > 1]
+    if not different:
+        return None
+    return Table("Settings that differ", ["setting", *(run.name for run in runs)], different)
+
+
+def settings(run: RunFiles) -> Table:
+    """All settings of a run."""
+    rows = [[name, _setting(value)] for name, value in run.settings.items()]
+    return Table("Settings", ["setting", "value"], rows, long=True)
+
+
+def machine(runs: Sequence[RunFiles]) -> Table:
+    """Where runs were made, and with what."""
+    of = {run.name: run.record["machine"] for run in runs}
+    packages = dict.fromkeys(name for each in of.values() for name in each["versions"])
+    rows = [
+        ["system", *(str(each["system"]) for each in of.values())],
+        ["cores", *(str(each["cores"]) for each in of.values())],
+        ["memory", *(format_bytes(each["memory_bytes"]) for each in of.values())],
+        *([name, *(each["versions"].get(name, "-") for each in of.values())] for name in packages),
+        ["command", *(" ".join(map(str, each.get("command", []))) for each in of.values())],
+    ]
+    return Table("Machine and versions", ["", *of], rows)
+
+
+MOST_CLASSES = 50
+
+
+def classes(runs: Sequence[RunFiles]) -> list[Table]:
+    """Precision, recall and F1 of every class on a split, of one run; F1 of every run, of several."""
+    known = {run.name: run.record["classes"] for run in runs if run.record.get("classes")}
+    splits = dict.fromkeys(split for each in known.values() for split in each if split != "names")
+    return [_classes(split, {name: of for name, of in known.items() if split in of}) for split in splits]
+
+
+def _classes(split: str, known: Mapping[str, Mapping[str, Any]]) -> Table:
+    scores = {run: _scores(of["names"], of[split]) for run, of in known.items()}
+    first = next(iter(scores.values()))
+    worst = sorted(first, key=lambda name: (first[name]["f1"] is None, first[name]["f1"] or 0.0))
+    shown = worst[:MOST_CLASSES]
+    note = "Worst F1 first. Precision: part of the nodes said to be of the class that are; recall: part of these found."
+    if len(worst) > len(shown):
+        note += f" The worst {len(shown)} of {len(worst):,} classes."
+    title, head = f"Classes: {split} nodes", ["class", "nodes"]
+    if len(scores) == 1:
+        head += ["precision", "recall", "F1"]
+        cells = {name: [_number(first[name][key]) for key in ("precision", "recall", "f1")] for name in shown}
+    else:
+        head += [f"F1: {run}" for run in scores]
+        cells = {name: [_number(of[name]["f1"]) if name in of else "-" for of in scores.values()] for name in shown}
+    rows = [[name, f"{first[name]['nodes']:,.0f}", *cells[name]] for name in shown]
+    return Table(title, head, rows, note, long=True)
+
+
+def _scores(names: Sequence[str], counts: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Any]]:
+    """What counts come to; ``None`` where there is nothing to count."""
+    found = {}
+    for name, nodes, predicted, correct in zip(
+        names, counts["nodes"], counts["predicted"], counts["correct"], strict=True
+    ):
+        found[name] = {
+            "nodes": nodes,
+            "precision": correct / predicted if predicted else None,
+            "recall": correct / nodes if nodes else None,
+            "f1": 2 * correct / (nodes + predicted) if nodes + predicted else None,
+        }
+    return found
+
+
+def placements(run: RunFiles) -> Table:
+    """Who computes what."""
+    placed, _, axis = str(run.record["placements"]).partition("@")
+    levels = placed.split(",")
+    names = ["input rows", *(f"layer {number}" for number in range(1, len(levels)))]
+    rows = [[name, level, PLACEMENTS.get(level, "")] for name, level in zip(names, levels, strict=True)]
+    note = f"Among the workers of each {axis.rstrip('s')} axis." if axis and axis != "all" else ""
+    return Table("Who computes what", ["", "placement", ""], rows, note)
+
+
+def ahead(runs: Sequence[RunFiles]) -> Table | None:
+    """The stages ahead of the trainer."""
+    rows = [
+        [run.name, name, f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
+        for run in runs
+        for name, stage in (run.record.get("pipeline") or {}).items()
+    ]
+    if not rows:
+        return None
+    note = "On the first worker. Waiting: batches behind the stage, on average, when the trainer asked for one."
+    return Table("Stages ahead of the trainer", ["run", "stage", "seconds", "batches", "waiting"], rows, note)
+
+
+def candidates(run: RunFiles) -> Table | None:
+    """What the plan said of every strategy."""
+    plan = run.record.get("plan") or {}
+    found = plan.get("candidates")
+    if not found:
+        return None
+    rows = [
+        [
+            each["name"],
+            _number(each["epoch"]["total"]),
+            *(_number(each["epoch"][name]) if each["epoch"][name] else "-" for name in STAGES),
+            _bytes(each["sent_bytes"]),
+            _bytes(each["memory_bytes"]),
+            str(each["tried_steps"] or "-"),
+        ]
+        for each in found
+    ]
+    head = ["strategy", "seconds", *STAGES.values(), "sent", "memory", "steps tried"]
+    return Table("What the plan weighed", head, rows, "Estimated seconds of an epoch, the fastest first.")
+
+
+def notes(run: RunFiles) -> Table | None:
+    """What a run said while it trained."""
+    rows = [[str(event["epoch"] + 1), str(event["text"])] for event in run.events if "text" in event]
+    return Table("What the run said", ["epoch", ""], rows, long=True) if rows else None
+
+
+def quality(name: str, measured: Mapping[str, Any]) -> Table:
+    """How good the parts of a store are."""
+    rows = [
+        ["parts", f"{measured['num_parts']:,}" + (f", {empty:,} empty" if (empty := measured["empty_parts"]) else "")],
+        ["nodes, edges", f"{measured['num_nodes']:,}, {measured['num_edges']:,}"],
+        ["edge cut", f"{measured['edge_cut']:.2%} ({measured['cut_edges']:,} edges)"],
+        ["replication factor", f"{measured['replication_factor']:.3f}"],
+        *(
+            [f"balance of {key.replace('_', ' ')}", f"{value['balance']:.3f}"]
+            for key, value in measured.items()
+            if isinstance(value, Mapping)
+        ),
+    ]
+    return Table(f"Partition: {name}", ["", ""], rows, "Balance: the largest part over the mean.")
+
+
+def _graph(run: RunFiles) -> str:
+    store = run.record["store"]
+    return ", ".join(f"{store[name]:,} {name}" for name in ("nodes", "edges", "features", "parts"))
+
+
+def _layers(run: RunFiles) -> str:
+    stages = run.record["model"].get("stages") or []
+    widths = [f"{stage['layer'].get('out_width', '?')}" for stage in stages]
+    first = stages[0]["layer"].get("in_width", "?") if stages else "?"
+    return " → ".join([str(first), *widths])
+
+
+def _strategy(run: RunFiles) -> str:
+    plan = run.record.get("plan") or {}
+    named = plan.get("strategy") or run.settings.get("preset") or run.settings.get("strategy")
+    return f"{named}: {run.record['placements']}"
+
+
+def _best(run: RunFiles) -> str:
+    best = run.record.get("best")
+    return f"{best['epoch']}, {best['metric'].replace('_', ' ')} {best['value']:.4f}" if best else "-"
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _time(text: str) -> str:
+    return text.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _bytes(value: float | None) -> str:
+    return "-" if value is None else format_bytes(value)
+
+
+def _setting(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,196 @@
+"""Graphs that are objects of other libraries, as arrays by name. None of these libraries is imported here.
+
+- PyG's ``Data``, or a dataset that holds one: ``edge_index``, ``x``, ``y``, ``edge_weight``, ``num_nodes`` and the
+  masks. A dataset of OGB has its split. Features of edges are left out.
+- A DGL graph: its edges, and ``feat``, ``label`` and the masks of its nodes.
+- A SciPy sparse matrix or array A, square: an edge from i to j for every entry A[i, j] that is stored, with the
+  entry as its weight, unless all are 1. Files of ``scipy.sparse.save_npz`` likewise.
+- A dictionary of arrays or tensors by the names of :mod:`partita.sources.array_graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Num, Shaped
+
+from partita.core.errors import InputError
+from partita.sources.arrays import ArrayFile
+
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_OBJECTS = "PyG's Data, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, or the path of a file"
+
+
+def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
+    """What to call an object in messages, and its arrays.
+
+    Raises:
+        InputError: it is no graph, a graph of several types, several graphs, or one without edges.
+    """
+    where = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
+    if isinstance(source, Mapping):
+        where, found = "arrays", dict(source)
+    elif hasattr(source, "tocoo"):
+        found = _of_sparse(where, source.tocoo())
+    elif hasattr(source, "edge_index") or hasattr(source, "edge_types"):
+        found = _of_pyg(where, source)
+    elif hasattr(source, "ndata") and hasattr(source, "edges"):
+        found = _of_dgl(where, source)
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, np.ndarray):
+        return _of_dataset(where, source)
+    else:
+        raise InputError(f"{where} is no graph", where="source", fix=f"Give {_OBJECTS}")
+    arrays = {name: _array(f"{where}, {name}", value) for name, value in found.items() if value is not None}
+    return where, {name: ArrayFile.held(f"{where}, {name}", array) for name, array in arrays.items()}
+
+
+def _of_dataset(where: str, dataset: Any) -> tuple[str, dict[str, ArrayFile]]:
+    if len(dataset) != 1:
+        raise InputError(
+            f"{where} has {len(dataset)} graphs, a store holds one", where="source", fix="Give one of them: dataset[0]"
+        )
+    graph = dataset[0]
+    labels = None
+    if isinstance(graph, tuple):  # OGB's datasets for DGL and without a library give the labels beside the graph
+        graph, labels = graph
+    if isinstance(graph, Mapping):  # OGB's names, without a library
+        given = {"edge_index": "edge_index", "node_feat": "x", "num_nodes": "num_nodes"}
+        graph = {ours: graph[theirs] for theirs, ours in given.items() if graph.get(theirs) is not None}
+    name, arrays = arrays_of(graph)
+    if labels is not None and "y" not in arrays:
+        arrays["y"] = ArrayFile.held(f"{name}, y", labels_of(_array(f"{name}, y", labels)))
+    if hasattr(dataset, "get_idx_split"):
+        masks = split_masks(dataset.get_idx_split(), arrays["x"].shape[0] if "x" in arrays else len(arrays["y"]))
+        arrays |= {key: ArrayFile.held(f"{name}, {key}", mask) for key, mask in masks.items()}
+    return name, arrays
+
+
+def _of_pyg(where: str, data: Any) -> dict[str, Any]:
+    if hasattr(data, "edge_types"):
+        raise InputError(
+            f"{where} has several types of nodes or edges; graphs have one type of each here",
+            where="source",
+            fix="Give a graph of one of them: data.to_homogeneous()",
+        )
+    if data.edge_index is None:
+        raise InputError(f"{where} has no edge_index", where="source", fix="Give a graph with edges")
+    found: dict[str, Any] = {
+        name: getattr(data, name, None) for name in ("edge_index", "x", "edge_weight", "num_nodes", *_MASKS)
+    }
+    y = getattr(data, "y", None)
+    found["y"] = None if y is None else labels_of(_array(f"{where}, y", y))
+    for name in _MASKS:
+        if found[name] is not None and len(found[name].shape) == 2:  # a column for each of several splits
+            found[name] = found[name].T
+    return found
+
+
+def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
+    if getattr(graph, "is_homogeneous", True) is False:
+        raise InputError(
+            f"{where} has several types of nodes or edges; graphs have one type of each here",
+            where="source",
+            fix="Give a graph of one of them, or dgl.to_homogeneous(graph)",
+        )
+    sources, targets = (_array(where, ends) for ends in graph.edges())
+    nodes = graph.ndata
+    found: dict[str, Any] = {"edge_index": np.stack([sources, targets]), "num_nodes": graph.num_nodes()}
+    found |= {name: nodes[name] for name in _MASKS if name in nodes}
+    if "feat" in nodes:
+        found["x"] = nodes["feat"]
+    if "label" in nodes:
+        found["y"] = labels_of(_array(f"{where}, label", nodes["label"]))
+    return found
+
+
+def _of_sparse(where: str, matrix: Any) -> dict[str, Any]:
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{where} of shape {matrix.shape}: must be square", where="source", fix="Give an adjacency")
+    found = {"edge_index": np.stack([matrix.row, matrix.col]).astype(np.int64), "num_nodes": matrix.shape[0]}
+    return found if (matrix.data == 1).all() else {**found, "edge_weight": matrix.data}
+
+
+def is_sparse_file(arrays: Mapping[str, ArrayFile]) -> bool:
+    """Whether these are the arrays of a sparse matrix that SciPy has written."""
+    return "edge_index" not in arrays and {"format", "shape", "data"} <= arrays.keys()
+
+
+def sparse_arrays(path: Path, arrays: Mapping[str, ArrayFile]) -> dict[str, ArrayFile]:
+    """The same as a graph; all of its edges are in memory meanwhile.
+
+    Raises:
+        InputError: a format that is not known, or arrays that do not fit each other.
+    """
+    kind = arrays["format"].load().reshape(-1)[0]
+    kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+    names = {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indices", "indptr")}.get(kind)
+    if names is None or not set(names) <= arrays.keys():
+        raise InputError(f"a sparse matrix in the format '{kind}'", where=str(path), fix="Save it as coo, csr or csc")
+    shape, data = arrays["shape"].load().tolist(), arrays["data"].expect("fiub", 1).load()
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InputError(f"a matrix of shape {tuple(shape)}: must be square", where=str(path), fix="Give an adjacency")
+    first, second = (arrays[name].expect("iu", 1).load() for name in names)
+    if kind != "coo":
+        if len(second) != shape[0] + 1 or second[0] != 0 or second[-1] != len(data) or (np.diff(second) < 0).any():
+            raise arrays["indptr"].fail(f"is not a list of offsets from 0 to {len(data)}, never descending")
+        expanded = np.repeat(np.arange(shape[0]), np.diff(second))
+        first, second = (expanded, first) if kind == "csr" else (first, expanded)
+    if not len(first) == len(second) == len(data):
+        raise InputError("has index arrays of another length than its data", where=str(path), fix="Write it again")
+    found: dict[str, Any] = {"edge_index": np.stack([first, second]).astype(np.int64), "num_nodes": shape[0]}
+    if not (data == 1).all():
+        found["edge_weight"] = data
+    return {name: ArrayFile.held(f"{path}, {name}", np.asarray(value)) for name, value in found.items()}
+
+
+def labels_of(y: Num[np.ndarray, "N ..."]) -> Num[np.ndarray, "N ..."]:
+    """Labels as a source has them: a column of one is no matrix; classes written as floats are integers, with -1 for
+    no label; a matrix of zeros and ones is multi-label."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.dtype.kind != "f":
+        return y
+    known = y[np.isfinite(y)]
+    if y.ndim == 1 and len(known) < len(y) and (known == np.floor(known)).all():
+        return np.where(np.isfinite(y), y, -1).astype(np.int64)
+    if y.ndim == 2 and np.isin(y, (0, 1)).all():
+        return y.astype(np.uint8)
+    return y
+
+
+def split_masks(split: Mapping[str, Any], num_nodes: int) -> dict[str, Bool[np.ndarray, "N"]]:
+    """Masks from the ids of OGB's splits, ``train``, ``valid`` and ``test``."""
+    masks = {}
+    for name, ours in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
+        masks[ours] = mask_of(_array(f"split {name}", split[name]), num_nodes, f"split {name}")
+    return masks
+
+
+def mask_of(ids: Int[np.ndarray, "n"], num_nodes: int, where: str) -> Bool[np.ndarray, "N"]:
+    """Which of all nodes are among some ids.
+
+    Raises:
+        InputError: an id is none.
+    """
+    wrong = np.flatnonzero((ids < 0) | (ids >= num_nodes))
+    if len(wrong):
+        what = f"node {ids[wrong[0]]} in row {wrong[0]} (from 0): the graph has nodes 0 to {num_nodes - 1}"
+        raise InputError(what, where=where, fix="Mend the file")
+    mask = np.zeros(num_nodes, dtype=bool)
+    mask[ids] = True
+    return mask
+
+
+def _array(where: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array of what may be a tensor on any device."""
+    if hasattr(value, "layout") and "strided" not in str(value.layout):
+        raise InputError("is a sparse tensor", where=where, fix="Make it dense, or leave it out")
+    for method in ("detach", "cpu"):
+        value = getattr(value, method, lambda value=value: value)()
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise InputError(f"holds {array.dtype.name}, which cannot be used", where=where, fix="Give numbers")
+    return array

@@ -1,0 +1,76 @@
+"""The pages for newcomers, run as they are written: every command, and every piece of Python."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import partita
+
+pytestmark = pytest.mark.usefixtures("libraries")
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    found = [text for kind, text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) if kind == language]
+    assert found, page
+    return found
+
+
+def run_commands(page: str, folder: Path) -> None:
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                assert words[0] == "partita", line
+                partita(*words[1:], cwd=folder)
+
+
+def run_python(page: str, folder: Path) -> str:
+    script = "\n".join(blocks(page, "python"))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A directory with the files of the example."""
+    for file in (ROOT / "examples" / "topics").iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+def test_from_an_edge_list_to_a_report(folder):
+    run_commands("docs/quickstart.md", folder)
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 1501
+    assert "<!doctype html>" in (folder / "report.html").read_text()
+    run_python("docs/report.md", folder)
+    run_commands("docs/report.md", folder)
+    run_python("docs/sources.md", folder)
+    run_commands("docs/sources.md", folder)
+
+
+def test_the_same_in_python(folder):
+    assert float(run_python("docs/quickstart.md", folder)) > 0.9
+    assert (folder / "predictions.csv").exists()
+
+
+def test_a_loop_and_a_model_of_ones_own(folder):
+    pytest.importorskip("torch_geometric", reason="PyTorch Geometric is not installed")
+    run_commands("docs/loaders.md", folder)
+    assert "epoch 15: val 0.9" in run_python("docs/loaders.md", folder)
+
+
+def test_a_big_graph_on_a_small_machine(folder):
+    run_commands("docs/big_graph.md", folder)
+    assert (folder / "predictions.parquet").exists()

@@ -1,0 +1,184 @@
+"""The page: all in itself, nothing that is not there, and nothing a name could break."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import plotly.graph_objects as go
+import pytest
+
+from partita.core.errors import ConfigError
+from partita.core.plan import STAGES
+from partita.report import figures, page, tables
+from partita.report.page import write_report
+from partita.report.records import read_run, read_runs
+
+PLAN = {
+    "strategy": "dnp",
+    "estimated_epoch_seconds": {**dict.fromkeys(STAGES, 0.5), "total": 2.5},
+    "measured_epoch_seconds": {**dict.fromkeys(STAGES, 0.4), "total": 2.0},
+    "candidates": [
+        {"name": name, "epoch": {**dict.fromkeys(STAGES, spent), "total": 5 * spent}, "sent_bytes": 2048,
+         "memory_bytes": 1 << 20, "tried_steps": 4}
+        for name, spent in (("dnp", 0.5), ("gdp", 0.75))
+    ],
+}  # fmt: skip
+WORKERS = [
+    {
+        "counts": {
+            "sampled_edges": 10, "computed_destinations": [70 + rank, 30], "input_rows_read": 90, "row_reads": 95,
+            "rows_from": {"cache": 40, "host": 50, "peers": 0, "hosts": 0},
+        },
+        "traffic_bytes": {"training": {"ids": {"same_host": 2**20, "other_host": 2**21}}},
+    }
+    for rank in range(2)
+]  # fmt: skip
+QUALITY = {
+    "num_nodes": 10, "num_edges": 30, "num_parts": 2, "empty_parts": 0, "cut_edges": 6, "edge_cut": 0.2,
+    "replication_factor": 1.5, "nodes": {"counts": [4, 6], "total": 10, "balance": 1.2},
+}  # fmt: skip
+
+
+def contents(html: str) -> list[dict]:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.S)
+    return json.loads(found.group(1))
+
+
+@pytest.fixture
+def full(run, change):
+    change(run, plan=PLAN, workers=WORKERS)
+    return run
+
+
+def test_a_report_of_everything(full, tmp_path) -> None:
+    other = shutil.copytree(full, tmp_path / "other")
+    (other / "config.yaml").write_text((full / "config.yaml").read_text().replace("hidden: 8", "hidden: 9"))
+    out = write_report([full, other], tmp_path / "report.html", partitions={"graph": QUALITY})
+    html = out.read_text()
+    titles = re.findall("<figcaption>(.*?)</figcaption>", html)
+    assert {
+        "Loss", "Validation accuracy", "Validation accuracy over time", "Classes: val nodes", "Classes: test nodes",
+        "Where the time went", "What the threads did: run", "The plan and what came of it: run",
+        "What the plan weighed: other", "Who computes what: run", "Rows computed: other", "Input rows read: run",
+        "Bytes between workers", "Memory", "Settings that differ", "Machine and versions", "Settings: run",
+        "Partition: graph", "Parts of graph",
+    } <= set(titles)  # fmt: skip
+    assert len(titles) == len(set(titles))
+    plots = contents(html)
+    assert len(plots) == html.count('class="plot"')
+    for plot in plots:
+        go.Figure(**plot)  # refuses what plotly does not know
+        assert any(len(trace["y"]) for trace in plot["data"])
+
+
+def test_nothing_is_loaded_from_anywhere(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(page, "_plotly", lambda: "PLOTLY")
+    html = write_report([run], tmp_path / "report.html").read_text()
+    assert "PLOTLY" in html
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", html)
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+def test_names_are_shown_as_they_are(run, tmp_path, change) -> None:
+    """Whatever a class is called, it does not become part of the page."""
+    name = "</script><b>@@STYLE@@ & co"
+    record = read_run(run).record
+    change(run, classes={**record["classes"], "names": [name, *record["classes"]["names"][1:]]})
+    moved = shutil.move(run, tmp_path / "<i>run")
+    html = write_report([moved], tmp_path / "report.html").read_text()
+    assert "&lt;/script&gt;&lt;b&gt;@@STYLE@@ &amp; co" in html
+    assert "<b>" not in html.split("<main>")[1].split("</main>")[0]
+    assert "<i>" not in html.split("<main>")[0]
+    assert contents(html)[1]["data"][0]["name"] == "<i>run"
+
+
+def test_what_is_not_known_is_not_shown(run, tmp_path, change) -> None:
+    change(run, workers=None, pipeline={}, classes=None)
+    (run / "trace.json").unlink()
+    html = write_report([run], tmp_path / "report.html").read_text()
+    for title in ("Rows computed", "The plan", "What the threads did", "Bytes between", "Classes", "Partition"):
+        assert title not in html.split("<main>")[1].split("</main>")[0]
+
+
+def test_nothing_to_report(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="neither a run nor a store"):
+        write_report([], tmp_path / "report.html")
+
+
+def test_a_directory_that_is_not_there(run, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no such directory"):
+        write_report([run], tmp_path / "no" / "report.html")
+
+
+def test_without_plotly(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ConfigError, match=r"pip install 'partita\[report\]'"):
+        write_report([run], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_report_needs_no_torch() -> None:
+    code = "import sys, partita.report.page; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_classes_by_hand() -> None:
+    counts = {"nodes": [4, 2, 0], "predicted": [3, 3, 0], "correct": [2, 1, 0]}
+    scores = tables._scores(["a", "b", "none"], counts)
+    assert scores["a"] == {"nodes": 4, "precision": 2 / 3, "recall": 0.5, "f1": pytest.approx(2 * (1 / 3) / (7 / 6))}
+    assert scores["none"] == {"nodes": 0, "precision": None, "recall": None, "f1": None}
+
+
+def test_classes_agree_with_the_metrics(run) -> None:
+    found = read_run(run).record
+    for split, metrics in found["metrics"].items():
+        scores = tables._scores(found["classes"]["names"], found["classes"][split]).values()
+        assert sum(each["f1"] for each in scores) / 3 == pytest.approx(metrics["macro_f1"], abs=1e-6)
+        right = sum(found["classes"][split]["correct"]) / sum(found["classes"][split]["nodes"])
+        assert right == pytest.approx(metrics["accuracy"])
+
+
+def test_many_classes_show_the_worst(run, change) -> None:
+    many = 60
+    counts = {"nodes": [10] * many, "predicted": [10] * many, "correct": [number % 10 for number in range(many)]}
+    change(run, classes={"names": [f"c{number}" for number in range(many)], "test": counts})
+    (table,) = tables.classes(read_runs([run]))
+    assert len(table.rows) == tables.MOST_CLASSES
+    assert [row[0] for row in table.rows[:6]] == ["c0", "c10", "c20", "c30", "c40", "c50"]
+    assert "of 60 classes" in table.note
+
+
+def test_bytes_are_those_of_the_record(full) -> None:
+    figure = figures.traffic(read_runs([full]))
+    assert {(y, x) for trace in figure.data for y, x in zip(trace["y"], trace["x"])} == {
+        ("run, same host", 2.0),
+        ("run, other host", 4.0),
+    }
+
+
+def test_rows_are_those_of_the_record(full) -> None:
+    computed, read = figures.work(read_run(full))
+    assert {trace["name"]: trace["x"] for trace in computed.data} == {"layer 1": [70, 71], "layer 2": [30, 30]}
+    assert {trace["name"]: trace["x"] for trace in read.data} == {"cache": [40, 40], "host": [50, 50]}
+
+
+def test_a_budget_is_marked(run) -> None:
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("memory_per_worker: null", "memory_per_worker: 2097152"))
+    used, allowed = figures.memory(read_runs([run])).data
+    assert allowed["x"] == [2.0]
+    assert used["x"] == [read_run(run).record["peak_memory_bytes"] / 2**20]
+
+
+def test_a_timeline_shows_what_was_traced(run) -> None:
+    found = read_run(run)
+    figure = figures.timeline(found)
+    lanes = {y for trace in figure.data for y in trace["y"]}
+    assert {"0: trainer", "0: sample"} <= lanes
+    longest = max(base + x for trace in figure.data for base, x in zip(trace["base"], trace["x"]))
+    assert 0 < longest < 1000 * sum(epoch["seconds"] for epoch in found.epochs)
