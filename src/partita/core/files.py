@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, PartitaError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -29,3 +31,25 @@ def require_parent(path: Path) -> None:
     """
     if not path.parent.is_dir():
         raise ConfigError("there is no such directory", where=str(path.parent), fix="Make it, or name another file")
+
+
+def read_object(path: str | os.PathLike[str], error: type[PartitaError], fix: str) -> dict[str, Any]:
+    """The JSON object that a file holds.
+
+    Args:
+        path: of the file.
+        error: to raise.
+        fix: how to come by such a file.
+
+    Raises:
+        PartitaError: of the given type: there is no such file, it cannot be read, or it holds something else.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise error("there is no such file", where=str(path), fix=fix) from None
+    except (OSError, ValueError) as reason:
+        raise error(f"cannot be read: {reason}", where=str(path), fix=fix) from None
+    if not isinstance(found, dict):
+        raise error("is not a JSON object", where=str(path), fix=fix)
+    return found

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from partita.core.adding import Adding
 from partita.core.errors import ConfigError
+from partita.core.files import read_object
 
 FORMAT = 2
 STAGES = {
@@ -150,13 +149,7 @@ class Plan:
         Raises:
             ConfigError: there is none, or it holds something else.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError("there is no such file", where=str(path), fix=_AGAIN) from None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
-        return cls.from_json(values, str(path))
+        return cls.from_json(read_object(path, ConfigError, _AGAIN), str(path))
 
     def check(self, made_for: Mapping[str, Any], where: str = "plan") -> None:
         """See that the plan is one for a run.

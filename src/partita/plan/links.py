@@ -19,7 +19,7 @@ from partita.comm.context import Context
 from partita.comm.group import Group, sum_bytes
 from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
-from partita.core.files import write_text
+from partita.core.files import read_object, write_text
 from partita.runs.folder import machine, now
 
 FORMAT = 1
@@ -115,15 +115,7 @@ class Links:
         Raises:
             ConfigError: there is none, or it holds something else.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(
-                "there is no such file", where=str(path), fix="Make it with: partita measure --out FILE"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
-        return cls.from_json(values, str(path))
+        return cls.from_json(read_object(path, ConfigError, "Make it with: partita measure --out FILE"), str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file."""

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from partita.core.errors import ConfigError, RunError
+from partita.core.files import read_object
 
 RUN_FORMAT = 1
 
@@ -68,7 +69,7 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
     path = Path(path)
     if not (path / "run.json").is_file():
         raise RunError("is not a run folder", where=str(path), fix="Make one with: partita train STORE --out RUN")
-    record = _read_json(path / "run.json")
+    record = read_object(path / "run.json", RunError, "Train again")
     if record.get("format") != RUN_FORMAT:
         raise RunError(f"is of run format {record.get('format')}, this Partita reads {RUN_FORMAT}", where=str(path))
     events = _read_lines(path / "metrics.jsonl")
@@ -83,7 +84,7 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
     except (OSError, yaml.YAMLError) as error:
         raise RunError(f"cannot be read: {error}", where=str(path / "config.yaml")) from None
     trace = path / "trace.json"
-    spans = _read_json(trace)["traceEvents"] if trace.exists() else []
+    spans = read_object(trace, RunError, "Train again, or remove it")["traceEvents"] if trace.exists() else []
     return RunFiles(name or path.resolve().name, path, record, settings, events, spans)
 
 
@@ -116,16 +117,6 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunFiles]:
 
 def _tail(path: Path, depth: int) -> str:
     return "/".join(path.parts[-depth:])
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot be read: {error}", where=str(path)) from None
-    if not isinstance(found, dict):
-        raise RunError("is not a JSON object", where=str(path), fix="Train again")
-    return found
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -38,6 +38,14 @@ def format_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def format_seconds(seconds: float) -> str:
+    """``75`` -> ``1.2 min``."""
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def _format_amount(count: float, unit: str) -> str:
     return format_bytes(count) if unit == "bytes" else f"{format_count(count)} {unit}"
 
@@ -247,12 +255,15 @@ def _refusals(plan: Plan) -> Table:
 
 
 def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
-    """One line about a finished epoch: loss, validation loss, the metric that picks the best model, and the rate."""
+    """One line about a finished epoch: loss, validation loss, the metric that picks the best model, the rate, and about
+    how long the other epochs will take, without what comes between them."""
     names = ["loss", *dict.fromkeys(name for name in ("val_loss", f"val_{metric}") if name in event)]
     shown = [f"{name.replace('_', ' ')} {event[name]:.4f}" for name in names]
     width = len(str(epochs))
     rate = format_count(event["seeds_per_second"])
-    return f"epoch {event['epoch'] + 1:>{width}}/{epochs}  {'  '.join(shown)}  {rate} seeds/s"
+    left = (epochs - event["epoch"] - 1) * event.get("seconds", 0.0)
+    end = f"  {format_seconds(left)} left" if left >= 1 else ""
+    return f"epoch {event['epoch'] + 1:>{width}}/{epochs}  {'  '.join(shown)}  {rate} seeds/s{end}"
 
 
 def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from partita.core.errors import RunError
-from partita.core.files import write_text
+from partita.core.files import read_object, write_text
 from partita.core.machine import cores
 
 RUN_FORMAT = 1
@@ -78,13 +78,7 @@ class RunFolder:
 
     def read_record(self) -> dict[str, Any]:
         """The contents of ``run.json``."""
-        try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot be read: {error}", where=str(self.record)) from None
-        if not isinstance(record, dict):
-            raise RunError("is not a JSON object", where=str(self.record), fix="Train again")
-        return record
+        return read_object(self.record, RunError, "Train again")
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Replace ``run.json``."""

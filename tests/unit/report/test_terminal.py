@@ -76,6 +76,15 @@ def test_an_epoch_is_one_line() -> None:
     assert epoch_line(event, 10, "loss").count("val loss") == 1
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.1, "seeds/s"), (2, "16 s left"), (10, "1.3 min left"), (1800, "4.0 h left")]
+)
+def test_how_long_the_other_epochs_take(seconds, said) -> None:
+    event = {"epoch": 1, "loss": 1.0, "seeds_per_second": 1, "seconds": seconds}
+    assert epoch_line(event, 10, "accuracy").endswith(said)
+    assert epoch_line({**event, "epoch": 9}, 10, "accuracy").endswith("seeds/s")
+
+
 def test_the_summary_of_a_run() -> None:
     record = {
         "status": "finished",
