@@ -57,7 +57,7 @@ class NeighborLoader:
 
     Attributes:
         store: the opened store.
-        epoch: of the batches to come, or being handed out; 0-based.
+        epoch: of the next batch, 0-based.
 
     Raises:
         ConfigError: no hop, a number below -1, no seeds, a seed that is none or twice, fewer seeds than processes,
@@ -130,9 +130,9 @@ class NeighborLoader:
     def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
         steps = range(first, len(self))
         for step, batch in zip(steps, self._ahead(epoch, steps) if self.num_workers else self._made(epoch, steps)):
-            self._done = step + 1
+            # Not after the loop: who counts batches never asks for one more.
+            self.epoch, self._done = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
             yield batch
-        self.epoch, self._done = epoch + 1, 0
 
     def _made(self, epoch: int, steps: range) -> Iterator[Batch]:
         return (self._make(epoch, step) for step in steps)

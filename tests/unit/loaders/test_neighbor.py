@@ -147,6 +147,17 @@ def test_a_loop_goes_on_where_it_was(store, workers) -> None:
         resumed.load_state_dict({"epoch": 0, "batches": 99})
 
 
+def test_an_epoch_ends_with_its_last_batch(store) -> None:
+    """Also for those who count batches, and do not ask whether there is one more."""
+    loader = NeighborLoader(store, [5], "train", batch_size=32, shuffle=True)
+    last = list(islice(loader, len(loader)))[-1]
+    assert last.batch_size == len(store.split("train")) - 32 * (len(loader) - 1)
+    assert loader.state_dict() == {"epoch": 1, "batches": 0}
+    again = NeighborLoader(store, [5], "train", batch_size=32, shuffle=True)
+    again.load_state_dict(loader.state_dict())
+    assert same(next(iter(loader)), next(iter(again)))
+
+
 @given(size=st.integers(1, 5), batch_size=st.integers(1, 50), shuffle=st.booleans())
 @settings(max_examples=20, deadline=None)
 def test_processes_share_the_seeds(store, size, batch_size, shuffle) -> None:
