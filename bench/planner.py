@@ -57,6 +57,8 @@ FIELDS = (
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
 EPOCHS = 20
 """Of the run that is planned."""
+SHORT_RUN = 60.0
+"""What the run takes that is planned where 20 epochs are too short for a plan."""
 QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 20.0, 4.0
 Cell = dict[str, Any]
 
@@ -139,7 +141,7 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
     first_seconds, short = time.perf_counter() - begun, plan.sampled_steps == 0
     begun = time.perf_counter()
     if short:
-        epochs = math.ceil(2 * choose.SHORT_SECONDS / plan.best.epoch.total)
+        epochs = math.ceil(max(SHORT_RUN, 1.1 * choose.SHORT_SECONDS) / plan.best.epoch.total)
         plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": epochs}))
     plan_seconds = first_seconds if not short else time.perf_counter() - begun
     by_name = {each.name: (rank, each) for rank, each in enumerate(plan.candidates)}
@@ -183,42 +185,61 @@ def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[C
 
 def tables(rows: list[Cell]) -> str:
     """How far estimates are off, how good the picks are, and what they gain over one strategy for all."""
+    by_cell: dict[tuple[str, ...], list[Cell]] = {}
+    for row in rows:
+        if row["measured_seconds"]:
+            by_cell.setdefault(key_of(row), []).append(row)
+    groups = {
+        "all": list(by_cell.values()),
+        "tuned on": [found for found in by_cell.values() if found[0]["held_out"] != "1"],
+        "held out": [found for found in by_cell.values() if found[0]["held_out"] == "1"],
+        **{
+            f"{link}, {workers} workers": [
+                found for found in by_cell.values() if (found[0]["link"], found[0]["workers"]) == (link, str(workers))
+            ]
+            for link in GRID["link"]
+            for workers in GRID["workers"]
+        },
+    }
     columns = (
-        "cells", "", "estimates off, median", "90th percentile", "not tried out, median", "90th percentile",
-        "picks within 5 % of the best", "worst pick", "planning, part of 20 epochs",
+        "", "cells", "picks within 5 % of the best", "worst pick", "tried out: median off", "90th percentile",
+        "not tried out: median off", "90th percentile", "all: median off", "90th percentile",
+        "planning, part of the run: median",
     )  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    gains = ["| cells | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " |"]
-    gains.append("|---|" + "---|" * len(STRATEGIES))
-    for name, chosen in (("tuned on", False), ("held out", True)):
-        by_cell: dict[tuple[str, ...], list[Cell]] = {}
-        for row in rows:
-            if (row["held_out"] == "1") == chosen and row["measured_seconds"]:
-                by_cell.setdefault(key_of(row), []).append(row)
-        if not by_cell:
-            continue
-        measured = [row for found in by_cell.values() for row in found]
-        off, untried = (
-            [abs(_number(row, kind) / _number(row, "measured_seconds") - 1) for row in of]
-            for kind, of in (
-                ("estimated_seconds", measured),
-                ("estimated_seconds", [row for row in measured if row["tried_steps"] == "0"]),
-            )
-        )
-        picks, planning = [], []
-        for found in by_cell.values():
-            best = min(_number(row, "measured_seconds") for row in found)
-            pick = next(row for row in found if row["rank"] == "0")
-            picks.append(_number(pick, "measured_seconds") / best)
-            planning.append(_number(pick, "plan_seconds") / (EPOCHS * _number(pick, "measured_seconds")))
-        good = sum(ratio <= 1.05 for ratio in picks) / len(picks)
-        shown = [f"{statistics.median(each):.1%} | {np.percentile(each, 90):.1%}" for each in (off, untried or [0.0])]
-        lines.append(
-            f"| {len(by_cell)} | {name} | {' | '.join(shown)} | {good:.0%} | {max(picks):.2f}x | "
-            f"{statistics.median(planning):.0%} |"
-        )
-        gains.append(f"| {name} | " + " | ".join(_gain(by_cell.values(), each) for each in STRATEGIES) + " |")
+    gains = [
+        "| | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " |",
+        "|---|" + "---|" * len(STRATEGIES),
+    ]
+    for name, cells_of in groups.items():
+        if cells_of:
+            lines.append(f"| {name} | {' | '.join(_accuracy(cells_of))} |")
+            gains.append(f"| {name} | " + " | ".join(_gain(cells_of, each) for each in STRATEGIES) + " |")
     return "\n".join([*lines, "", *gains]) + "\n"
+
+
+def _accuracy(cells_of: list[list[Cell]]) -> list[str]:
+    measured = [row for found in cells_of for row in found]
+    kinds = (
+        [row for row in measured if row["tried_steps"] != "0"],
+        [row for row in measured if row["tried_steps"] == "0"],
+        measured,
+    )
+    off = [
+        [abs(_number(row, "estimated_seconds") / _number(row, "measured_seconds") - 1) for row in of] for of in kinds
+    ]
+    picks, planning = [], []
+    for found in cells_of:
+        pick = next(row for row in found if row["rank"] == "0")
+        took = _number(pick, "measured_seconds")
+        picks.append(took / min(_number(row, "measured_seconds") for row in found))
+        planning.append(_number(pick, "plan_seconds") / max(EPOCHS * took, SHORT_RUN if pick["short"] == "1" else 0))
+    good = sum(ratio <= 1.05 for ratio in picks)
+    shown = [part for each in off for part in (statistics.median(each or [0.0]), np.percentile(each or [0.0], 90))]
+    return [
+        str(len(cells_of)), f"{good / len(picks):.0%}", f"{max(picks):.2f}x", *(f"{part:.1%}" for part in shown),
+        f"{statistics.median(planning):.0%}",
+    ]  # fmt: skip
 
 
 def _number(row: Cell, name: str) -> float:

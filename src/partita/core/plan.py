@@ -91,10 +91,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every strategy would take for an epoch, the fastest first.
+    """What every strategy would take for an epoch.
 
     Attributes:
-        candidates: at least one.
+        candidates: at least one: the one to take, then the others, the fastest first.
         refused: why other strategies cannot be used.
         steps: of an epoch.
         sampled_steps: of the dry run; 0 where there was none, because the run is too short for it.
@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The fastest."""
+        """The one to take: the fastest, or as fast, as far as one can tell, and sending less."""
         return self.candidates[0]
 
     def to_json(self) -> dict[str, Any]:

@@ -25,6 +25,9 @@ def why(plan: Plan) -> str:
             text += f": {exact.name}, which does not, takes {show_seconds(exact.epoch.total)} an epoch"
         return f"{text}."
     second = others[0]
+    if second.epoch.total < best.epoch.total:
+        less = 1 - second.epoch.total / best.epoch.total
+        return f"{second.name} seems {less:.0%} faster, which is too little to be sure of, and {best.name} sends less."
     spent, other = best.epoch.to_json(), second.epoch.to_json()
     lost = second.epoch.total - best.epoch.total
     more = {name: other[name] - spent[name] for name in STAGES}

@@ -24,6 +24,10 @@ WORTH_TRYING = 1.25
 """A strategy is worth a trial if it seems to take less than so many times what the best one took: estimates may be off
 by so much."""
 
+CLEARLY = 0.1
+"""Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
+is hardly surer than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
+
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
 
@@ -133,6 +137,12 @@ class Estimates:
                 kept.add(strategy)
         return [strategy for strategy in self.found if strategy in kept]
 
+    def _chosen(self, epochs: Mapping[Strategy, Seconds]) -> Strategy:
+        """The fastest, or of those that are as fast the one that sends least."""
+        least = min(epoch.total for epoch in epochs.values())
+        as_fast = [strategy for strategy, epoch in epochs.items() if epoch.total <= (1 + CLEARLY) * least]
+        return min(as_fast, key=lambda strategy: self.found[strategy].traffic.total)
+
     def _by_link(self, strategy: Strategy, sent: int, summed: int) -> dict[str, int]:
         """Bytes over each link: those of exchanges go to all peers alike, those of sums round a ring."""
         mesh = self.mesh
@@ -145,7 +155,7 @@ class Estimates:
     def plan(
         self, made_for: Mapping[str, Any], approximate: Sequence[Candidate] = (), *, allowed: bool = False
     ) -> Plan:
-        """What is handed on.
+        """What is handed on: the strategy to take, then the others, the fastest first.
 
         Args:
             made_for: see :class:`~partita.core.plan.Plan`.
@@ -153,8 +163,9 @@ class Estimates:
             allowed: that may be chosen.
         """
         share = self.steps / self.sampled_steps
-        candidates = []
-        for strategy, epoch in self.epochs().items():
+        candidates, epochs = [], self.epochs()
+        chosen = self._chosen(epochs)
+        for strategy, epoch in {chosen: epochs[chosen], **epochs}.items():
             estimate, trial = self.found[strategy], self.trials.get(strategy)
             sent = {kind: round(share * num_bytes) for kind, num_bytes in estimate.traffic.to_json().items()}
             summed = round(share * estimate.gradient_bytes)
@@ -172,7 +183,10 @@ class Estimates:
                 )
             )
         if allowed:
-            candidates = sorted([*candidates, *approximate], key=lambda each: each.epoch.total)
+            faster = [each for each in approximate if each.epoch.total < candidates[0].epoch.total]
+            first = min(faster, key=_total) if faster else candidates[0]
+            others = [each for each in (*candidates, *approximate) if each is not first]
+            candidates = [first, *sorted(others, key=_total)]
         return Plan(
             candidates=tuple(candidates),
             approximate=() if allowed else tuple(approximate),
@@ -217,6 +231,10 @@ def make_estimates(
         for strategy, shares in step.shares.items():
             found[strategy].add(costs[strategy], shares, summed)
     return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory)
+
+
+def _total(candidate: Candidate) -> float:
+    return candidate.epoch.total
 
 
 def _too_big(need: int, have: int) -> ResourceError:

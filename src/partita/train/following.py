@@ -9,11 +9,10 @@ from typing import Any
 
 from partita.core.plan import STAGES, Candidate, Plan, Seconds
 from partita.plan.explain import show_seconds, why
+from partita.plan.search import CLEARLY
 
 SURPRISE = 0.25
 """What is off by more than this part of its estimate is told, and plans are made again."""
-CLEARLY = 0.1
-"""Another strategy must save this part of an epoch."""
 CHANGE_SECONDS = 1.0
 """To change takes about what it took to begin: so long, or an epoch where that takes longer."""
 WORTH_SECONDS, LONG_SECONDS = 30.0, 2.0

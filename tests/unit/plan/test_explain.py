@@ -40,6 +40,11 @@ def test_next_to_nothing():
     assert "as long as each other" in why(plan(candidate("gdp"), candidate("snp", sample=1.01)))
 
 
+def test_what_is_hardly_faster():
+    text = why(plan(candidate("gdp", compute=2.1), candidate("dnp")))
+    assert text == "dnp seems 3% faster, which is too little to be sure of, and gdp sends less."
+
+
 def test_nothing_to_choose():
     assert "only strategy" in why(plan(candidate("gdp")))
     assert "one worker" in why(plan(candidate("gdp"), workers=1))

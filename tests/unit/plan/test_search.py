@@ -11,6 +11,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
+from partita.core.plan import Candidate, Seconds
 from partita.core.records import Counts
 from partita.features.tiers import CacheSettings
 from partita.parallel.caching import fill_caches
@@ -206,6 +207,22 @@ def test_no_more_is_tried_than_can_win(store):
     left = [plan.foreseen(each).total for each in order if each not in plan.trials]
     assert left
     assert min(left) >= 1.25 * plan.foreseen(order[0]).total
+
+
+@pytest.mark.parametrize(("times", "taken"), [(1.05, "gdp"), (1.15, "dnp")])
+def test_of_what_is_as_fast_the_one_that_sends_less_is_taken(store, times, taken):
+    plan = planned(store, Machine())
+    for strategy in plan.found:
+        took = {"dnp": 1.0, "gdp": times}.get(name_of(strategy), 2.0)
+        plan.trials[strategy] = Trial(4, plan.steps, 0.0, took / plan.steps)
+    made = plan.plan({})
+    assert made.best.name == taken
+    assert [each.name for each in made.candidates[:2]] == [taken, "dnp" if taken == "gdp" else "gdp"]
+    rest = [each.epoch.total for each in made.candidates[1:]]
+    assert rest == sorted(rest)
+    slow, fast = (Candidate("x", "x", Seconds(compute=took), settings={"views": "all"}) for took in (3.0, 0.5))
+    assert plan.plan({}, [slow], allowed=True).best.name == taken
+    assert plan.plan({}, [slow, fast], allowed=True).best is fast
 
 
 def test_what_does_not_fit_is_refused(store):
