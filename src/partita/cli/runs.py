@@ -120,10 +120,11 @@ def train(
         from partita.train.team import PURPOSES
 
         arguments = {**given, "terminal": sys.stderr.isatty()}
-        status, path, _ = launch(
-            "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, device=device,
-            purposes=PURPOSES,
-        )  # fmt: skip
+        with shown(quiet=True):
+            status, path, _ = launch(
+                "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, device=device,
+                purposes=PURPOSES,
+            )  # fmt: skip
     from partita.runs.folder import RunFolder
     from partita.train.recorder import RunSummary
 
@@ -240,7 +241,8 @@ def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> 
     from partita.comm.launch import launch
 
     arguments = {"verb": verb, "options": options, "quiet": quiet, "terminal": sys.stderr.isatty()}
-    return launch("partita.cli.runs:infer_worker", workers, arguments=arguments)
+    with shown(quiet=True):
+        return launch("partita.cli.runs:infer_worker", workers, arguments=arguments)
 
 
 def infer_worker(

@@ -17,9 +17,10 @@ INTERRUPTED = 130
 def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
     """Show progress on standard error; yields the console for further lines (``None`` when quiet).
 
-    ``terminal`` says whether that is a terminal, where the process cannot find out by itself.
+    ``terminal`` says whether that is a terminal, where the process cannot find out by itself: in a worker that this
+    command has started.
 
-    Ctrl-C inside the block ends the process with a message and exit code 130.
+    Ctrl-C inside the block ends the process with a message and exit code 130; a worker leaves that to who started it.
     """
     try:
         if quiet:
@@ -33,6 +34,8 @@ def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
         with display(console) as bars, progress.shown_by(bars):
             yield console
     except KeyboardInterrupt as interrupt:
+        if terminal is not None:
+            raise
         advice = "; ".join(getattr(interrupt, "__notes__", [])) or "Nothing was left half-written"
         sys.stderr.write(f"partita: interrupted. {advice}\n")
         sys.exit(INTERRUPTED)

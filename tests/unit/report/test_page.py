@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+import partita
 from partita.core.errors import ConfigError
 from partita.core.plan import STAGES
 from partita.report import figures, page, tables
@@ -182,3 +184,16 @@ def test_a_timeline_shows_what_was_traced(run) -> None:
     assert {"0: trainer", "0: sample"} <= lanes
     longest = max(base + x for trace in figure.data for base, x in zip(trace["base"], trace["x"]))
     assert 0 < longest < 1000 * sum(epoch["seconds"] for epoch in found.epochs)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_other_tasks(tmp_path, monkeypatch, task) -> None:
+    monkeypatch.setattr(page, "_plotly", lambda: "")
+    random = np.random.default_rng(0)
+    y = random.random(90).astype(np.float32) if task == "regression" else random.integers(0, 2, (90, 3))
+    graph = {"edge_index": random.integers(0, 90, (2, 400)), "x": random.random((90, 4)), "y": y}
+    partita.ingest(graph, tmp_path / "graph")
+    partita.Trainer(tmp_path / "graph", out=tmp_path / "run", layers=1, fanout=(3,), epochs=2, threads=1).fit()
+    html = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+    assert ("Classes: test nodes" in html) == (task == "multilabel")
+    assert ("Validation micro f1" if task == "multilabel" else "Validation mae") in html
