@@ -215,7 +215,27 @@ def tables(rows: list[Cell]) -> str:
         if cells_of:
             lines.append(f"| {name} | {' | '.join(_accuracy(cells_of))} |")
             gains.append(f"| {name} | " + " | ".join(_gain(cells_of, each) for each in STRATEGIES) + " |")
-    return "\n".join([*lines, "", *gains]) + "\n"
+    return "\n".join([*lines, "", *gains, "", *_misses(groups["all"])]) + "\n"
+
+
+def _misses(cells_of: list[list[Cell]]) -> list[str]:
+    """The cells in which the pick was more than 5 % slower than the best."""
+    lines = ["| cell | | pick | the best | times the best | the pick took, estimated | the best took, estimated |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for found in cells_of:
+        pick = next(row for row in found if row["rank"] == "0")
+        best = min(found, key=lambda row: _number(row, "measured_seconds"))
+        times = _number(pick, "measured_seconds") / _number(best, "measured_seconds")
+        if times > 1.05:
+            shown = [
+                f"{_number(row, 'measured_seconds'):.2f} s, {_number(row, 'estimated_seconds'):.2f} s"
+                + ("" if row["tried_steps"] != "0" else ", not tried out")
+                for row in (pick, best)
+            ]
+            held = "held out" if pick["held_out"] == "1" else ""
+            names = f"{pick['strategy']} | {best['strategy']}"
+            lines.append(f"| {', '.join(key_of(pick))} | {held} | {names} | {times:.2f} | {' | '.join(shown)} |")
+    return lines
 
 
 def _accuracy(cells_of: list[list[Cell]]) -> list[str]:

@@ -65,24 +65,22 @@ def choose(
     mesh = context.mesh
     planner = _Planner(store, config, context, model)
     context.agree(planner.check)
-    if not thorough:
-        look = rehearse({"strategy": PLAIN}, LOOK_SECONDS)
-        if config.epochs * look.epoch < SHORT_SECONDS:
-            return _short(look, made_for(store, config, mesh))
-    plain = rehearse({"strategy": PLAIN}, TRIAL_SECONDS)
     if mesh.size == 1:
-        return _short(plain, made_for(store, config, mesh))
+        return _short(rehearse({"strategy": PLAIN}, TRIAL_SECONDS), made_for(store, config, mesh))
+    look = rehearse({"strategy": PLAIN}, LOOK_SECONDS)
+    if not thorough and config.epochs * look.epoch < SHORT_SECONDS:
+        return _short(look, made_for(store, config, mesh))
     with keeping_freed():
         rates = measure_rates(context, store, config, model)
     kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
     links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
-    limit = float("inf") if thorough else config.epochs * plain.epoch
+    limit = float("inf") if thorough else config.epochs * look.epoch
 
     def analyse() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
         memory = config.memory_per_worker or available_bytes() // mesh.workers
         planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
-        planner.add(PLAIN, plain)
+        planner.add(PLAIN, look.as_look())
         planner.estimates.epochs()  # raises where nothing fits
 
     context.agree(analyse)

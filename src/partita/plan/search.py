@@ -119,7 +119,8 @@ class Estimates:
         tried = [strategy for strategy in epochs if strategy in self.trials]
         best = min((epochs[strategy] for strategy in tried), default=float("inf"))
         for strategy in epochs:
-            if strategy not in self.trials and epochs[strategy] < WORTH_TRYING * best:
+            new = strategy not in self.trials or self.trials[strategy].times == 0
+            if new and epochs[strategy] < WORTH_TRYING * best:
                 return strategy
         close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
         again = [strategy for strategy in close if self.trials[strategy].times == 1]

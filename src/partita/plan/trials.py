@@ -28,7 +28,7 @@ class Trial:
         begin: seconds that an epoch takes more than its steps do, until the stages are all at work.
         step: seconds of a step.
         peak_bytes: private memory of the worker that took most, above what it held before.
-        times: how often the strategy was tried out.
+        times: how often the strategy was tried out; 0: it was only looked at, which counts until it is tried out.
     """
 
     steps: int
@@ -38,8 +38,14 @@ class Trial:
     peak_bytes: int = 0
     times: int = 1
 
+    def as_look(self) -> Trial:
+        """The same as no more than a look."""
+        return replace(self, times=0)
+
     def joined(self, other: Trial) -> Trial:
         """Both together: means, weighted by the steps."""
+        if self.times == 0:
+            return other
         steps = self.steps + other.steps
         begin, step = (
             (mine * self.steps + theirs * other.steps) / steps
