@@ -139,10 +139,11 @@ class Estimates:
         return [strategy for strategy in self.found if strategy in kept]
 
     def _chosen(self, epochs: Mapping[Strategy, Seconds]) -> Strategy:
-        """The fastest, or of those that are as fast the one that sends least."""
+        """The fastest, or of those that are as fast the one that sends least: of those tried out, if any was."""
         least = min(epoch.total for epoch in epochs.values())
         as_fast = [strategy for strategy, epoch in epochs.items() if epoch.total <= (1 + CLEARLY) * least]
-        return min(as_fast, key=lambda strategy: self.found[strategy].traffic.total)
+        tried = [strategy for strategy in as_fast if strategy in self.trials]
+        return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
 
     def _by_link(self, strategy: Strategy, sent: int, summed: int) -> dict[str, int]:
         """Bytes over each link: those of exchanges go to all peers alike, those of sums round a ring."""

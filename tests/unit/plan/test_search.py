@@ -225,6 +225,15 @@ def test_of_what_is_as_fast_the_one_that_sends_less_is_taken(store, times, taken
     assert plan.plan({}, [slow, fast], allowed=True).best is fast
 
 
+def test_what_was_tried_out_is_taken_before_what_was_not(store, monkeypatch):
+    plan = planned(store, Machine())
+    plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
+    monkeypatch.setattr(type(plan), "epochs", lambda _: {plain: Seconds(compute=1.0), other: Seconds(compute=1.05)})
+    assert plan.plan({}).best.name == "gdp"
+    plan.trials[other] = Trial(4, plan.steps, 0.0, 1.05 / plan.steps)
+    assert plan.plan({}).best.name == "dnp"
+
+
 def test_what_does_not_fit_is_refused(store):
     """More rows are kept where all are read ahead than where layer 1 sums them as it reads them."""
     plan = planned(store, Machine(), cache="1MiB")
