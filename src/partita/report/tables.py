@@ -118,7 +118,9 @@ def _classes(split: str, known: Mapping[str, Mapping[str, Any]]) -> Table:
     first = next(iter(scores.values()))
     worst = sorted(first, key=lambda name: (first[name]["f1"] is None, first[name]["f1"] or 0.0))
     shown = worst[:MOST_CLASSES]
-    note = "Worst F1 first. Precision: part of the nodes said to be of the class that are; recall: part of these found."
+    note = "Worst F1 first."
+    if len(known) == 1:
+        note += " Precision: part of the nodes said to be of the class that are; recall: part of these found."
     if len(worst) > len(shown):
         note += f" The worst {len(shown)} of {len(worst):,} classes."
     title, head = f"Classes: {split} nodes", ["class", "nodes"]
@@ -219,10 +221,10 @@ def _graph(run: RunFiles) -> str:
 
 
 def _layers(run: RunFiles) -> str:
+    """The widths between layers: the rows that each takes in, and the classes or values that the last gives out."""
     stages = run.record["model"].get("stages") or []
-    widths = [f"{stage['layer'].get('out_width', '?')}" for stage in stages]
-    first = stages[0]["layer"].get("in_width", "?") if stages else "?"
-    return " → ".join([str(first), *widths])
+    widths = [stage["layer"].get("in_width", "?") for stage in stages]
+    return " → ".join(map(str, [*widths, run.record["store"]["classes"]]))
 
 
 def _strategy(run: RunFiles) -> str:

@@ -155,6 +155,10 @@ def test_many_classes_show_the_worst(run, change) -> None:
     assert "of 60 classes" in table.note
 
 
+def test_widths_of_layers(run) -> None:
+    assert ["layers", "8 → 8 → 3"] in tables.summary(read_runs([run])).rows
+
+
 def test_bytes_are_those_of_the_record(full) -> None:
     figure = figures.traffic(read_runs([full]))
     assert {(y, x) for trace in figure.data for y, x in zip(trace["y"], trace["x"])} == {
