@@ -140,7 +140,10 @@ def train(
         sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
         sys.exit(INTERRUPTED)
     if not json:
-        typer.echo(f"Next: partita evaluate {summary.path}, or partita predict {summary.path} --out predictions.csv")
+        typer.echo(
+            f"Next: partita evaluate {summary.path}, partita predict {summary.path} --out predictions.csv, or "
+            f"partita report {summary.path} --out report.html"
+        )
 
 
 def train_worker(
@@ -185,16 +188,10 @@ def train_worker(
             made = None if plan is None else Plan.load(plan)
             trainer = Trainer(store, out=out, config=Config.make(config), plan=made, context=context)
         if console is not None:
-            from partita.report.terminal import event_line
+            from partita.report.terminal import RunDisplay
 
-            epochs, metric = trainer.job.config.epochs, trainer.job.metric
-
-            def show_event(event: dict[str, Any]) -> None:
-                line = event_line(event, epochs, metric)
-                if line is not None:
-                    console.print(line, highlight=False)
-
-            trainer.recorder.callbacks = (*trainer.recorder.callbacks, show_event)
+            display = RunDisplay(console, trainer.job.config.epochs, trainer.job.metric)
+            trainer.recorder.callbacks = (*trainer.recorder.callbacks, display.show)
         summary = trainer.fit()
     return summary.status, str(summary.path), trainer.job.team.leads
 

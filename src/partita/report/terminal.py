@@ -254,16 +254,56 @@ def _refusals(plan: Plan) -> Table:
     return table
 
 
-def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
-    """One line about a finished epoch: loss, validation loss, the metric that picks the best model, the rate, and about
-    how long the other epochs will take, without what comes between them."""
+def _epoch_cells(event: Mapping[str, Any], epochs: int, metric: str) -> dict[str, str]:
+    """Of a finished epoch: loss, validation loss, the metric that picks the best model, the rate, and about how long
+    the other epochs will take, without what comes between them."""
     names = ["loss", *dict.fromkeys(name for name in ("val_loss", f"val_{metric}") if name in event)]
-    shown = [f"{name.replace('_', ' ')} {event[name]:.4f}" for name in names]
-    width = len(str(epochs))
-    rate = format_count(event["seeds_per_second"])
     left = (epochs - event["epoch"] - 1) * event.get("seconds", 0.0)
-    end = f"  {format_seconds(left)} left" if left >= 1 else ""
-    return f"epoch {event['epoch'] + 1:>{width}}/{epochs}  {'  '.join(shown)}  {rate} seeds/s{end}"
+    return {
+        "epoch": f"{event['epoch'] + 1:>{len(str(epochs))}}/{epochs}",
+        **{name.replace("_", " "): f"{event[name]:.4f}" for name in names},
+        "seeds/s": format_count(event["seeds_per_second"]),
+        "left": format_seconds(left) if left >= 1 else "",
+    }
+
+
+def epoch_line(event: Mapping[str, Any], epochs: int, metric: str) -> str:
+    """One line about a finished epoch, for a log."""
+    cells = _epoch_cells(event, epochs, metric)
+    rate, left = cells.pop("seeds/s"), cells.pop("left")
+    shown = [f"{name} {cell}" for name, cell in cells.items()]
+    return "  ".join([*shown, f"{rate} seeds/s", *([f"{left} left"] if left else [])])
+
+
+class RunDisplay:
+    """What a run says while it trains: on a terminal a table that grows by a row an epoch, elsewhere lines.
+
+    Args:
+        console: where.
+        epochs: of the run.
+        metric: that picks the best model.
+    """
+
+    def __init__(self, console: Console, epochs: int, metric: str) -> None:
+        self._console, self._epochs, self._metric = console, epochs, metric
+        self._columns: dict[str, int] = {}
+
+    def show(self, event: Mapping[str, Any]) -> None:
+        """Show an event, if it is one for people."""
+        if event["event"] == "epoch" and self._console.is_terminal:
+            self._row(_epoch_cells(event, self._epochs, self._metric))
+            return
+        line = event_line(event, self._epochs, self._metric)
+        if line is not None:
+            self._console.print(line, highlight=False)
+
+    def _row(self, cells: Mapping[str, str]) -> None:
+        if not cells.keys() <= self._columns.keys():  # the first row, or the first one with validation
+            self._columns = {name: max(len(name), len(cell), 8) + 2 for name, cell in cells.items()}
+            head = "".join(f"{name:>{width}}" for name, width in self._columns.items())
+            self._console.print(Text(head, style="dim"))
+        row = "".join(f"{cells.get(name, '-'):>{width}}" for name, width in self._columns.items())
+        self._console.print(row, highlight=False)
 
 
 def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None:

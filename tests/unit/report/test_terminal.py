@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -13,6 +14,7 @@ from partita.report import terminal
 from partita.report.terminal import (
     BarDisplay,
     LineDisplay,
+    RunDisplay,
     display,
     epoch_line,
     format_bytes,
@@ -83,6 +85,33 @@ def test_how_long_the_other_epochs_take(seconds, said) -> None:
     event = {"epoch": 1, "loss": 1.0, "seeds_per_second": 1, "seconds": seconds}
     assert epoch_line(event, 10, "accuracy").endswith(said)
     assert epoch_line({**event, "epoch": 9}, 10, "accuracy").endswith("seeds/s")
+
+
+def test_a_table_grows_on_a_terminal() -> None:
+    shown = console(True)
+    display = RunDisplay(shown, 3, "accuracy")
+    event = {"event": "epoch", "epoch": 0, "loss": 1.0, "seeds_per_second": 1000, "seconds": 40.0}
+    display.show(event)
+    display.show({**event, "epoch": 1, "val_loss": 0.5, "val_accuracy": 0.75})
+    display.show({**event, "epoch": 2})
+    display.show({"event": "note", "text": "something"})
+    display.show({"event": "step", "loss": 1.0})
+    lines = [" ".join(line.split()) for line in re.sub(r"\x1b\[[0-9;]*m", "", printed(shown)).splitlines()]
+    assert lines == [
+        "epoch loss seeds/s left",
+        "1/3 1.0000 1,000 1.3 min",
+        "epoch loss val loss val accuracy seeds/s left",
+        "2/3 1.0000 0.5000 0.7500 1,000 40 s",
+        "3/3 1.0000 - - 1,000",
+        "something",
+    ]
+
+
+def test_a_log_has_lines() -> None:
+    shown = console(False)
+    display = RunDisplay(shown, 3, "accuracy")
+    display.show({"event": "epoch", "epoch": 0, "loss": 1.0, "seeds_per_second": 1000, "seconds": 40.0})
+    assert printed(shown) == "epoch 1/3  loss 1.0000  1,000 seeds/s  1.3 min left\n"
 
 
 def test_the_summary_of_a_run() -> None:
