@@ -229,8 +229,9 @@ def test_metrics_are_those_of_one_process(store, mesh) -> None:
         model, column = model_of("gin", torch.float64), column_of(torch.float64)
         expected = evaluate_split(model, store, LocalTopology(store), column, split)
         for found in ThreadGroups(*mesh).run(work):
-            assert found == pytest.approx(expected, rel=1e-12)
-            assert found["accuracy"] == expected["accuracy"]
+            assert found.metrics == pytest.approx(expected.metrics, rel=1e-12)
+            assert found.metrics["accuracy"] == expected.metrics["accuracy"]
+            assert found.classes == expected.classes
 
 
 # Several processes

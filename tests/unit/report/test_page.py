@@ -99,6 +99,13 @@ def test_names_are_shown_as_they_are(run, tmp_path, change) -> None:
     assert contents(html)[1]["data"][0]["name"] == "<i>run"
 
 
+def test_a_path_does_not_end_the_script(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(page, "_plotly", lambda: "")
+    runs = [shutil.copytree(run, tmp_path / name / "script>run") for name in ("a<", "b<")]
+    html = write_report(runs, tmp_path / "report.html").read_text()
+    assert contents(html)[0]["data"][0]["name"] == "a</script>run, training"
+
+
 def test_what_is_not_known_is_not_shown(run, tmp_path, change) -> None:
     change(run, workers=None, pipeline={}, classes=None)
     (run / "trace.json").unlink()
