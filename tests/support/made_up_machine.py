@@ -28,6 +28,7 @@ class Machine:
         edge: for an edge drawn.
         row: for a source of layer 1, whose input row is read.
         far: for a byte sent to another host.
+        handled_id, handled_byte: for an id, and for a byte of a row, on its way.
     """
 
     send: float = 1e-9
@@ -36,11 +37,13 @@ class Machine:
     edge: float = 1e-9
     row: float = 0.0
     far: float = 1e-9
+    handled_id: float = 0.0
+    handled_byte: float = 0.0
 
     def rates(self) -> Rates:
         stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
         kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
-        return Rates(self.edge, self.row, 0.0, 0.0, stages, kept, 1.0, 0.0, 1e5)
+        return Rates(self.edge, self.row, self.handled_id, self.handled_byte, stages, kept, 1.0, 0.0, 1e5)
 
     def links(self) -> Links:
         curves = {

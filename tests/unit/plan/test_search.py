@@ -225,6 +225,19 @@ def test_of_what_is_as_fast_the_one_that_sends_less_is_taken(store, times, taken
     assert plan.plan({}, [slow, fast], allowed=True).best is fast
 
 
+def test_what_travels_is_handled(store):
+    """Of two workers the one that sends more takes at least half of what is handled, and at most all."""
+    nothing = {"send": 0.0, "compute": 0.0, "edge": 0.0}
+    by_id, by_byte = (planned(store, Machine(**nothing, **{of: 1e-6})) for of in ("handled_id", "handled_byte"))
+    for plan, stage in ((by_id, "sample"), (by_byte, "compute")):
+        for strategy, found in plan.found.items():
+            sent = found.traffic
+            handled = sent.ids / 8 if stage == "sample" else sent.total - sent.ids
+            assert 0.5e-6 * handled - 1e-12 <= getattr(found.seconds, stage) <= 1e-6 * handled + 1e-12, strategy
+    assert any(found.seconds.sample for found in by_id.found.values())
+    assert any(found.seconds.compute for found in by_byte.found.values())
+
+
 def test_what_was_tried_out_is_taken_before_what_was_not(store, monkeypatch):
     plan = planned(store, Machine())
     plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
