@@ -147,7 +147,7 @@ class Graph:
 
     @cached_property
     def adjacency(self) -> Tensor:
-        """Row v holds the neighbours of v, as PyG's layers take it in place of edges."""
+        """Row v holds the neighbors of v, as PyG's layers take it in place of edges."""
         order = self.edge_index[:, (self.edge_index[1] * len(self.y) + self.edge_index[0]).argsort()]
         indptr = torch.cat([torch.zeros(1).long(), order[1].bincount(minlength=len(self.y)).cumsum(0)])
         return torch.sparse_csr_tensor(indptr, order[0], torch.ones(order.shape[1]), (len(self.y), len(self.y)))
@@ -169,7 +169,7 @@ class Graph:
         return torch.from_numpy(x)
 
     def _make_features(self) -> Tensor:
-        """Logarithm of the degree, and random signs averaged over neighbours so often that they tell communities."""
+        """Logarithm of the degree, and random signs averaged over neighbors so often that they tell communities."""
         num_nodes = len(self.y)
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (num_nodes, MADE_WIDTH - 1))
         rows = torch.from_numpy(signs.astype(np.float32))
@@ -181,7 +181,7 @@ class Graph:
 
 
 class ConstantInput(pyg.SAGEConv):
-    """The first layer: its input never changes, so the mean over the neighbours is computed once."""
+    """The first layer: its input never changes, so the mean over the neighbors is computed once."""
 
     def propagate(self, *arguments: Any, **options: Any) -> Tensor:
         if not hasattr(self, "mean"):

@@ -56,7 +56,7 @@ def _wait(device: torch.device) -> None:
 
 
 def edges_per_second(topology: ArrayTopology, seeds: torch.Tensor, device: torch.device) -> float:
-    """Of whole batches, relabelled, layer by layer."""
+    """Of whole batches, relabeled, layer by layer."""
     relabeller = kernels.Relabeller(topology.num_nodes)
     batches = [SeedOrder(seeds, 0, BATCH).batch(0, step) for step in range(min(8, len(seeds) // BATCH))]
     edges = 0

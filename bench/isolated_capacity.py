@@ -31,7 +31,7 @@ from typing import Any
 from rows import append_row
 
 import partita
-from partita.parallel.views import PartView
+from partita.isolated.views import PartView
 
 FIELDS = (
     "scale", "nodes", "edges", "store_bytes", "parts", "views", "epochs", "generate_seconds", "partition_seconds",

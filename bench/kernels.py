@@ -97,7 +97,7 @@ def bench_sampling(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     for fuse in (False, True):
         sampler = Sampler(indptr, indices, fuse)
         for mode in ("table", "hash"):
-            what = f"sample {'(layer 1 not relabelled)' if fuse else 'and relabel'}, {mode}"
+            what = f"sample {'(layer 1 not relabeled)' if fuse else 'and relabel'}, {mode}"
             for threads in (1, 2):
                 relabeller = Relabeller(sampler.num_nodes, mode)
                 with kernels.limited(threads):

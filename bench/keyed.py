@@ -6,7 +6,7 @@ from the very code of the keyed one, with a generator in place of the hash, and 
 Where the kernel draws in another way than by :func:`~partita.kernels.cpu_draws.fold` of a key, numba refuses the twin,
 and this file has to follow.
 
-The two take turns in one process; every figure is the median of the repetitions, and so is the ratio, of neighbours.
+The two take turns in one process; every figure is the median of the repetitions, and so is the ratio, of neighbors.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def main() -> None:
             (False, True),
             (("one thread a call", one_thread), ("2 batches side by side", lambda s: side_by_side(s, pool))),
         ):
-            what = "layer 1 not relabelled" if fuse else "sample and relabel"
+            what = "layer 1 not relabeled" if fuse else "sample and relabel"
             compare(f"{what}, {name}", of(Sampler(indptr, indices, fuse)), twin, options.repetitions)
 
 

@@ -1,4 +1,4 @@
-"""PyG's example loop (GraphSAGE on sampled neighbours) with our loader and with PyG's: accuracy and time.
+"""PyG's example loop (GraphSAGE on sampled neighbors) with our loader and with PyG's: accuracy and time.
 
     python bench/loaders.py [--graphs amazon_computers coauthor_cs] [--seeds 3] [--epochs 10]
 

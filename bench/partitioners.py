@@ -27,10 +27,10 @@ import numpy as np
 import partita
 from partita.core.memory import private_bytes
 from partita.core.partitioning import PartitionTask
+from partita.partitioning.edge_streams import StoreStream, Watched
+from partita.partitioning.partitioners import PARTITIONERS, find_partitioner
 from partita.partitioning.quality import quality
-from partita.partitioning.streams import StoreStream, Watched
-from partita.partitioning.survey import survey
-from partita.partitioning.table import PARTITIONERS, find_partitioner
+from partita.partitioning.stream_stats import survey
 
 DATA = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PARTS = (4, 8, 16)

@@ -20,9 +20,9 @@ import numpy as np
 from partitioners import DATA, put, table
 
 import partita
+from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.job import prepare
 from partita.partitioning.quality import quality
-from partita.partitioning.streams import StoreStream
 
 GRAPHS = (
     "amazon_computers", "coauthor_cs", "deezer_ro_genres", "facebook_pagepage", "oewn2024", "tolokers", "sbm",
@@ -109,7 +109,7 @@ def main() -> None:
 def figure(found: dict[tuple[str, str, str], np.ndarray], graphs: list[str]) -> str:
     """Two rows of bars: cross edges in per cent, imbalance of sampled edges above 1."""
     shown = [("random", "none"), ("metis", "none"), ("metis", "node"), ("metis", "presample"), ("spring+", "presample")]
-    colours = ["#9aa5b1", "#7b9acc", "#4a78b5", "#1f4e8c", "#d1791b"]
+    colors = ["#9aa5b1", "#7b9acc", "#4a78b5", "#1f4e8c", "#d1791b"]
     bar, gap, height, left, top = 15, 22, 150, 60, 46
     group = bar * len(shown) + gap
     width = left + group * len(graphs) + 10
@@ -122,7 +122,7 @@ def figure(found: dict[tuple[str, str, str], np.ndarray], graphs: list[str]) -> 
     for i, (algorithm, weights) in enumerate(shown):
         label = algorithm if weights == "none" else f"{algorithm}, {weights} weights"
         x = left + i * 122
-        parts.append(f'<rect x="{x}" y="12" width="11" height="11" fill="{colours[i]}"/>')
+        parts.append(f'<rect x="{x}" y="12" width="11" height="11" fill="{colors[i]}"/>')
         parts.append(f'<text x="{x + 15}" y="22">{label}</text>')
     for row, (title, index) in enumerate((("cut edges in mini-batches, %", 0), ("imbalance, max/mean - 1", 1))):
         base = top + (row + 1) * height + row * 50
@@ -140,10 +140,10 @@ def figure(found: dict[tuple[str, str, str], np.ndarray], graphs: list[str]) -> 
                 x = left + g * group + gap / 2 + i * bar
                 parts.append(
                     f'<rect x="{x:.1f}" y="{base - tall:.1f}" width="{bar - 2}" height="{max(tall, 0.5):.1f}" '
-                    f'fill="{colours[i]}"><title>{name}, {", ".join(variant)}: {value:.3g}</title></rect>'
+                    f'fill="{colors[i]}"><title>{name}, {", ".join(variant)}: {value:.3g}</title></rect>'
                 )
-            centre = left + g * group + group / 2
-            parts.append(f'<text x="{centre:.0f}" y="{base + 15}" text-anchor="middle">{name}</text>')
+            center = left + g * group + group / 2
+            parts.append(f'<text x="{center:.0f}" y="{base + 15}" text-anchor="middle">{name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

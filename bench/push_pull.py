@@ -2,7 +2,7 @@
 
     python bench/push_pull.py --out docs/push_pull_measured.csv --table push_pull_table.md
 
-Needs root and iproute2 (see partita.testing.hosts). Two workers on two hosts draw neighbours in proportion to edge
+Needs root and iproute2 (see partita.testing.hosts). Two workers on two hosts draw neighbors in proportion to edge
 weights, for batches of 1024 seeds each and three layers, on an R-MAT graph whose adjacency and weights are divided
 between them. ``push`` is Partita's collective sampling: ids travel to the owners, picks travel back. ``pull`` is what
 there is without it: whole adjacency and weight lists of remote nodes travel to who asks, who draws itself. Both draw
@@ -41,11 +41,11 @@ def work(folder: Path) -> None:
 
     import partita
     from partita import kernels
+    from partita.comm.axis import make_axis
     from partita.comm.context import Context
     from partita.comm.routing import Route
     from partita.core.keys import fold
     from partita.core.records import Sampled
-    from partita.parallel.strategies import make_axis
     from partita.sample.collective import CollectiveTopology
     from partita.sample.topology import ArrayTopology, as_tensor
     from partita.train.team import PURPOSES

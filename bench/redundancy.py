@@ -37,9 +37,9 @@ MARKS = ("<!-- measured: begin -->", "<!-- measured: end -->")
 WORKERS = 4
 WAYS = {
     "gdp, 1 worker": {"strategy": "gdp", "workers": 1},
-    "gdp, dealt evenly": {"strategy": "gdp", "workers": WORKERS, "deal": "even"},
-    "gdp, dealt by owner": {"strategy": "gdp", "workers": WORKERS, "deal": "owner"},
-    "gsplit": {"strategy": "gsplit", "workers": WORKERS, "deal": "owner"},
+    "gdp, dealt evenly": {"strategy": "gdp", "workers": WORKERS, "seed_split": "even"},
+    "gdp, dealt by owner": {"strategy": "gdp", "workers": WORKERS, "seed_split": "owner"},
+    "gsplit": {"strategy": "gsplit", "workers": WORKERS, "seed_split": "owner"},
 }
 HEAD = (
     "graph", "seeds", "steps", "way", "sampled edges", "rows of layer 1", "of layer 2", "of layer 3",

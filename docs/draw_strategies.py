@@ -60,7 +60,7 @@ def picture(strategy: str, workers: int, hosts: int) -> str:
         _text(
             WIDTH - 12,
             24,
-            how if workers > 1 else "colours: the owner, among two workers",
+            how if workers > 1 else "colors: the owner, among two workers",
             anchor="end",
             fill="#52606d",
         ),
@@ -178,23 +178,23 @@ def _arrow(path: str) -> str:
 
 
 def _row(x: float, y: float, node: int, columns: slice | None = None, *, received: bool = False) -> list[str]:
-    colour = COLOURS[owner(node)]
+    color = COLOURS[owner(node)]
     circle = f'<circle cx="{x:g}" cy="{y:g}" r="{RADIUS}"'
     if received:
         return [
-            f'{circle} fill="#ffffff" stroke="{colour}" stroke-width="1.6" stroke-dasharray="3 2"/>',
-            _text(x, y + 4, NODES[node], anchor="middle", fill=colour, weight="bold"),
+            f'{circle} fill="#ffffff" stroke="{color}" stroke-width="1.6" stroke-dasharray="3 2"/>',
+            _text(x, y + 4, NODES[node], anchor="middle", fill=color, weight="bold"),
         ]
     if columns is not None and columns.stop - columns.start < FEATURES:
         sweep = 0 if columns.start == 0 else 1
         return [
-            f'{circle} fill="#ffffff" stroke="{colour}" stroke-width="1.2"/>',
+            f'{circle} fill="#ffffff" stroke="{color}" stroke-width="1.2"/>',
             f'<path d="M{x:g},{y - RADIUS:g} A{RADIUS},{RADIUS} 0 0 {sweep} {x:g},{y + RADIUS:g} z" '
             f'fill="{HALVES[owner(node)]}"/>',
             _text(x, y + 4, NODES[node], anchor="middle", weight="bold"),
         ]
     return [
-        f'{circle} fill="{colour}"/>',
+        f'{circle} fill="{color}"/>',
         _text(x, y + 4, NODES[node], anchor="middle", fill="#ffffff", weight="bold"),
     ]
 
@@ -210,7 +210,7 @@ def _part(x: float, y: float, node: int) -> list[str]:
 def _legend(y: float) -> list[str]:
     """What the signs mean, the same under every picture."""
     text = [*_row(24, y, 0), *_row(49, y, 6), _text(66, y + 4, "row computed or read here", size=11)]
-    text += [_text(66, y + 17, "(colour of its owner)", size=11)]
+    text += [_text(66, y + 17, "(color of its owner)", size=11)]
     text += [*_row(266, y, 8, received=True), _text(282, y + 4, "row received from its owner", size=11)]
     text += [*_part(488, y, 8), _text(502, y + 4, "partial row, for the other worker", size=11)]
     y += 28

@@ -30,7 +30,7 @@ from partita.nn.model import Model
 from partita.parallel.engine import Batch
 from partita.parallel.placements.feature import FeatureWork
 from partita.parallel.placements.source import SourceWork
-from partita.parallel.shares import share_of
+from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.topology import LocalTopology
 from partita.testing.threads import ThreadContext, ThreadGroups
@@ -42,7 +42,7 @@ KINDS = ("ids", "features", "forward", "backward")
 """What placements move; gradients of parameters are the same under every strategy."""
 
 NODES = "abcdefghijkl"
-NEIGHBOURS = {"a": "cd", "b": "di", "c": "ef", "d": "ek", "g": "ij", "h": "jd", "i": "kl", "j": "kl"}
+NEIGHBORS = {"a": "cd", "b": "di", "c": "ef", "d": "ek", "g": "ij", "h": "jd", "i": "kl", "j": "kl"}
 SEEDS = "agbh"
 OWNED = 6
 """Worker 0 owns the first six nodes, worker 1 the others."""
@@ -91,7 +91,7 @@ class Share:
 
 def make_store(path: Path) -> GraphStore:
     """The graph of all pictures, in two parts."""
-    pairs = [(NODES.index(u), NODES.index(v)) for v, found in NEIGHBOURS.items() for u in found]
+    pairs = [(NODES.index(u), NODES.index(v)) for v, found in NEIGHBORS.items() for u in found]
     src, dst = (np.array(ends, dtype=np.int64) for ends in zip(*pairs))
     with StoreWriter(path) as writer:
         builder = TopologyBuilder(writer, memory_limit=1 << 20)
@@ -113,7 +113,7 @@ def make_model(kind: str = "sage") -> Model:
     name, _, option = kind.partition(" with ")
     options = {"attn_dropout": 0.1} if option == "attention dropout" else {}
     layers = [LAYERS[name].for_model(*pair, last=pair is widths[1], **options) for pair in widths]
-    return Model.from_layers(layers, norm="batch" if option == "batch normalisation" else "none")
+    return Model.from_layers(layers, norm="batch" if option == "batch normalization" else "none")
 
 
 def run(strategy: str, workers: int, hosts: int = 1, kind: str = "sage") -> list[Share]:

@@ -209,8 +209,8 @@ def footer(options: argparse.Namespace, abouts: dict[str, Row], missing: dict[st
         f"threads each, medians of {options.repetitions} repetitions (fewer of what took {options.patience:.0f} s in a "
         f"stage before that); load average {load:.1f} before and "
         f"{os.getloadavg()[0]:.1f} after.",
-        f"Graph: R-MAT, 2^{options.scale} nodes, 2^{options.scale + 4} edges before symmetrising. Default: "
-        f"{json.dumps(configurations.DEFAULT)}; SAGE, GCN and GAT with layer normalisation, ReLU and dropout of 0.5 "
+        f"Graph: R-MAT, 2^{options.scale} nodes, 2^{options.scale + 4} edges before symmetrizing. Default: "
+        f"{json.dumps(configurations.DEFAULT)}; SAGE, GCN and GAT with layer normalization, ReLU and dropout of 0.5 "
         "after hidden layers, Adam.",
     ]
     for name, about in abouts.items():

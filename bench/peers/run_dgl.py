@@ -33,7 +33,7 @@ SAMPLERS = (
 
 
 class Model(nn.Module):
-    """As in DGL's examples, with the normalisation that all contenders have."""
+    """As in DGL's examples, with the normalization that all contenders have."""
 
     def __init__(self, config: dict[str, Any], features: int, classes: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Dgl(Contender):
         self.classes = int(self.y.max()) + 1
 
     def csc(self, settings: Settings) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows of in-neighbours, with a self loop each where the model wants that."""
+        """Rows of in-neighbors, with a self loop each where the model wants that."""
         if settings["configuration"]["model"] == "sage":
             return self.indptr, self.indices
         nodes = torch.arange(len(self.indptr) - 1)
@@ -158,7 +158,7 @@ class Dgl(Contender):
         return super().gather_rows(table, ids, out)
 
     def aggregate(self, variant: str, settings: Settings) -> Result:
-        """The mean over every destination's neighbours, and its gradient."""
+        """The mean over every destination's neighbors, and its gradient."""
         found, width = load_blocks(settings["blocks"])[settings["layer"] - 1], settings["width"]
         backward, dst = settings["backward"], len(found["indptr"]) - 1
         x = torch.rand(found["num_src"], width, requires_grad=backward)
@@ -207,7 +207,7 @@ class Dgl(Contender):
         return {"seconds": statistics.median(seconds[1:] or seconds), "losses": losses, "edges": edges, "steps": steps}
 
     def inference(self, variant: str, settings: Settings) -> Result:
-        """The model's output for all nodes, over all neighbours: the examples' loop, or one call for all."""
+        """The model's output for all nodes, over all neighbors: the examples' loop, or one call for all."""
         config = settings["configuration"]
         graph, model = self.graph(settings), Model(config, self.x.shape[1], self.classes).eval()
         started = time.perf_counter()

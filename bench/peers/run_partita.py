@@ -27,9 +27,9 @@ from partita.core.records import Block
 from partita.infer.layerwise import LayerwiseInference
 from partita.nn import ops
 from partita.nn.model import Model, build_model
-from partita.parallel.sampling import BlockWorker
-from partita.runs.load import open_features, open_topology
+from partita.parallel.block_worker import BlockWorker
 from partita.sample.samplers import NodeWise
+from partita.setup.inputs import open_features, open_topology
 
 
 class Enough(Exception):
@@ -45,7 +45,7 @@ class Partita(Contender):
 
     name = "Partita"
     variants = {  # noqa: RUF012
-        "sample": ("as trained", "all layers relabelled"),
+        "sample": ("as trained", "all layers relabeled"),
         "gather": ("",),
         "aggregate": ("",),
         "dense": ("",),
@@ -103,7 +103,7 @@ class Partita(Contender):
             requests, edges, key = batches[step], 0, StepKey(0, 0, step)
             with kernels.limited(1):
                 for layer in range(config.layers, 0, -1):
-                    block, requests = worker.whole(layer, requests, key, relabel=variant == "all layers relabelled")
+                    block, requests = worker.whole(layer, requests, key, relabel=variant == "all layers relabeled")
                     edges += block.num_edges
             return edges
 
@@ -133,7 +133,7 @@ class Partita(Contender):
         return kernels.gather_rows(table, ids, out=out)
 
     def aggregate(self, variant: str, settings: Settings) -> Result:
-        """The mean over every destination's neighbours, and its gradient."""
+        """The mean over every destination's neighbors, and its gradient."""
         found, width = load_blocks(settings["blocks"])[settings["layer"] - 1], settings["width"]
         backward = settings["backward"]
         dst = torch.arange(len(found["indptr"]) - 1, dtype=torch.int32)
@@ -183,7 +183,7 @@ class Partita(Contender):
         }
 
     def inference(self, variant: str, settings: Settings) -> Result:
-        """The model's output for all nodes, over all neighbours."""
+        """The model's output for all nodes, over all neighbors."""
         config = self.config(settings)
         inference = LayerwiseInference(
             self.model(config), open_topology(self.store, config), open_features(self.store, config)

@@ -125,7 +125,7 @@ class PyG(Contender):
         return {"seconds": time.perf_counter() - started, "edges": edges, "steps": steps}
 
     def aggregate(self, variant: str, settings: Settings) -> Result:
-        """PyG's convolution without parameters: the mean over the neighbours, and its gradient."""
+        """PyG's convolution without parameters: the mean over the neighbors, and its gradient."""
         found, width = load_blocks(settings["blocks"])[settings["layer"] - 1], settings["width"]
         backward = settings["backward"]
         indptr, indices, size = found["indptr"], found["indices"], (found["num_src"], len(found["indptr"]) - 1)
@@ -183,7 +183,7 @@ class PyG(Contender):
         return {"seconds": statistics.median(counted), "losses": losses, "edges": edges, "steps": steps}
 
     def inference(self, variant: str, settings: Settings) -> Result:
-        """The model's output for all nodes, over all neighbours: ``BasicGNN.inference``, or one call for all."""
+        """The model's output for all nodes, over all neighbors: ``BasicGNN.inference``, or one call for all."""
         model = self.model(settings).eval()
         if "all at once" in variant:
             data = self.data(variant)

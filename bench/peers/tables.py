@@ -49,7 +49,7 @@ STAGES = {
         "Bytes of the result a second. The limit is a plain copy of as many bytes between two tensors that are there.",
     ),
     "aggregate": Stage(
-        "Mean over the neighbours, forward and backward",
+        "Mean over the neighbors, forward and backward",
         lambda seconds, edges: f"{_duration(seconds)} ({edges / seconds / 1e6:.1f} M edges/s)",
         "All contenders get the same blocks. What depends on the block, such as its transpose, is made anew every "
         "time. Layer 1 has no backward pass: input features need no gradient.",
@@ -62,10 +62,10 @@ STAGES = {
     "epoch": Stage(
         "Whole training epoch",
         lambda seconds, edges: f"{_duration(seconds)} ({edges / 1e6:.2f} M edges)",
-        "Sampling, features, forward, backward and optimiser; the first epoch of every run is not counted.",
+        "Sampling, features, forward, backward and optimizer; the first epoch of every run is not counted.",
     ),
     "inference": Stage(
-        "Output for all nodes, over all neighbours",
+        "Output for all nodes, over all neighbors",
         lambda seconds, nodes: f"{_duration(seconds)} ({nodes / seconds / 1e6:.2f} M nodes/s)",
         "Layer by layer.",
     ),
@@ -197,8 +197,8 @@ def loss_table(found: list[Row]) -> str:
     head = ["configuration", "contender", "variant", "first epoch", "last epoch", "beside Partita"]
     note = (
         "Mean training loss over an epoch. *Alike*: the last one is within 5 % of Partita's. Each draws its own seeds, "
-        "neighbours and first weights, so they cannot be equal, least of all after few steps. GCN differs: "
-        "Partita normalises by the degrees of the whole graph, the peers by those in the batch."
+        "neighbors and first weights, so they cannot be equal, least of all after few steps. GCN differs: "
+        "Partita normalizes by the degrees of the whole graph, the peers by those in the batch."
     )
     return "\n".join(["### Training losses", "", *_lines(head, body), "", note, ""])
 

@@ -2,7 +2,7 @@
 
 Writes ``citations.csv`` (source, target) and ``articles.csv`` (id, twelve word scores, topic, split) beside this file.
 Articles of one topic cite each other more often, and their words are only a hint of the topic, so a model that looks
-at neighbours does much better than one that does not.
+at neighbors does much better than one that does not.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def main() -> None:
     """Write both files."""
     random = np.random.default_rng(1722)
     topic = random.integers(0, len(TOPICS), ARTICLES)
-    centre = random.normal(size=(len(TOPICS), WORDS))
-    words = 0.5 * centre[topic] + random.normal(size=(ARTICLES, WORDS))
+    center = random.normal(size=(len(TOPICS), WORDS))
+    words = 0.5 * center[topic] + random.normal(size=(ARTICLES, WORDS))
     names = [f"a{number:04d}" for number in random.permutation(9000)[:ARTICLES]]
     split = random.permutation(np.repeat(["train", "val", "test"], [300, 300, 900]))
 

@@ -31,13 +31,13 @@ _PUBLIC = {
     "ingest": "partita.sources.ingest",
     "make_plan": "partita.train.planning",
     "partition": "partita.partitioning.job",
-    "partition_for_memory": "partita.parallel.automatic",
+    "partition_for_memory": "partita.isolated.memory_parts",
     "predict": "partita.infer.predict",
-    "presample": "partita.partitioning.presample",
+    "presample": "partita.sample.presample",
     "pyg_stores": "partita.loaders.pyg",
     "quality": "partita.partitioning.quality",
     "random_walks": "partita.sample.walks",
-    "register_partitioner": "partita.partitioning.table",
+    "register_partitioner": "partita.partitioning.partitioners",
     "shard": "partita.partitioning.shards",
     "to_pyg": "partita.loaders.pyg",
     "verify": "partita.graph.verify",
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate
     from partita.infer.predict import predict as predict
+    from partita.isolated.memory_parts import partition_for_memory as partition_for_memory
     from partita.loaders.neighbor import NeighborLoader as NeighborLoader
     from partita.loaders.pyg import pyg_stores as pyg_stores
     from partita.loaders.pyg import to_pyg as to_pyg
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
-    from partita.parallel.automatic import partition_for_memory as partition_for_memory
     from partita.partitioning.job import partition as partition
-    from partita.partitioning.presample import presample as presample
+    from partita.partitioning.partitioners import register_partitioner as register_partitioner
     from partita.partitioning.quality import quality as quality
     from partita.partitioning.shards import shard as shard
-    from partita.partitioning.table import register_partitioner as register_partitioner
     from partita.report.page import write_report as write_report
+    from partita.sample.presample import presample as presample
     from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest
     from partita.train.planning import make_plan as make_plan

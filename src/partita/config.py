@@ -18,9 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from partita.core.errors import ConfigError, nearest
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "dsp": {"strategy": "gdp", "deal": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
+    "dsp": {"strategy": "gdp", "seed_split": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
     "apt": {"strategy": "auto", "cache_policy": "strategy"},
-    "gsplit": {"strategy": "gsplit", "deal": "owner", "cache_policy": "strategy"},
+    "gsplit": {"strategy": "gsplit", "seed_split": "owner", "cache_policy": "strategy"},
     "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
     "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
 }
@@ -36,7 +36,10 @@ SAMPLER_SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """Settings that are only for some samplers, by the name of each sampler."""
 
-ALL_NEIGHBOURS = -1
+RENAMED = {"deal": "seed_split", "products": "matmul", "placements": "strategy"}
+"""Settings that had another name before, or have another one; both are taken."""
+
+ALL_NEIGHBORS = -1
 DEFAULT_FANOUTS = (15, 10, 5)
 
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -77,8 +80,8 @@ class Config(BaseModel):
     layers: int = Field(3, ge=1, description="Number of layers K.")
     hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
     heads: int = Field(1, ge=1, description="Attention heads (gat): joined in hidden layers, averaged in the last.")
-    aggregator: Literal["mean", "sum", "max"] = Field("mean", description="How sage joins neighbours.")
-    norm: Literal["none", "layer", "batch"] = Field("layer", description="Normalisation after hidden layers.")
+    aggregator: Literal["mean", "sum", "max"] = Field("mean", description="How sage joins neighbors.")
+    norm: Literal["none", "layer", "batch"] = Field("layer", description="Normalization after hidden layers.")
     activation: str = Field("relu", description="Activation after hidden layers, by name.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout after hidden layers.")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the input features.")
@@ -87,11 +90,11 @@ class Config(BaseModel):
 
     # Sampling
     sampler: str = Field(
-        "node", description="How neighbours are drawn: node (for every node), layer (for a whole layer), walk."
+        "node", description="How neighbors are drawn: node (for every node), layer (for a whole layer), walk."
     )
     fanout: Fanouts = Field(
         (),
-        description="Neighbours sampled per layer; first entry is the hop next to the seeds; -1 takes all; one number "
+        description="Neighbors sampled per layer; first entry is the hop next to the seeds; -1 takes all; one number "
         "holds for every layer. Default 15,10,5 and 5 for every further layer.",
     )
     layer_budget: Fanouts = Field(
@@ -110,7 +113,7 @@ class Config(BaseModel):
         description="Probability, before every step, to go back to where the walk began (sampler walk).",
     )
     replace: bool = Field(False, description="Sample with replacement.")
-    weighted: bool = Field(False, description="Sample neighbours in proportion to their edge weights.")
+    weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
 
     # Workers
     preset: str = Field(
@@ -132,7 +135,7 @@ class Config(BaseModel):
         "exact",
         description="What strategy auto may choose: what trains the model of one process, or isolated training too.",
     )
-    deal: Literal["auto", "owner", "even"] = Field(
+    seed_split: Literal["auto", "owner", "even"] = Field(
         "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."
     )
     topology: Literal["replicated", "partitioned"] = Field(
@@ -170,18 +173,18 @@ class Config(BaseModel):
     )
     coverage: str = Field(
         "resampling",
-        description="How gradients of views count whose neighbourhoods are cut off: resampling, uniform, "
+        description="How gradients of views count whose neighborhoods are cut off: resampling, uniform, "
         "resampling_raw, none.",
     )
     average_every: int = Field(1, ge=1, description="Epochs from one averaging of models to the next.")
     optimizer_state: Literal["keep", "reset", "average"] = Field(
-        "keep", description="What becomes of the optimiser states of views when their models are averaged."
+        "keep", description="What becomes of the optimizer states of views when their models are averaged."
     )
     switch_deficit: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="A round of the tournament ends early where the mean share of in-neighbours out of sight is "
+        description="A round of the tournament ends early where the mean share of in-neighbors out of sight is "
         "above this; 0: never.",
     )
     switch_window: int = Field(20, ge=1, description="Steps over which that mean is taken.")
@@ -195,14 +198,14 @@ class Config(BaseModel):
         2 / 3, ge=0, lt=1, description="Share of that memory that is left for computing; the rest is for views."
     )
 
-    # Optimisation
+    # Optimization
     batch_size: int = Field(
         1024, ge=0, description="Seed nodes per step, over all workers (model-average: of each view); 0: all of them."
     )
     epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
-    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser by name.")
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimizer by name.")
     lr: float = Field(0.003, gt=0, description="Learning rate.")
-    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
     schedule: Literal["constant", "cosine", "linear"] = Field(
         "constant", description="How the learning rate falls from its value to 0 over the run."
@@ -222,7 +225,7 @@ class Config(BaseModel):
         description="What computes: cpu; cuda, a device for every worker of a host; auto: cuda where it can be used.",
     )
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
-    products: Literal["auto", "torch", "onednn", "onednn-all"] = Field(
+    matmul: Literal["auto", "torch", "onednn", "onednn-all"] = Field(
         "auto",
         description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
         "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
@@ -245,15 +248,16 @@ class Config(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, values: Any) -> Any:
-        """Put a preset's settings under those given; ``placements`` is another name of ``strategy`` for a list."""
+        """Put a preset's settings under those given, and take settings by their other names too."""
         if not isinstance(values, Mapping):
             return values
         values = dict(values)
-        placements = values.pop("placements", None)
-        if placements is not None:
-            if "strategy" in values:
-                raise ValueError("strategy and placements say the same thing; give one of them")
-            values["strategy"] = placements if isinstance(placements, str) else ",".join(map(str, placements))
+        for other, name in RENAMED.items():
+            if (value := values.pop(other, None)) is None:
+                continue
+            if name in values:
+                raise ValueError(f"{name} and {other} say the same thing; give one of them")
+            values[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         preset = values.get("preset") or ""
         if preset and preset not in PRESETS:
             raise ValueError(f"there is no preset '{preset}' (there is: {', '.join(PRESETS)})")
@@ -275,13 +279,13 @@ class Config(BaseModel):
                 raise ValueError(f"{name} is for the sampler {' or '.join(users)}, not for '{self.sampler}'")
         if self.sampler != "node" and self.views != "whole":
             raise ValueError(
-                f"views '{self.views}' correct for neighbours out of sight by the share of its in-edges that each node "
+                f"views '{self.views}' correct for neighbors out of sight by the share of its in-edges that each node "
                 f"has drawn, which the sampler '{self.sampler}' does not settle node by node; use sampler node, or "
                 "views whole"
             )
         if "fanout" in own:
             fanout = self.fanout or (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * self.layers)[: self.layers]
-            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbours")
+            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbors")
         if self.sampler == "walk":
             self._check_walk()
         if "layer_budget" in own:
@@ -291,7 +295,7 @@ class Config(BaseModel):
         return self
 
     def _check_walk(self) -> None:
-        if ALL_NEIGHBOURS in self.fanout:
+        if ALL_NEIGHBORS in self.fanout:
             raise ValueError(
                 f"fanout {','.join(map(str, self.fanout))}: the sampler 'walk' takes the nodes that its walks visit "
                 "most, so say how many: at least 1 for every layer"
@@ -327,7 +331,7 @@ class Config(BaseModel):
                 or two settings that do not fit each other.
         """
         try:
-            unknown = values.keys() - cls.model_fields.keys()  # refused, also without a value
+            unknown = values.keys() - cls.model_fields.keys() - RENAMED.keys()  # refused, also without a value
             return cls(**{key: value for key, value in values.items() if value is not None or key in unknown})
         except ValidationError as error:
             raise _readable(error, where) from None
@@ -342,8 +346,8 @@ class Config(BaseModel):
         values = read_yaml(path)
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         given = {**PRESETS.get(given.get("preset", ""), {}), **given}
-        if {"strategy", "placements"} & given.keys():
-            values = {key: value for key, value in values.items() if key not in ("strategy", "placements")}
+        settled = {RENAMED.get(key, key) for key in given}
+        values = {key: value for key, value in values.items() if RENAMED.get(key, key) not in settled}
         return cls.make({**values, **given}, where=str(path))
 
     def fanout_of(self, layer: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from feature_tiers import BUDGET, MADE, NUM_NODES, WIDTH, Maker, Rows
 from torch import Tensor
 
+from partita.comm.axis import make_axis
 from partita.config import Config
 from partita.core.protocols import FeatureTier, TierWork
 from partita.features.cache import Cached, PartitionedCache
@@ -17,10 +18,9 @@ from partita.features.peers import Peers
 from partita.features.policies import best_first
 from partita.features.tiers import CacheSettings, Layout, make_tiers
 from partita.graph.store import GraphStore
-from partita.parallel.strategies import make_axis
 from partita.partitioning.shards import shard
-from partita.runs.load import open_rows
 from partita.sample.topology import as_tensor
+from partita.setup.inputs import open_rows
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadContext, ThreadGroups
 

@@ -15,10 +15,10 @@ import partita
 from partita.comm.group import Group
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.parallel.coverage import COVERAGES
-from partita.parallel.schedules import SCHEDULES, Schedule, make_schedule
-from partita.parallel.subgraph import HALOS
-from partita.parallel.syncs import SYNCS, Member, Sync, make_sync
+from partita.isolated.coverage import COVERAGES
+from partita.isolated.schedules import VIEW_SCHEDULES, Schedule, make_schedule
+from partita.isolated.subgraph import HALOS
+from partita.isolated.syncs import SYNCS, Replica, Sync, make_sync
 from partita.testing.graphs import small_random_store
 
 
@@ -30,7 +30,7 @@ def store(tmp_path_factory) -> GraphStore:
     return partita.open(folder / "four")
 
 
-@pytest.mark.parametrize("name", list(SCHEDULES))
+@pytest.mark.parametrize("name", list(VIEW_SCHEDULES))
 @given(parts=st.integers(1, 20), workers=st.integers(1, 10), epochs=st.integers(0, 30), data=st.data())
 def test_a_schedule_has_every_part_in_one_view_of_every_epoch(name, parts, workers, epochs, data) -> None:
     try:
@@ -54,7 +54,7 @@ def test_a_sync_with_one_member_changes_nothing(name) -> None:
     assert isinstance(sync, Sync)
     group = Group.alone()
     some = torch.tensor([3, 5])
-    assert sync.factor(some, some, some) == 1  # all neighbours are in view
+    assert sync.factor(some, some, some) == 1  # all neighbors are in view
     weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
     weight.grad = torch.tensor([0.25, -0.5])
     sync.join_gradients([weight], 1.0, group)
@@ -62,7 +62,7 @@ def test_a_sync_with_one_member_changes_nothing(name) -> None:
     due = [sync.due(epoch, 5) for epoch in range(5)]
     assert due[-1] != sync.every_step  # models that come apart are joined in the end
     if any(due):
-        member = Member({"w": weight.detach()}, {"state": {}, "param_groups": []}, 7.0)
+        member = Replica({"w": weight.detach()}, {"state": {}, "param_groups": []}, 7.0)
         model, optimizers = sync.join_models([member], group)
         assert torch.equal(model["w"], weight.detach())
         assert len(optimizers) == 1
@@ -70,7 +70,7 @@ def test_a_sync_with_one_member_changes_nothing(name) -> None:
 
 @pytest.mark.parametrize("halo", HALOS)
 @pytest.mark.parametrize("sync", list(SYNCS))
-@pytest.mark.parametrize("views", list(SCHEDULES))
+@pytest.mark.parametrize("views", list(VIEW_SCHEDULES))
 def test_any_schedule_goes_with_any_sync_and_halo(store, tmp_path, views, sync, halo) -> None:
     summary = partita.Trainer(
         store, out=tmp_path / "run", views=views, sync=sync, halo=halo, layers=2, hidden=8, batch_size=16, epochs=3,

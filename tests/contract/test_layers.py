@@ -68,14 +68,14 @@ def blocks(draw: st.DrawFn) -> Block:
         indptr=torch.tensor([0, *counts]).cumsum(0),
         indices=indices,
         dst_original=ids[:num_dst] * 5,
-        own_weight=torch.rand(num_dst, generator=generator, dtype=torch.float64),
+        self_weight=torch.rand(num_dst, generator=generator, dtype=torch.float64),
     )
 
 
 def weighted_for(layer: Layer, block: Block) -> Block:
     """The block as the sampler would hand it to the layer."""
     if layer.coefficients == "none":
-        return block.with_(own_weight=None)
+        return block.with_(self_weight=None)
     weight = torch.rand(block.num_edges, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return block.with_(weight=weight)
 
@@ -149,7 +149,7 @@ def test_any_split_of_the_edges_gives_the_same_result(
     torch.testing.assert_close(out, expected, **CLOSE)
     for found, wanted in zip(gradients(layer, out, x), gradients(layer, expected, x)):
         torch.testing.assert_close(found, wanted, **CLOSE)
-    if layer.own_joins_state and own is not None:
+    if layer.self_joins_state and own is not None:
         torch.testing.assert_close(layer.finish(layer.merge([*states, own]), None), expected, **CLOSE)
 
 
@@ -198,7 +198,7 @@ def test_a_row_depends_on_its_own_edges_only(
         indices=place[block.indices[kept].long()].int(),
         dst_original=block.dst_original[chosen],
         weight=None if block.weight is None else block.weight[kept],
-        own_weight=None if block.own_weight is None else block.own_weight[chosen],
+        self_weight=None if block.self_weight is None else block.self_weight[chosen],
     )
     torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
 
@@ -237,9 +237,9 @@ def test_a_layer_says_what_travels(name: str, arguments: dict[str, Any], widths:
     x = torch.randn(5, widths[0], dtype=torch.float64)
     q, own = layer.query(x[:3]), layer.own(x[:3], block)
     assert layer.query_width == (0 if q is None else q.shape[1])
-    assert layer.own_width == (0 if own is None or layer.own_joins_state else own.shape[1])
+    assert layer.self_width == (0 if own is None or layer.self_joins_state else own.shape[1])
     state = layer.partial(layer.message(x), q, layer.divisible(block))
-    if own is not None and layer.own_joins_state:
+    if own is not None and layer.self_joins_state:
         state = layer.merge([state, own])
     assert layer.state_is_trained == state.requires_grad
 
@@ -287,12 +287,12 @@ FIXED = Block(
     indices=torch.tensor([0, 3, 3, 4, 1, 4], dtype=torch.int32),
     dst_original=torch.tensor([40, 90, 20]),
     weight=torch.tensor([0.0, 0.5, 0.5, 0.2, 0.4, 0.1], dtype=torch.float64),
-    own_weight=torch.tensor([0.3, 1.0, 0.5], dtype=torch.float64),
+    self_weight=torch.tensor([0.3, 1.0, 0.5], dtype=torch.float64),
 )
 
 
 def fixed_for(layer: Layer) -> Block:
-    return FIXED if layer.coefficients != "none" else FIXED.with_(weight=None, own_weight=None)
+    return FIXED if layer.coefficients != "none" else FIXED.with_(weight=None, self_weight=None)
 
 
 @every_layer
@@ -335,7 +335,7 @@ def test_no_edge_and_no_row_still_give_gradients(name: str, arguments: dict[str,
     layer = build(name, arguments, widths)
     none = torch.empty(0, dtype=torch.int64)
     empty = torch.empty(0, dtype=torch.float64)
-    block = Block(none, none, torch.zeros(1, dtype=torch.int64), none.int(), none, weight=empty, own_weight=empty)
+    block = Block(none, none, torch.zeros(1, dtype=torch.int64), none.int(), none, weight=empty, self_weight=empty)
     x = torch.empty(0, widths[0], dtype=torch.float64, requires_grad=True)
     out = layer(block, x)
     assert out.shape == (0, layer.out_width)

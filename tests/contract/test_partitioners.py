@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from partita.core.errors import InputError
 from partita.core.partitioning import Partitioner, PartitionTask
 from partita.graph.generate import generate_rmat
-from partita.partitioning import streams
+from partita.partitioning import edge_streams
+from partita.partitioning.edge_streams import ArrayStream, RowStream
+from partita.partitioning.partitioners import PARTITIONERS, find_partitioner
 from partita.partitioning.quality import quality
-from partita.partitioning.streams import ArrayStream, RowStream
-from partita.partitioning.survey import survey
-from partita.partitioning.table import PARTITIONERS, find_partitioner
+from partita.partitioning.stream_stats import survey
 
 ALL = sorted(PARTITIONERS)
 LIMIT = 64 << 20
@@ -81,12 +81,12 @@ def test_every_node_has_one_part_and_the_load_keeps_the_declared_bound(name, gra
 def test_it_is_deterministic_whatever_the_size_of_the_batches(name, graph):
     indptr, src, num_parts = graph
     first, _, _ = run(name, RowStream(indptr, src), num_parts)
-    at_once = streams.EDGES_AT_ONCE
+    at_once = edge_streams.EDGES_AT_ONCE
     try:
-        streams.EDGES_AT_ONCE = 3
+        edge_streams.EDGES_AT_ONCE = 3
         again, _, _ = run(name, RowStream(indptr, src), num_parts)
     finally:
-        streams.EDGES_AT_ONCE = at_once
+        edge_streams.EDGES_AT_ONCE = at_once
     assert first.tolist() == again.tolist()
 
 
@@ -183,9 +183,9 @@ _MEASURE = """
     import partita
     from partita.core.partitioning import PartitionTask
     from partita.partitioning.quality import quality
-    from partita.partitioning.streams import StoreStream, Watched
-    from partita.partitioning.survey import survey
-    from partita.partitioning.table import find_partitioner
+    from partita.partitioning.edge_streams import StoreStream, Watched
+    from partita.partitioning.stream_stats import survey
+    from partita.partitioning.partitioners import find_partitioner
 
     name, folder, num_parts, budget = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     partitioner = find_partitioner(name)

@@ -110,7 +110,7 @@ def topology_of(graph: Graph, kind: str, context: ThreadContext, axis: str, **op
 def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[int], list[float] | None]]:
     """What each destination drew: store ids, and what they count."""
     ids = sampled.indices if sampled.src is None else sampled.src[sampled.indices.long()]
-    weights = sampled.importance if sampled.shares is None else sampled.shares
+    weights = sampled.importance if sampled.visit_weight is None else sampled.visit_weight
     edges = [slice(*pair) for pair in pairwise(sampled.indptr.tolist())]
     return {
         node: (ids[own].tolist(), None if weights is None else weights[own].tolist())
@@ -147,7 +147,7 @@ def check(
         assert isinstance(topology, Topology)
         for layer, sampled in found:
             assert rows_of(sampled, dst) == {node: wanted[layer][node] for node in dst.tolist()}
-            assert (sampled.importance is not None or sampled.shares is not None) == sampler.weighs
+            assert (sampled.importance is not None or sampled.visit_weight is not None) == sampler.has_importance
             assert sampled.positions is None
             assert sampled.weights is None
             assert (sampled.src is not None) == relabel

@@ -33,7 +33,7 @@ from partita.graph.store import GraphStore
 from partita.infer.evaluate import evaluate_split
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.ranges import Ranges
-from partita.infer.table import RowTable
+from partita.infer.row_table import RowTable
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState, save_checkpoint, share_checkpoint
 from partita.sample.topology import LocalTopology
@@ -56,7 +56,7 @@ PARTS = {1: (0, N), 2: (0, 25, N), 3: (0, 20, 20, N), 4: (0, 10, 10, 37, N)}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> GraphStore:
-    """Re-ordered, with multi-edges, loops and nodes without neighbours."""
+    """Re-ordered, with multi-edges, loops and nodes without neighbors."""
     return formula_store(tmp_path_factory.mktemp("inference") / "g", num_nodes=N, num_classes=CLASSES, shuffle_seed=3)
 
 
@@ -95,7 +95,7 @@ def alone(store: GraphStore, kind: str, dtype: torch.dtype) -> tuple[Tensor, Ten
 def on_workers(store, kind, dtype, mesh, ids=None, *, bounds=None, layers=3, inputs=None, **options) -> tuple:
     """Ids, outputs and embeddings that the first worker gets; the groups; number of pieces."""
     groups = ThreadGroups(*mesh)
-    models = [model_of(kind, dtype, layers) for _ in range(mesh[0])]  # PyG's initialisation draws from one generator
+    models = [model_of(kind, dtype, layers) for _ in range(mesh[0])]  # PyG's initialization draws from one generator
 
     def work(context):
         ranges = Ranges(context.mesh, bounds) if bounds else Ranges.of(store, context.mesh)
@@ -164,7 +164,7 @@ def test_only_the_nodes_asked_for_in_their_order(store, kind, mesh, ids) -> None
 
 
 def halo_of(store: GraphStore, ids: list[int], first: int, last: int) -> set[int]:
-    return {u for v in ids for u in store.neighbours(v).tolist() if not first <= u < last}
+    return {u for v in ids for u in store.neighbors(v).tolist() if not first <= u < last}
 
 
 @pytest.mark.parametrize("kind", ["sage", "gcn", "gat"])

@@ -22,10 +22,10 @@ from on_workers import resume_on_workers, train_on_workers
 import partita
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.parallel.schedules import make_schedule
+from partita.isolated.schedules import make_schedule
 from partita.runs.checkpoint import latest_checkpoint, read_state
 from partita.testing.graphs import small_random_store
-from partita.train import resident
+from partita.train import phase
 
 pytestmark = pytest.mark.usefixtures("libraries")
 
@@ -138,7 +138,7 @@ def train_and_cut(store: GraphStore, folder: Path, isolated: dict[str, Any]) -> 
 
 
 def test_other_workers_go_on_in_the_middle_of_an_epoch(store, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(resident, "SETTLE_STEPS", 1)
+    monkeypatch.setattr(phase, "SETTLE_STEPS", 1)
     ways = {"average": AVERAGE, "sweep": {"views": "tournament"}}
     whole = {name: train_and_cut(store, tmp_path / name, way) for name, way in ways.items()}
     seeds = len(store.split("train"))
@@ -246,7 +246,7 @@ def test_too_many_workers_are_refused(store, tmp_path) -> None:
         partita.Trainer.launch(store.path, out=tmp_path / "run", workers=4, **SETTINGS, views="tournament")
     with pytest.raises(ConfigError, match=r"the store has 5 parts, so some of 6 workers.*--parts 6"):
         partita.Trainer.launch(store.path, out=tmp_path / "run", workers=6, **SETTINGS, views="cyclic")
-    with pytest.raises(ConfigError, match="batch normalisation"):
+    with pytest.raises(ConfigError, match="batch normalization"):
         partita.Trainer.launch(
             store.path, out=tmp_path / "run", workers=2, **SETTINGS, views="tournament", norm="batch"
         )

@@ -31,7 +31,7 @@ KINDS = ("sage", "sage-sum", "sage-max", "gcn", "gin", "gat")
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
-    """Re-ordered, with multi-edges, loops and nodes without neighbours."""
+    """Re-ordered, with multi-edges, loops and nodes without neighbors."""
     path = tmp_path_factory.mktemp("layer-wise") / "g"
     return formula_store(path, num_nodes=60, num_features=7, shuffle_seed=3, weighted=True)
 
@@ -67,14 +67,16 @@ def step_of(store: GraphStore, kind: str, workers: int, number: int, **options: 
 def test_two_workers_take_the_same_step(store, kind, strategy) -> None:
     number = KINDS.index(kind) + NAMED.index(strategy)
     for topology in (0, 2):
-        check(step_of(store, kind, 2, number + topology), strategy, 2, deal=("owner", "even")[number % 2])
+        check(step_of(store, kind, 2, number + topology), strategy, 2, seed_split=("owner", "even")[number % 2])
 
 
 @pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
 @pytest.mark.parametrize("kind", ["sage", "gcn", "gat"])
 def test_more_workers_take_the_same_step(store, kind, strategy) -> None:
     for number, workers in ((0, 3), (1, 4)):
-        check(step_of(store, kind, workers, number, dropout=0.3, input_dropout=0.2), strategy, workers, deal="even")
+        check(
+            step_of(store, kind, workers, number, dropout=0.3, input_dropout=0.2), strategy, workers, seed_split="even"
+        )
 
 
 @pytest.mark.parametrize("strategy", HIERARCHICAL)
@@ -87,7 +89,7 @@ def test_two_hosts_take_the_same_step(store, strategy, number) -> None:
 @pytest.mark.parametrize("strategy", NAMED)
 def test_workers_without_seeds_and_budgets_that_take_all(store, strategy) -> None:
     for seeds in ((7,), (3, 58)):
-        check(replace(step_of(store, "sage", 4, 0), seeds=seeds, budgets=(2000, 5, 2)), strategy, 4, deal="even")
+        check(replace(step_of(store, "sage", 4, 0), seeds=seeds, budgets=(2000, 5, 2)), strategy, 4, seed_split="even")
 
 
 @pytest.mark.parametrize("strategy", NAMED)

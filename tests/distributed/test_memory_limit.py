@@ -24,7 +24,7 @@ PARTS = 32
 WIDTH = 512
 CLASSES = 8
 NEAR = 64
-"""How far a neighbour is at most, so that a halo is small."""
+"""How far a neighbor is at most, so that a halo is small."""
 EPOCHS = 2
 
 SCRIPT = """
@@ -57,7 +57,7 @@ print(json.dumps(said))
 
 
 def write_street(path: Path, num_nodes: int) -> None:
-    """A store whose nodes have eight neighbours each, all near by, and features that tell little of the class alone.
+    """A store whose nodes have eight neighbors each, all near by, and features that tell little of the class alone.
 
     The nodes of a part are next to each other, so it is partitioned as it is.
     """

@@ -18,6 +18,7 @@ from asking import expected
 from steps import ShareOutcome, Step, difference, distributed, reference, run_worker
 from torch import Tensor, nn
 
+from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.comm.routing import Route
 from partita.core.errors import ConfigError
@@ -28,8 +29,8 @@ from partita.graph.store import GraphStore
 from partita.nn.layers import SAGE, PygLayer
 from partita.nn.layers.reductions import Mean
 from partita.parallel.placements.source import Source
-from partita.parallel.shares import share_of
-from partita.parallel.strategies import Workers, parse_strategy
+from partita.parallel.seed_split import share_of
+from partita.parallel.strategies import parse_strategy
 from partita.testing.graphs import formula_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -61,7 +62,7 @@ CASES += [(kind, "destination,data,destination", workers, 1) for kind in KINDS f
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
-    """Re-ordered, with multi-edges, loops and nodes without neighbours."""
+    """Re-ordered, with multi-edges, loops and nodes without neighbors."""
     return formula_store(tmp_path_factory.mktemp("oracle") / "g", num_nodes=60, num_features=7, shuffle_seed=3)
 
 
@@ -82,12 +83,12 @@ def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: An
 
 
 def check_way(store: GraphStore, case: tuple[str, str, int, int], way: tuple[float, torch.dtype, str, str]) -> None:
-    (kind, strategy, workers, hosts), (dropout, dtype, deal, topology) = case, way
+    (kind, strategy, workers, hosts), (dropout, dtype, seed_split, topology) = case, way
     step = Step(
         store, kind, dtype=dtype, dropout=dropout, input_dropout=dropout / 2, parts=PARTS[workers],
         split_topology=topology == "partitioned",
     )  # fmt: skip
-    check(step, strategy, workers, hosts, deal=deal)
+    check(step, strategy, workers, hosts, seed_split=seed_split)
 
 
 def name_of(value: Any) -> str:
@@ -124,7 +125,7 @@ def test_no_gradient_of_the_reference_vanishes(store, kind) -> None:
 def test_fewer_seeds_than_workers(store, strategy, kind, seeds) -> None:
     """The last batch of an epoch may be short; some workers, or the only ones that own anything, start from nothing."""
     step = Step(store, kind, parts=PARTS[4], seeds=seeds)
-    found = distributed(step, strategy, 4, deal="even")
+    found = distributed(step, strategy, 4, seed_split="even")
     wanted = in_one_process(step)
     for name, gradient in wanted.gradients.items():
         scale = max(1e-3, float(gradient.abs().max()))  # of one seed, some gradients vanish
@@ -135,7 +136,7 @@ def test_fewer_seeds_than_workers(store, strategy, kind, seeds) -> None:
 @pytest.mark.parametrize(
     "options",
     [{"hidden": 5}, {"hidden": 24, "features": 3}, {"fanouts": (-1, -1, -1)}, {"replace": True}],
-    ids=["narrowing", "fewer-columns-than-workers", "all-neighbours", "replace"],
+    ids=["narrowing", "fewer-columns-than-workers", "all-neighbors", "replace"],
 )
 def test_other_shapes(store, strategy, options) -> None:
     for kind in ("sage", "gcn", "gin", "sage-sum"):
@@ -153,11 +154,11 @@ def test_both_ways_of_attention_by_source(store, monkeypatch, strategy, way) -> 
 
 
 def test_attention_by_source_takes_the_cheaper_way(store) -> None:
-    """One node with many neighbours has few states, many nodes share their sources."""
+    """One node with many neighbors has few states, many nodes share their sources."""
     step = Step(store, "gat", parts=PARTS[3], classes=8, fanouts=(3, 2, -1))
     busiest = int(step.original()[step.topology().degrees(torch.arange(60)).argmax()])
-    one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, deal="even").rows[3]
-    many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, deal="even").rows[3]
+    one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, seed_split="even").rows[3]
+    many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, seed_split="even").rows[3]
     assert (one.remote_pairs > 0, one.remote_sources) == (True, 0)
     assert (many.remote_pairs, many.remote_sources > 0) == (0, True)
 
@@ -168,9 +169,9 @@ def test_attention_dropout_where_whole_rows_are_computed(store, strategy) -> Non
 
 
 @pytest.mark.parametrize(("workers", "hosts", "parts"), [(4, 2, (0, 25, 60)), (4, 2, (0, 10, 10, 37, 60))])
-@pytest.mark.parametrize("deal", ["owner", "even"])
-def test_a_host_may_have_parts_of_its_own_or_share_those_of_all(store, workers, hosts, parts, deal) -> None:
-    check(Step(store, parts=parts), "data@hosts+gsplit@workers", workers, hosts, deal=deal)
+@pytest.mark.parametrize("seed_split", ["owner", "even"])
+def test_a_host_may_have_parts_of_its_own_or_share_those_of_all(store, workers, hosts, parts, seed_split) -> None:
+    check(Step(store, parts=parts), "data@hosts+gsplit@workers", workers, hosts, seed_split=seed_split)
 
 
 @pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
@@ -228,7 +229,7 @@ def check_tiers(store: GraphStore, case: tuple[tuple[str, int, int], str], numbe
         cache=NO_CACHE if layout == "none" else CacheSettings(ROOM, policy, layout),  # type: ignore[arg-type]
         split_features=hosts > 1,
     )
-    return check(step, strategy, workers, hosts, deal=("owner", "even")[number % 2])
+    return check(step, strategy, workers, hosts, seed_split=("owner", "even")[number % 2])
 
 
 def name_of_tiers(case: tuple[tuple[str, int, int], str]) -> str:
@@ -276,7 +277,7 @@ def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy, topology
         store, kind, parts=PARTS[4], stored=torch.float16 if kind == "gcn" else None,
         split_topology=topology == "partitioned",
     )  # fmt: skip
-    found = check(step, strategy, 4, deal="even")
+    found = check(step, strategy, 4, seed_split="even")
     parsed = parse_strategy(strategy, 3)
     shares = [batch.seeds.tolist() for batch in found.batches]
     wanted = expected(step, parsed.placements, parsed.inputs, shares)
@@ -289,7 +290,7 @@ def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy, topology
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_gsplit_draws_computes_and_reads_everything_once(store, workers) -> None:
     step = Step(store, parts=PARTS[workers], seeds=tuple(range(40)))
-    found, alone = distributed(step, "gsplit", workers, deal="even"), in_one_process(step)
+    found, alone = distributed(step, "gsplit", workers, seed_split="even"), in_one_process(step)
     (once,) = alone.counts
     assert sum(c.sampled_edges for c in found.counts) == once.sampled_edges
     assert tuple(map(sum, zip(*(c.computed_destinations for c in found.counts)))) == once.computed_destinations
@@ -300,7 +301,7 @@ def test_gsplit_draws_computes_and_reads_everything_once(store, workers) -> None
         computed = torch.cat([block.dst for block in blocks]).tolist()
         assert len(computed) == len(set(computed))
         assert sorted(computed) == sorted(alone.batches[0].works[layer].block.dst.tolist())
-    spread = distributed(step, "gdp", workers, deal="even")
+    spread = distributed(step, "gdp", workers, seed_split="even")
     assert sum(c.sampled_edges for c in spread.counts) > once.sampled_edges
     assert spread.traffic == Traffic()
 
@@ -331,7 +332,7 @@ def test_it_notices_an_unweighted_mean_of_partial_means(store, monkeypatch, dtyp
 @pytest.mark.parametrize("strategy", ["dnp", "gsplit"])
 def test_it_notices_a_dropped_halo_row(store, monkeypatch, dtype, strategy) -> None:
     step = Step(store, parts=PARTS[3], dtype=dtype)
-    check(step, strategy, 3, deal="even")
+    check(step, strategy, 3, seed_split="even")
     whole = Route.answer
 
     def with_one_row_lost(self: Route, group: Any, rows: Tensor) -> Tensor:
@@ -342,7 +343,7 @@ def test_it_notices_a_dropped_halo_row(store, monkeypatch, dtype, strategy) -> N
         return answered * lost
 
     monkeypatch.setattr(Route, "answer", with_one_row_lost)
-    fails(step, strategy, deal="even")
+    fails(step, strategy, seed_split="even")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -354,7 +355,7 @@ def test_it_notices_a_seed_that_counts_twice(store, dtype, strategy) -> None:
         mine = share_of(seeds, context.mesh, "even", step.part_offsets())
         return torch.cat([mine, seeds[:1]]) if context.mesh.rank == 2 else mine
 
-    check(step, strategy, 3, deal="even")
+    check(step, strategy, 3, seed_split="even")
     fails(step, strategy, share=share)
 
 
@@ -383,7 +384,7 @@ def test_a_layer_that_skips_empty_input_hangs_nobody(store, monkeypatch, strateg
     monkeypatch.setattr("steps.make_layer", lambda kind, i, o, last: PygLayer(Shy(i, o), i, o))
     monkeypatch.setattr("partita.testing.threads.TIMEOUT", 10.0)
     step = Step(store, "shy", parts=PARTS[4], seeds=(7, 8))
-    found, wanted = distributed(step, strategy, 4, deal="even"), reference(step)
+    found, wanted = distributed(step, strategy, 4, seed_split="even"), reference(step)
     for name, gradient in wanted.gradients.items():
         torch.testing.assert_close(found.gradients[name], gradient, rtol=1e-9, atol=1e-12)
 

@@ -17,7 +17,7 @@ import torch
 
 import partita
 from partita.comm.context import Context
-from partita.comm.group import lane
+from partita.comm.group import communicator
 from partita.core.errors import StoreError
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
@@ -58,7 +58,7 @@ def exchange_by_lanes(context: Context) -> list[list[float]]:
     group, found = context.group("all", "sample"), [list[float](), list[float]()]
 
     def work(number: int) -> None:
-        with lane(number):
+        with communicator(number):
             for turn in range(20):
                 time.sleep(0.002 * ((number + context.mesh.rank + turn) % 3))
                 rows = torch.full((2, 3 + number), float(10 * number + context.mesh.rank))
@@ -72,7 +72,7 @@ def exchange_by_lanes(context: Context) -> list[list[float]]:
         thread.start()
     for thread in threads:
         thread.join()
-    assert context.lanes("sample") == 2
+    assert context.communicators("sample") == 2
     return found
 
 

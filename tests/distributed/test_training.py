@@ -172,7 +172,7 @@ def test_torchrun(graph, tmp_path) -> None:
 def test_what_does_not_fit_is_one_message(graph, tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"store has 3 parts.*partita partition STORE OUT --parts 2"):
         partita.Trainer.launch(graph / "parts3", out=tmp_path / "a", workers=2, strategy="gsplit", **SETTINGS)
-    with pytest.raises(ConfigError, match="batch normalisation"):
+    with pytest.raises(ConfigError, match="batch normalization"):
         partita.Trainer.launch(graph / "parts2", out=tmp_path / "b", workers=2, norm="batch", **SETTINGS)
     with pytest.raises(ConfigError, match="Did you mean 'gsplit'"):
         partita.Trainer.launch(graph / "parts2", out=tmp_path / "c", workers=2, strategy="gsplti", **SETTINGS)

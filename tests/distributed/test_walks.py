@@ -1,4 +1,4 @@
-"""Neighbourhoods of random walks: any strategy on any number of workers takes the very step that one process takes."""
+"""Neighborhoods of random walks: any strategy on any number of workers takes the very step that one process takes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WalkStep(Step):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
-    """Re-ordered, with multi-edges, loops and nodes without neighbours."""
+    """Re-ordered, with multi-edges, loops and nodes without neighbors."""
     path = tmp_path_factory.mktemp("walks") / "g"
     return formula_store(path, num_nodes=60, num_features=7, shuffle_seed=3, weighted=True)
 

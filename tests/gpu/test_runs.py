@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import load_file
 
 import partita
-from partita.comm.streams import Streams
+from partita.comm.cuda_streams import Streams
 from partita.core.keys import fold
 from partita.graph.store import GraphStore
-from partita.parallel.on_device import place
 from partita.runs.checkpoint import latest_checkpoint
-from partita.runs.load import open_rows, open_topology
 from partita.sample.device import edge_bytes, on_device
 from partita.sample.topology import LocalTopology
+from partita.setup.inputs import open_rows, open_topology
 from partita.testing.graphs import small_random_store
 from partita.train.pipeline import Pipeline, PipelineStage
 

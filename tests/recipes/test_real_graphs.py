@@ -31,7 +31,7 @@ def test_gcn_on_cora(tmp_path, data_folder) -> None:
 
 @pytest.mark.data
 def test_sampled_sage_uses_the_graph(tmp_path, data_folder) -> None:
-    # A linear model on the features alone reaches 50.9 % on this graph's split, one on two hops of neighbours 68.4 %.
+    # A linear model on the features alone reaches 50.9 % on this graph's split, one on two hops of neighbors 68.4 %.
     partita.ingest(data_folder / "oewn2024.npz", tmp_path / "words", undirected=True)
     reached = accuracy(
         tmp_path / "words", tmp_path / "run", layers=2, hidden=128, fanout="10,10", epochs=8, batch_size=512, lr=0.005

@@ -93,7 +93,7 @@ def test_bad_input(made, tmp_path, paths, said):
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, as WCAG 2 defines it: 1 to 21."""
+    """Of two colors, as WCAG 2 defines it: 1 to 21."""
     lights = sorted(map(_luminance, (one, other)))
     return (lights[1] + 0.05) / (lights[0] + 0.05)
 

@@ -58,7 +58,7 @@ class Recipe:
 
 
 def make_sbm(data: Path, store: Path) -> None:
-    # Degree and noise such that neither the features alone nor the labels of all neighbours settle the class.
+    # Degree and noise such that neither the features alone nor the labels of all neighbors settle the class.
     partita.generate_sbm(
         store, num_nodes=200_000, num_classes=16, average_degree=8, homophily=0.65, num_features=32, noise=0.8,
         split=(0.1, 0.05, 0.2),

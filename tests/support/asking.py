@@ -28,7 +28,7 @@ class Expected:
     read: list[int]
 
 
-def neighbours(step: Step, layer: int) -> dict[int, list[int]]:
+def neighbors(step: Step, layer: int) -> dict[int, list[int]]:
     """The draws of every node of the graph, as if all were asked for."""
     topology = step.topology()
     nodes = torch.arange(step.store.num_nodes).to(topology.id_dtype)
@@ -64,7 +64,7 @@ def expected(step: Step, placements: tuple[str, ...], inputs: str, shares: list[
     asked = [set(share) for share in shares]
     rows, computed, edges = [], [], []
     for layer in range(len(step.fanouts), 0, -1):
-        drawn, placement = neighbours(step, layer), placements[layer - 1]
+        drawn, placement = neighbors(step, layer), placements[layer - 1]
         remote = sum(owner[v] != w for w in workers for v in asked[w])
         count = LayerRows(destinations=sum(map(len, asked)))
         if placement == "destination":

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from partita.core import keys
 from partita.core.partitioning import PartitionTask
+from partita.partitioning import edge_streams
 from partita.partitioning import owners as owners_module
-from partita.partitioning import streams
+from partita.partitioning.edge_streams import RowStream
 from partita.partitioning.random import partition_key
-from partita.partitioning.streams import RowStream
-from partita.partitioning.survey import survey
+from partita.partitioning.stream_stats import survey
 
 PARTS = (1, 2, 3, 5, 70)
 
@@ -68,7 +68,7 @@ def task_of(graph, num_parts, *, weights=None, seed=0, dtype=np.int32):
 def run(partitioner, graph, num_parts, *, at_once=1, **options):
     """(parts of the edges that are no loops, owners, replicas as sets), one edge at a time if ``at_once`` is 1."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "EDGES_AT_ONCE", at_once)
+        patch.setattr(edge_streams, "EDGES_AT_ONCE", at_once)
         task = task_of(graph, num_parts, **options)
         opened = owners_module.open_owners
 

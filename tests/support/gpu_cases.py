@@ -166,7 +166,7 @@ def weighted_sampling_in_parts(device):
 
 
 @case(SAMPLES, dtype=INTS)
-def relabelling(device, dtype):
+def relabeling(device, dtype):
     random = np.random.default_rng(3)
     for num_dst, edges in ((0, 0), (0, 9), (9, 0), (10, 60)):
         dst = torch.from_numpy(random.permutation(40)[:num_dst]).to(dtype)
@@ -180,8 +180,8 @@ def relabelling(device, dtype):
             kernels.relabel(twice[:0], twice, Relabeller(2))
 
 
-@case(SAMPLES, relabelled=(False, True), loops=(False, True), dtype=FLOATS)
-def gcn(device, relabelled, loops, dtype):
+@case(SAMPLES, relabeled=(False, True), loops=(False, True), dtype=FLOATS)
+def gcn(device, relabeled, loops, dtype):
     indptr, indices, _ = random_store(11, 20, 9, torch.int32)
     rows = torch.repeat_interleave(indptr.diff())
     count = torch.bincount(rows[indices == rows], minlength=20).int() if loops else None
@@ -189,7 +189,7 @@ def gcn(device, relabelled, loops, dtype):
     dst = torch.randperm(20)[:11].int()
     with kernels.use("reference"):
         found = kernels.sample_neighbors(
-            indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(20) if relabelled else None
+            indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(20) if relabeled else None
         )
 
     def work(store, count, dst, found):

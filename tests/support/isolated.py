@@ -56,7 +56,7 @@ def induced(store: GraphStore, parts: tuple[int, ...], halo: str) -> list[tuple[
 
 
 def _mean_matrix(edges: list[tuple[int, int]], num_nodes: int) -> torch.Tensor:
-    """Means over in-neighbours as a dense matrix (N, N), float64; parallel edges count as often as they are there."""
+    """Means over in-neighbors as a dense matrix (N, N), float64; parallel edges count as often as they are there."""
     matrix = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
     for u, v in edges:
         matrix[v, u] += 1

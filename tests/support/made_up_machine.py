@@ -10,9 +10,9 @@ from partita.graph.store import GraphStore
 from partita.parallel.strategies import Strategy
 from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
+from partita.plan.estimates import Estimates, make_estimates
 from partita.plan.links import Curve, Links
 from partita.plan.rates import PerBlock, Rates
-from partita.plan.search import Estimates, make_estimates
 
 SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
 

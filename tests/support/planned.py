@@ -11,7 +11,7 @@ from partita.comm.context import Context
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.nn.model import build_model
 from partita.plan import choose
-from partita.train import following
+from partita.train import plan_monitor
 
 WRONG = {"gdp": Seconds(compute=1e-7), "dnp": Seconds(exchange=2e-7), "gsplit": Seconds(load=3e-7)}
 """Seconds of an epoch, which are far from what any machine takes."""
@@ -21,7 +21,7 @@ def train_planned(context: Context, *, store: str, out: str, settings: dict[str,
     """Train one run that plans whatever it takes, the same with the strategy found, and with wrong plans; and plan one
     for a model of one's own."""
     choose.SHORT_SECONDS, choose.TRIALS_SHARE = 0.0, 1e6
-    following.CHANGE_SECONDS = following.WORTH_SECONDS = following.LONG_SECONDS = 0.0
+    plan_monitor.CHANGE_SECONDS = plan_monitor.WORTH_SECONDS = plan_monitor.LONG_SECONDS = 0.0
     planned = partita.Trainer(store, out=f"{out}/planned", context=context, **settings)
     found = planned.plan
     assert found is not None

@@ -29,7 +29,7 @@ from simulated_device import DeviceTensor
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from partita.comm.streams import Streams
+from partita.comm.cuda_streams import Streams
 
 Clock = dict["SimulatedStream", int]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partita.comm.axis import Axis
+from partita.comm.axis import Axis, Workers, make_axis
 from partita.comm.group import Group
 from partita.core.keys import StepKey, fold
 from partita.core.mesh import Mesh
@@ -29,8 +29,8 @@ from partita.nn.model import Model
 from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Batch, Engine
 from partita.parallel.placements.data import Data
-from partita.parallel.shares import Deal, share_of
-from partita.parallel.strategies import Workers, build_engine, make_axis, parse_strategy
+from partita.parallel.seed_split import SeedSplit, share_of
+from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
@@ -231,7 +231,7 @@ def reference(step: Step) -> Outcome:
 
 
 def run_worker(
-    context: Workers, step: Step, strategy: str, deal: Deal = "owner", *, model: Model | None = None,
+    context: Workers, step: Step, strategy: str, seed_split: SeedSplit = "owner", *, model: Model | None = None,
     share: Share | None = None,
 ) -> ShareOutcome:  # fmt: skip
     """One worker's part of the step."""
@@ -244,7 +244,7 @@ def run_worker(
         context, offsets, step.cache,
     )  # fmt: skip
     deal_out = (lambda found: share(context, found)) if share else (
-        lambda found: share_of(found, context.mesh, deal, offsets)
+        lambda found: share_of(found, context.mesh, seed_split, offsets)
     )  # fmt: skip
     order = SeedOrder(seeds, KEY.seed, 6)
     fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
@@ -254,16 +254,17 @@ def run_worker(
 
 
 def distributed(
-    step: Step, strategy: str, workers: int, *, hosts: int = 1, deal: Deal = "owner", share: Share | None = None,
+    step: Step, strategy: str, workers: int, *, hosts: int = 1, seed_split: SeedSplit = "owner",
+    share: Share | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Outcome:  # fmt: skip
     """The same step on several workers, each in a block of ``around``: losses and gradients are summed."""
     groups = ThreadGroups(workers, hosts)
-    models = [step.model() for _ in range(workers)]  # PyG's initialisation draws from one generator
+    models = [step.model() for _ in range(workers)]  # PyG's initialization draws from one generator
 
     def work(context: Workers) -> ShareOutcome:
         with around():
-            return run_worker(context, step, strategy, deal, model=models[context.mesh.rank], share=share)
+            return run_worker(context, step, strategy, seed_split, model=models[context.mesh.rank], share=share)
 
     done = groups.run(work)
     return Outcome(

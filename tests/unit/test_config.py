@@ -28,7 +28,7 @@ def test_a_preset_lies_under_what_is_given_and_over_the_file(tmp_path) -> None:
     assert Config.make({"preset": "gsplit", "strategy": "dnp"}).strategy == "dnp"
     (tmp_path / "run.yaml").write_text("strategy: gdp\ndeal: even\nepochs: 3\n")
     config = Config.load(tmp_path / "run.yaml", {"preset": "gsplit"})
-    assert (config.strategy, config.deal, config.epochs) == ("gsplit", "owner", 3)
+    assert (config.strategy, config.seed_split, config.epochs) == ("gsplit", "owner", 3)
     assert Config.make(yaml.safe_load(config.to_yaml())) == config
 
 

@@ -277,7 +277,7 @@ def sbm(
     *,
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 20_000,
     classes: Annotated[int, typer.Option(help="Number of communities.")] = 8,
-    average_degree: Annotated[float, typer.Option(help="Neighbours per node.")] = 16.0,
+    average_degree: Annotated[float, typer.Option(help="Neighbors per node.")] = 16.0,
     homophily: Annotated[float, typer.Option(help="Fraction of edges inside a community.")] = 0.8,
     power_law: Annotated[float, typer.Option(help="Exponent of the degrees, above 2.")] = 2.5,
     features: Annotated[int, typer.Option(help="Feature columns.")] = 64,

@@ -20,7 +20,7 @@ _GROUPS = {
     "sampler": "Sampling",
     "preset": "Workers",
     "views": "Isolated training",
-    "batch_size": "Optimisation",
+    "batch_size": "Optimization",
     "seed": "Run",
 }
 

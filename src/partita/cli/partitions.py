@@ -100,7 +100,7 @@ def presample(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The graph store, which gets two more columns.")],
     *,
     fanout: Annotated[
-        str, typer.Option(help="Neighbours per layer; the first entry is the hop next to the seeds; -1: all.")
+        str, typer.Option(help="Neighbors per layer; the first entry is the hop next to the seeds; -1: all.")
     ] = "15,10,5",
     batch_size: Annotated[int, typer.Option(help="Seeds of a mini-batch over all workers.")] = 1024,
     epochs: Annotated[int, typer.Option(help="Times over the seeds.")] = 10,
@@ -113,7 +113,7 @@ def presample(
 ) -> None:
     """Presample."""
     from partita.core.errors import ConfigError
-    from partita.partitioning.presample import presample as presample_store
+    from partita.sample.presample import presample as presample_store
 
     try:
         fanouts = [int(part) for part in fanout.split(",")]
@@ -217,7 +217,7 @@ def partition(
                 console.print(sentence, highlight=False)
 
         if budget is not None:
-            from partita.parallel.automatic import partition_for_memory, plan_for_memory
+            from partita.isolated.memory_parts import partition_for_memory, plan_for_memory
 
             budget["feature_dtype"] = feature_dtype
             if dry_run:

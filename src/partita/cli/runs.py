@@ -33,7 +33,7 @@ Examples:
 
     partita train --resume run --epochs 40
 """
-_EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbours of every node.
+_EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbors of every node.
 
 Examples:
 

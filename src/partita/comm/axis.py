@@ -1,15 +1,28 @@
-"""The workers among whom a layer is placed, and which of them owns a node."""
+"""The workers among whom a layer is placed, and which of them owns a node: a range partition book (DGL, GraphLearn)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.comm.group import Group
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, nearest
+from partita.core.mesh import AXES, Mesh
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """What is needed of a :class:`partita.comm.context.Context`."""
+
+    mesh: Mesh
+
+    def group(self, axis: str = "all", purpose: str = "train") -> Group:
+        """The group of this worker along an axis, for one purpose."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -91,3 +104,25 @@ def owners_of_parts(num_parts: int, axis: str, hosts: int, workers: int) -> Int6
         where="part_offsets",
         fix=f"Run partita partition STORE OUT --parts {wanted}, then train OUT; or use the strategy 'gdp'",
     )
+
+
+def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *, owners: bool = True) -> Axis:
+    """The workers of an axis of the mesh, with a group for sampling, one for computing and one for loading.
+
+    Args:
+        context: of this process.
+        axis: one of :data:`~partita.core.mesh.AXES`.
+        part_offsets: of the store.
+        owners: whether it matters who owns a node; otherwise the store's parts may be of any number.
+
+    Raises:
+        ConfigError: the store has another number of parts than the axis has workers.
+    """
+    if axis not in AXES:
+        raise ConfigError(f"unknown axis '{axis}'", where="axis", fix=nearest(axis, AXES))
+    mesh, num_parts = context.mesh, part_offsets.shape[0] - 1
+    owner_of_part = torch.zeros(num_parts, dtype=torch.int64)
+    if owners:
+        owner_of_part = owners_of_parts(num_parts, axis, mesh.hosts, mesh.workers)
+    sampling, computing, loading = (context.group(axis, purpose) for purpose in ("sample", "train", "load"))
+    return Axis(sampling, computing, loading, part_offsets, owner_of_part)

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from partita.comm.collective_order import CollectiveOrder, MessageChannel
 from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
-from partita.comm.group import Group, Lane
+from partita.comm.group import Communicator, Group
 from partita.comm.meter import Meter
 from partita.comm.rendezvous import meet, number_of, workers_per_host
-from partita.comm.turns import MessageChannel, Turns
 from partita.core.errors import ConfigError
 from partita.core.mesh import AXES, Mesh
 
@@ -65,13 +65,19 @@ class Context:
         nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
         # JSON values travel between processors, also where rows travel between devices.
         self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked, [nullcontext])
-        self._lanes = Counter(purposes)
-        names = {purpose: [f"{purpose}/{lane}" for lane in range(self._lanes[purpose])] for purpose in self._lanes}
-        self._turns = None
+        self._communicators = Counter(purposes)
+        names = {
+            purpose: [f"{purpose}/{communicator}" for communicator in range(self._communicators[purpose])]
+            for purpose in self._communicators
+        }
+        self._collective_order = None
         if mesh.size > 1 and len(purposes) > 1 and (nccl if ordered is None else ordered):
-            self._turns = Turns(mesh.rank == 0, self._make_channel(), tuple(chain.from_iterable(names.values())))
-        for purpose, lanes in names.items():
-            turns = [nullcontext if self._turns is None else partial(self._turns.turn, lane) for lane in lanes]
+            self._collective_order = CollectiveOrder(
+                mesh.rank == 0, self._make_channel(), tuple(chain.from_iterable(names.values()))
+            )
+        for purpose, named in names.items():
+            order = self._collective_order
+            turns = [nullcontext if order is None else partial(order.turn, name) for name in named]
             wire = self.device if nccl else torch.device("cpu")
             made: dict[tuple[int, ...], Group] = {}
             for axis in AXES:
@@ -106,7 +112,7 @@ class Context:
             device: what to compute on; ``"cuda"`` takes the device of the worker's position on its host, ``"auto"`` is
                 that where there is one, else the CPU.
             purposes: what groups are needed for, each of a thread of its own. What is named several times gets so many
-                lanes, each for a thread; see :func:`partita.comm.group.lane`.
+                communicators, each for a thread; see :func:`partita.comm.group.communicator`.
             timeout: how long to wait for a peer.
             checked: compare shapes and counts before every exchange.
             ordered: all workers start their exchanges in one order, whichever threads they are of; ``None``: where the
@@ -192,9 +198,10 @@ class Context:
             known = ", ".join(f"{a}/{p}" for a, p in self._groups)
             raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
 
-    def lanes(self, purpose: str) -> int:
-        """How many threads may exchange at once for a purpose, each by a :func:`partita.comm.group.lane` of its own."""
-        return self._lanes[purpose]
+    def communicators(self, purpose: str) -> int:
+        """How many threads may exchange at once for a purpose, each by a
+        :func:`partita.comm.group.communicator` of its own."""
+        return self._communicators[purpose]
 
     def on(self, device: torch.device | str, *, purposes: Sequence[str] = ("train",)) -> Context:
         """A context of the same workers on another device. All workers call this, and close this one later.
@@ -209,14 +216,14 @@ class Context:
 
     def fail(self, failure: BaseException) -> None:
         """Let no thread of this worker wait for its turn: another one has failed."""
-        if self._turns is not None:
-            self._turns.abort(failure)
+        if self._collective_order is not None:
+            self._collective_order.abort(failure)
 
     def close(self) -> None:
         """Leave the run; may be called again."""
         atexit.unregister(self.close)
-        if self._turns is not None:
-            self._turns.close()
+        if self._collective_order is not None:
+            self._collective_order.close()
         made, self._made = self._made, []
         if self._owner and dist.is_initialized():
             dist.destroy_process_group()
@@ -324,7 +331,7 @@ class Context:
     ) -> Group:
         """Make all groups along an axis, as ``torch.distributed`` demands of every worker; return the own one."""
         own = self.mesh.own_members(axis)
-        lanes = []
+        communicators = []
         for turn in turns:
             mine = None
             for members in self.mesh.members(axis):
@@ -334,9 +341,9 @@ class Context:
                     if members == own:
                         mine = process_group
                         self._made.append(process_group)
-            lanes.append(Lane(mine, turn))
+            communicators.append(Communicator(mine, turn))
         rank = own.index(self.mesh.rank)
-        return Group(lanes, rank, own, self.mesh.links(own), self.meter, wire=wire, checked=checked)
+        return Group(communicators, rank, own, self.mesh.links(own), self.meter, wire=wire, checked=checked)
 
 
 def _wire_of_default() -> torch.device:

@@ -34,12 +34,12 @@ def sum_bytes(num_bytes: int, size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Communicator:
     """A way for the exchanges of one thread at a time.
 
     Attributes:
         process_group: of ``torch.distributed``; ``None`` for a worker alone.
-        turn: the backend is called in such a block; see :class:`partita.comm.turns.Turns`.
+        turn: the backend is called in such a block; see :class:`partita.comm.collective_order.CollectiveOrder`.
     """
 
     process_group: dist.ProcessGroup | None
@@ -50,12 +50,12 @@ _taken = threading.local()
 
 
 @contextmanager
-def lane(number: int) -> Iterator[None]:
-    """Within the block this thread exchanges by another lane of its groups; without, by the first one.
+def communicator(number: int) -> Iterator[None]:
+    """Within the block this thread exchanges by another communicator of its groups; without, by the first one.
 
     Args:
-        number: of the lane, modulo the lanes that a group has. All workers do the same exchanges, in the same order,
-            by each lane.
+        number: of the communicator, modulo those that a group has. All workers do the same exchanges, in the same
+            order, by each communicator.
     """
     before = getattr(_taken, "number", 0)
     _taken.number = number
@@ -69,11 +69,11 @@ class Group:
     """Some workers in a fixed order.
 
     All methods are collective: every worker of the group calls them in the same order, also with empty tensors.
-    Several threads of a process need a group each, or a :func:`lane` each. A group of one worker sends nothing and
-    returns its inputs.
+    Several threads of a process need a group each, or a :func:`communicator` each. A group of one worker sends
+    nothing and returns its inputs.
 
     Args:
-        lanes: ways to exchange; at least one.
+        communicators: ways to exchange; at least one.
         rank: own position in the group.
         workers: ranks of all members among all workers, in group order.
         links: link to each member (:data:`partita.comm.meter.LINKS`), in group order.
@@ -85,7 +85,7 @@ class Group:
 
     def __init__(
         self,
-        lanes: Sequence[Lane],
+        communicators: Sequence[Communicator],
         rank: int,
         workers: Sequence[int],
         links: Sequence[str],
@@ -99,14 +99,14 @@ class Group:
         self.workers = tuple(workers)
         self.meter = meter
         self._links = tuple(links)
-        self._lanes = tuple(lanes)
+        self._communicators = tuple(communicators)
         self._wire = wire
         self._checked = checked
 
     @classmethod
     def alone(cls, meter: Meter | None = None) -> Group:
         """A group of one worker, which needs no ``torch.distributed``."""
-        return cls([Lane(None)], 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
+        return cls([Communicator(None)], 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
 
     @property
     def occupies(self) -> bool:
@@ -114,8 +114,8 @@ class Group:
         return self.size > 1 and self._wire.type != "cpu"
 
     @property
-    def _lane(self) -> Lane:
-        return self._lanes[getattr(_taken, "number", 0) % len(self._lanes)]
+    def _communicator(self) -> Communicator:
+        return self._communicators[getattr(_taken, "number", 0) % len(self._communicators)]
 
     def exchange_counts(self, counts: Int64[Tensor, "W"]) -> Int64[Tensor, "W"]:
         """Tell every worker how many rows it will get.
@@ -159,7 +159,7 @@ class Group:
         self._count(kind, send, math.prod(rows.shape[1:]) * rows.element_size())
         begun = time.perf_counter()
         received = self._swap(rows, send, receive)
-        self.meter.spend(kind, time.perf_counter() - begun)
+        self.meter.add_seconds(kind, time.perf_counter() - begun)
         return received
 
     def exchange_rows(
@@ -208,9 +208,9 @@ class Group:
         begun = []
         for bucket in _buckets(tensors):
             flat = self._to_wire(torch.cat([tensor.detach().reshape(-1) for tensor in bucket]))
-            with peer_errors(), self._lane.turn():
+            with peer_errors(), self._communicator.turn():
                 # What occupies the device must not run beside other exchanges in an order that nobody has set.
-                work = dist.all_reduce(flat, group=self._lane.process_group, async_op=not self.occupies)
+                work = dist.all_reduce(flat, group=self._communicator.process_group, async_op=not self.occupies)
                 begun.append((bucket, flat, work))
 
         @torch.no_grad()
@@ -222,7 +222,7 @@ class Group:
                         work.wait()
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
-            self.meter.spend(kind, time.perf_counter() - waiting)
+            self.meter.add_seconds(kind, time.perf_counter() - waiting)
 
         return finish
 
@@ -270,12 +270,12 @@ class Group:
         staged = self._wire.type == "cpu" and rows.is_cuda
         incoming = torch.empty(shape, dtype=rows.dtype, device=self._wire, pin_memory=staged)
         target, source = _as_bytes(incoming), _as_bytes(self._to_wire(rows.contiguous()))
-        lane = self._lane
-        with peer_errors(), lane.turn():
+        communicator = self._communicator
+        with peer_errors(), communicator.turn():
             if self._wire.type == "cpu":
-                self._pass(target, source, send, receive, lane.process_group)
+                self._pass(target, source, send, receive, communicator.process_group)
             else:
-                dist.all_to_all_single(target, source, list(receive), list(send), group=lane.process_group)
+                dist.all_to_all_single(target, source, list(receive), list(send), group=communicator.process_group)
         return incoming.to(rows.device)
 
     def _pass(

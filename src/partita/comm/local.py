@@ -43,7 +43,7 @@ in_worker = False
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """What the workers need to know; a JSON file in their private directory.
 
     Attributes:
@@ -171,7 +171,7 @@ def run_local(
     if size < 1 or hosts < 1 or size % hosts:
         raise ConfigError(f"{size} workers on {hosts} hosts", fix="Give at least one, and the same number to each host")
     module, file, qualname = _locate(entry)
-    plan = Plan(
+    plan = LaunchPlan(
         module=module,
         file=file,
         qualname=qualname,
@@ -198,7 +198,7 @@ def run_local(
     raise KeyboardInterrupt  # whoever handles the signal has returned
 
 
-def _run(plan: Plan, folder: Path, timeout: float | None) -> list[Any]:
+def _run(plan: LaunchPlan, folder: Path, timeout: float | None) -> list[Any]:
     (folder / "plan.json").write_text(json.dumps(asdict(plan), default=os.fspath), encoding="utf-8")
     workers: list[_Worker] = []
     processes: list[subprocess.Popen[bytes]] = []
@@ -213,7 +213,7 @@ def _run(plan: Plan, folder: Path, timeout: float | None) -> list[Any]:
     return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
 
 
-def _start(plan: Plan, rank: int, folder: Path) -> _Worker:
+def _start(plan: LaunchPlan, rank: int, folder: Path) -> _Worker:
     workers = plan.size // plan.hosts
     loopback = _loopback()
     environment = {

@@ -26,7 +26,7 @@ class Meter:
         self._bytes = _zero()
         self._seconds = dict.fromkeys(KINDS, 0.0)
 
-    def spend(self, kind: str, seconds: float) -> None:
+    def add_seconds(self, kind: str, seconds: float) -> None:
         """Count the time that a thread was in an exchange, or waited for it; with that until others came to it."""
         with self._lock:
             self._seconds[kind] += seconds

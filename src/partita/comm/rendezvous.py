@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from partita.comm.errors import peer_errors
-from partita.comm.group import Group, Lane
+from partita.comm.group import Communicator, Group
 from partita.comm.meter import Meter
 from partita.core.errors import ConfigError
 
@@ -101,7 +101,7 @@ def workers_per_host(rank: int, size: int, wire: torch.device) -> int:
     Raises:
         ConfigError: hosts have different numbers of workers, or ranks are not host-major.
     """
-    group = Group([Lane(dist.group.WORLD)], rank, range(size), ["same_host"] * size, Meter(), wire=wire)
+    group = Group([Communicator(dist.group.WORLD)], rank, range(size), ["same_host"] * size, Meter(), wire=wire)
     known = "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ
     local = (number_of("LOCAL_RANK"), number_of("LOCAL_WORLD_SIZE")) if known else None
     answers = group.gather({"local": local, "host": socket.gethostname()})

@@ -64,7 +64,7 @@ def _first_by_sorting(ids: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int64[Te
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class RowPick:
     """Rows picked by index. The gradient is summed per row, in the order of the picks: nothing scatters.
 
     Attributes:
@@ -76,7 +76,7 @@ class Gather:
     by_row: Transposed
 
     @classmethod
-    def of(cls, index: Int64[Tensor, "n"], num_rows: int) -> Gather:
+    def of(cls, index: Int64[Tensor, "n"], num_rows: int) -> RowPick:
         """Sort the picks for the backward pass; ``num_rows`` is the number of rows to pick from."""
         return cls(index, kernels.transpose(torch.arange(index.shape[0] + 1, device=index.device), index, num_rows))
 
@@ -97,7 +97,7 @@ class Route:
 
     send: tuple[int, ...]
     receive: tuple[int, ...]
-    back: Gather | None
+    back: RowPick | None
 
     @classmethod
     def ask(cls, group: Group, owner: Int64[Tensor, "n"], ids: Int[Tensor, "n"]) -> tuple[Route, Int[Tensor, "m"]]:
@@ -111,7 +111,7 @@ class Route:
         order, send = bucket(owner, group.size)
         receive = group.exchange_counts(torch.tensor(send)).tolist()
         asked = group.exchange(ids[order].long(), send, receive, "ids").to(ids.dtype)
-        return cls(tuple(send), tuple(receive), Gather.of(torch.argsort(order), order.shape[0])), asked
+        return cls(tuple(send), tuple(receive), RowPick.of(torch.argsort(order), order.shape[0])), asked
 
     def answer(self, group: Group, rows: Float[Tensor, "m F"]) -> Float[Tensor, "n F"]:
         """Send each asking worker its rows; returns those of the own requests, in their order. Differentiable."""
@@ -136,7 +136,7 @@ def to_all(group: Group, rows: Shaped[Tensor, "n ..."], receive: Sequence[int], 
     return group.exchange(repeated, [rows.shape[0]] * group.size, receive, kind)
 
 
-def tie(rows: Float[Tensor, "n F"], *to: Tensor) -> Float[Tensor, "n F"]:
+def order_backward(rows: Float[Tensor, "n F"], *to: Tensor) -> Float[Tensor, "n F"]:
     """The rows, made to depend on other tensors that get no gradient through them.
 
     The backward passes of exchanges must run on every worker, in the same order. Autograd runs what the loss depends
@@ -148,7 +148,7 @@ def tie(rows: Float[Tensor, "n F"], *to: Tensor) -> Float[Tensor, "n F"]:
 
 class _Gather(Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, gather: Gather) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, gather: RowPick) -> Tensor:
         ctx.gather = gather
         return rows.index_select(0, gather.index)
 

@@ -2,7 +2,7 @@
 
 A key is an unsigned 64-bit integer. :func:`fold` mixes one more integer into a key; a chain of folds names one
 place in the run, ``fold(fold(fold(purpose, seed), epoch), step)``, and a kernel then folds in the node and the
-slot. The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+slot. The mixing function is the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
 number generators", OOPSLA 2014). It uses only 64-bit integer multiplication, xor and shift, so that every
 implementation (numpy, numba, Triton) gives the same bits.
 """
@@ -35,7 +35,7 @@ class Purpose(IntEnum):
 
 
 def mix64(z: int) -> int:
-    """Finalise 64 bits: a bijection whose output bits each depend on all input bits."""
+    """Finalize 64 bits: a bijection whose output bits each depend on all input bits."""
     z = ((z ^ (z >> 30)) * MIX_1) & MASK64
     z = ((z ^ (z >> 27)) * MIX_2) & MASK64
     return z ^ (z >> 31)
@@ -53,7 +53,7 @@ def below(draw: int, n: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepKey:
-    """Names one training step: all sampling and dropout of the step is a function of it.
+    """Registry one training step: all sampling and dropout of the step is a function of it.
 
     Attributes:
         seed: the run's seed, any integer >= 0.

@@ -1,10 +1,41 @@
-"""What this process may use of the machine."""
+"""The machine that this process runs on: what it may use of it, what is installed, and the time."""
 
 from __future__ import annotations
 
 import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+_PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
 
 
 def cores() -> int:
     """Processor cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions a run was made with."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "versions": versions,
+        "command": sys.argv,
+    }
+
+
+def now() -> str:
+    """The time in ISO 8601, UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

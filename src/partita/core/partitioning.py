@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
 
+from partita.core.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Edges:
@@ -74,7 +76,7 @@ class EdgeStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class StreamStats:
     """What the first pass over a stream finds out. Self loops count nowhere but in ``num_edges`` and ``num_loops``.
 
     Attributes:
@@ -99,7 +101,7 @@ class Requires:
     """What a partitioner needs.
 
     Attributes:
-        passes: over the edges, the first one (:class:`Survey`) not counted.
+        passes: over the edges, the first one (:class:`StreamStats`) not counted.
         survey: whether it needs the first pass at all.
         grouped: it needs the store's row order (edges grouped by destination).
         in_memory: it holds the whole graph, O(edges), in memory.
@@ -134,7 +136,7 @@ class PartitionTask:
 
     stream: EdgeStream
     num_parts: int
-    survey: Survey | None = None
+    survey: StreamStats | None = None
     seed: int = 0
     node_weight: Int64[np.ndarray, "N"] | None = None
     epsilon: float = 0.05
@@ -148,7 +150,7 @@ class PartitionTask:
         """N."""
         return self.stream.num_nodes
 
-    def surveyed(self) -> Survey:
+    def surveyed(self) -> StreamStats:
         """The survey, which is there when ``requires.survey`` is true."""
         if self.survey is None:
             raise ValueError("this partitioner needs a survey of the stream")
@@ -178,3 +180,27 @@ class Partitioner(Protocol):
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """The part of every node, int32 in [0, P); deterministic."""
         ...
+
+
+def checked_parts(parts: Any, num_nodes: int, num_parts: int, where: str) -> Int32[np.ndarray, "N"]:
+    """Parts as int32, after every check.
+
+    Raises:
+        InputError: another length than N, no integers, or a part outside [0, P); the message names the first node.
+    """
+    parts = np.asarray(parts)
+    if parts.shape != (num_nodes,) or parts.dtype.kind not in "iu":
+        raise InputError(
+            f"an assignment of {parts.dtype.name} {parts.shape} does not fit {num_nodes:,} nodes",
+            where=where,
+            fix="Give one integer part for every node",
+        )
+    wrong = (parts < 0) | (parts >= num_parts)
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise InputError(
+            f"node {node:,} has part {parts[node]}, outside [0, {num_parts})",
+            where=where,
+            fix="Number the parts from 0, or give the right number of parts",
+        )
+    return parts.astype(np.int32, copy=False)

@@ -27,10 +27,10 @@ class Seconds(Adding):
     """Time of one worker by what it does; adds up with ``+``.
 
     Attributes:
-        sample: drawing neighbours and numbering them.
+        sample: drawing neighbors and numbering them.
         exchange: sending ids, rows and their gradients.
         load: reading input rows, where that is done apart from the first layer.
-        compute: the layers, forward and backward, and the optimiser.
+        compute: the layers, forward and backward, and the optimizer.
         gradients: summing the gradients of the parameters over the workers.
     """
 

@@ -1,4 +1,4 @@
-"""Names for what Partita does in the traces of PyTorch's profiler."""
+"""Registry for what Partita does in the traces of PyTorch's profiler."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
-from partita.core.foresight import Drawn, Foreseen, ForeseenReads
+from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
@@ -18,7 +18,7 @@ from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 
 @runtime_checkable
 class Topology(Protocol):
-    """Where neighbours are drawn from. All implementations draw the same sample for the same key.
+    """Where neighbors are drawn from. All implementations draw the same sample for the same key.
 
     Attributes:
         num_nodes: N.
@@ -34,25 +34,25 @@ class Topology(Protocol):
     def sample(
         self, dst: Int[Tensor, "D"], key: int, fanout: int, *, relabel: Any = None, positions: bool = False
     ) -> Sampled:
-        """Draw in-neighbours.
+        """Draw in-neighbors.
 
         Args:
             dst: distinct store ids.
             key: of the step and layer; a node's draws are a function of it and of the node's original index.
-            fanout: neighbours per node; -1 for all.
+            fanout: neighbors per node; -1 for all.
             relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
             positions: say where in the store's ``indices`` every edge is.
         """
         ...
 
     def draw(self, dst: Int[Tensor, "D"], rule: Callable[[Any, Any], Sampled], *, relabel: Any = None) -> Sampled:
-        """Draw in-neighbours by any rule, where the edges are.
+        """Draw in-neighbors by any rule, where the edges are.
 
         Args:
             dst: distinct store ids.
             rule: called once, on every worker, also for no node; with the edges that are at hand there (a
                 :class:`partita.sample.topology.ArrayTopology`) and the store ids to draw for, which may repeat. What it
-                returns is not relabelled, and has no ``importance``, which the caller adds.
+                returns is not relabeled, and has no ``importance``, which the caller adds.
             relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
         """
         ...
@@ -88,15 +88,15 @@ class Topology(Protocol):
         ...
 
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``own_weight`` of a block, without an exchange."""
+        """``weight`` and ``self_weight`` of a block, without an exchange."""
         ...
 
-    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
         """For each worker what of a layer others draw for it.
 
         Args:
             drawn: for all workers.
-            drawing: who draws, or has drawn, the neighbours of each destination.
+            drawing: who draws, or has drawn, the neighbors of each destination.
             mesh: of any worker.
         """
         ...
@@ -113,14 +113,14 @@ class Sampler(Protocol):
     Attributes:
         collective: drawing exchanges more than the topology does, so that all workers must draw the same layers of the
             same steps in the same order, each from one thread, also where they want nothing.
-        weighs: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of them have
-            :attr:`~partita.core.records.Sampled.shares`.
-        edges: what it draws are edges of the graph, so that coefficients of edges (GCN) are known of them.
+        has_importance: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of
+            them have :attr:`~partita.core.records.Sampled.visit_weight`.
+        draws_graph_edges: what it draws are edges of the graph, so that coefficients of edges (GCN) are known of them.
     """
 
     collective: bool
-    weighs: bool
-    edges: bool
+    has_importance: bool
+    draws_graph_edges: bool
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Any = None) -> Sampled:
         """Draw in-edges.
@@ -134,7 +134,7 @@ class Sampler(Protocol):
         """
         ...
 
-    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> LayerRows:
         """What each worker sends to draw a layer, whatever it draws.
 
         Raises:
@@ -193,7 +193,7 @@ class FeatureTier(Protocol):
         """The rows that were asked for, in the order of the ids; at loading time."""
         ...
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
         """Where all workers will find rows.
 
         Args:
@@ -275,7 +275,7 @@ class Placement(Protocol):
         """
         ...
 
-    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+    def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """What :meth:`expand` will come to on every worker.
 
         Args:
@@ -328,12 +328,12 @@ class Inputs(Protocol):
     Attributes:
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.
         collective: asking or reading exchanges something.
-        loads: :meth:`forward` reads rows, so it is worth doing ahead of time; otherwise the layer reads them.
+        prefetchable: :meth:`forward` reads rows, so it is worth doing ahead of time; otherwise the layer reads them.
     """
 
     dropout: float
     collective: bool
-    loads: bool
+    prefetchable: bool
 
     def sums_by_id(self, training: bool) -> bool:
         """Whether layer 1 may sum rows by store id, so that its sources need not be de-duplicated."""
@@ -347,10 +347,10 @@ class Inputs(Protocol):
         """The rows (S, F) in the order of the requests, or the feature column to read them from."""
         ...
 
-    def foresee(
+    def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ForeseenReads, list[LayerRows]]:
-        """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.foresee`.
+    ) -> tuple[ReadEstimate, list[LayerRows]]:
+        """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.estimate`.
 
         Returns:
             Where rows will be found, and each worker's requests.

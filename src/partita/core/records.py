@@ -29,7 +29,7 @@ class RemoteDraws(Adding):
     """How much of a sample other workers drew, because the topology is partitioned among them.
 
     Attributes:
-        destinations: nodes whose neighbours another worker drew.
+        destinations: nodes whose neighbors another worker drew.
         edges: edges that it drew for them.
         times: arrival times that this worker sent to others, to draw a layer as a whole.
         steps: steps of walks that another worker took.
@@ -57,15 +57,15 @@ class Sampled:
 
     Attributes:
         indptr: int64 (D+1).
-        indices: (E) local int32 indices into ``src`` where relabelled, else store ids in the dtype of the store.
-        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabelled.
+        indices: (E) local int32 indices into ``src`` where relabeled, else store ids in the dtype of the store.
+        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabeled.
         positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
         remote: what another worker drew.
         weights: uint32 (E), edge weight of every sampled edge; ``None`` if not asked for.
         importance: float64 (E), how often each sampled edge must count so that sums over the sampled edges have those
             over all edges as their expectation; ``None`` where the layer's own rule applies (1/k in a mean over k).
-        shares: float64 (E), what each of its neighbours counts of a destination's neighbourhood, in all 1: takes the
-            place of the layer's own rule; ``None`` where the sampler has no opinion.
+        visit_weight: float64 (E), what each of its neighbors counts of a destination's neighborhood, in all 1: takes
+            the place of the layer's own rule; ``None`` where the sampler has no opinion.
     """
 
     indptr: Int[Tensor, "D_1"]
@@ -75,7 +75,7 @@ class Sampled:
     remote: RemoteDraws = RemoteDraws()
     weights: UInt32[Tensor, "E"] | None = None
     importance: Float[Tensor, "E"] | None = None
-    shares: Float[Tensor, "E"] | None = None
+    visit_weight: Float[Tensor, "E"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Block:
         dst_original: (D) original indices of the destinations, the key of sampling and dropout.
         weight: (E) float coefficient of each edge; ``None`` means that the layer's own rule applies
             (1/k for a mean over k sampled edges, 1 for a sum).
-        own_weight: (D) float coefficient of the destination's own row; ``None`` where the layer has none.
+        self_weight: (D) float coefficient of the destination's own row; ``None`` where the layer has none.
         src_original: (S) original indices of the sources; ``None`` unless something keys on them (input dropout).
         transposed: the same edges grouped by source; ``None`` until a backward pass needs it.
         remote: what of the sample another worker drew.
@@ -118,7 +118,7 @@ class Block:
     indices: Int[Tensor, "E"]
     dst_original: Int[Tensor, "D"]
     weight: Float[Tensor, "E"] | None = None
-    own_weight: Float[Tensor, "D"] | None = None
+    self_weight: Float[Tensor, "D"] | None = None
     src_original: Int[Tensor, "S"] | None = None
     transposed: Transposed | None = field(default=None, compare=False)
     remote: RemoteDraws = field(default=RemoteDraws(), compare=False)
@@ -270,7 +270,7 @@ class LayerRows(Adding):
         remote_edges: edges whose source belongs to another worker than the one that asks for the destination.
         remote_sources: distinct sources of every requester's block, its destinations included, that belong to another
             worker, where their rows are fetched instead of states over them.
-        drawn_destinations: nodes whose neighbours were drawn by another worker than the one that wanted them, because
+        drawn_destinations: nodes whose neighbors were drawn by another worker than the one that wanted them, because
             the topology is partitioned.
         drawn_edges: edges drawn so.
         drawn_times: arrival times sent to other workers, where all workers draw a layer as a whole.

@@ -12,15 +12,15 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
-from partita.core.crew import Crew
-from partita.core.foresight import ForeseenReads
+from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
+from partita.core.rank_masks import RankMasks
 from partita.core.records import TIERS
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
-from partita.features.positions import Positions
-from partita.kernels import askers
+from partita.features.rank_bitmap import Positions
+from partita.kernels import rank_masks
 
 _CHUNK_BYTES = 16 * 2**20
 
@@ -160,17 +160,17 @@ class Cached:
         below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
-    def imagine(self, kept: UInt64[np.ndarray, "N"]) -> None:
-        """Say which workers' caches hold each row, for :meth:`foresee`."""
+    def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
+        """Say which workers' caches hold each row, for :meth:`estimate`."""
         self._imagined = kept
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
-        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`imagine`."""
+    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
+        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`assume_contents`."""
         hit = asked & self._imagined[ids.numpy()] if self._imagined is not None else np.zeros_like(asked)
-        below = self.below.foresee(ids, asked & ~hit, mesh)
+        below = self.below.estimate(ids, asked & ~hit, mesh)
         hits = below.hits.copy()
-        hits[:, TIERS.index("cache")] += askers.tally(hit, mesh.size)
-        return ForeseenReads(hits, below.remote, asked)
+        hits[:, TIERS.index("cache")] += rank_masks.count(hit, mesh.size)
+        return ReadEstimate(hits, below.remote, asked)
 
     def read(self, work: CachedWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -277,17 +277,17 @@ class PartitionedCache:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.ask(ids)
 
-    def imagine(self, kept: UInt64[np.ndarray, "N"]) -> None:
-        """Say which workers' caches hold each row, for :meth:`foresee`: in a group only its owner's."""
+    def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
+        """Say which workers' caches hold each row, for :meth:`estimate`: in a group only its owner's."""
         self._imagined = kept
-        self._own.imagine(kept)
+        self._own.assume_contents(kept)
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
-        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`imagine`."""
+    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
+        """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`assume_contents`."""
         hot = np.zeros_like(asked)
         if self._imagined is not None:
-            hot = Crew.of(mesh, self._axis.sampling.workers).everyone(self._imagined[ids.numpy()])
-        return self._peers.foresee(ids, asked, mesh, hot)
+            hot = RankMasks.of(mesh, self._axis.sampling.workers).whole_groups(self._imagined[ids.numpy()])
+        return self._peers.estimate(ids, asked, mesh, hot)
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

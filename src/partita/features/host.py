@@ -12,12 +12,12 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
-from partita.core.foresight import ForeseenReads
+from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import TIERS
-from partita.features.positions import Positions
+from partita.features.rank_bitmap import Positions
 from partita.features.rows import FeatureColumn
-from partita.kernels import askers
+from partita.kernels import rank_masks
 from partita.kernels.memory import to_device
 
 
@@ -144,7 +144,7 @@ class HostRows:
             )
         return HostWork(ids, own.nonzero().flatten(), (away, ranks))
 
-    def foresee(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ForeseenReads:
+    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
         """All rows come from the host; see :class:`partita.core.protocols.FeatureTier`.
 
         Raises:
@@ -156,10 +156,10 @@ class HostRows:
                 where="shard",
                 fix="Plan with the whole store that the shards were made of",
             )
-        found = askers.tally(asked, mesh.size)
+        found = rank_masks.count(asked, mesh.size)
         hits = np.zeros((mesh.size, len(TIERS)), np.int64)
         hits[:, TIERS.index("host")] = found
-        return ForeseenReads(hits, np.zeros_like(found), asked)
+        return ReadEstimate(hits, np.zeros_like(found), asked)
 
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

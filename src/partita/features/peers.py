@@ -12,14 +12,14 @@ from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, first_appearance
-from partita.core.crew import Crew
 from partita.core.errors import ConfigError
-from partita.core.foresight import ForeseenReads
+from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
+from partita.core.rank_masks import RankMasks
 from partita.core.records import TIERS
 from partita.features.host import HostRows
-from partita.kernels import askers
+from partita.kernels import rank_masks
 
 Place = Callable[[Int[Tensor, "n"]], Int64[Tensor, "n"]]
 """Position on an axis of the worker that gives the row of each node; the own one for rows from the tiers below."""
@@ -96,10 +96,10 @@ class Peers:
             hits[tier] += count
         return PeersWork(near, far, route, index[len(near) :], below, len(far) + below.remote, tuple(hits))
 
-    def foresee(
+    def estimate(
         self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh,
         given: UInt64[np.ndarray, "n"] | None = None,
-    ) -> ForeseenReads:  # fmt: skip
+    ) -> ReadEstimate:  # fmt: skip
         """Who gives a row reads it for all of its group who ask; see :class:`partita.core.protocols.FeatureTier`.
 
         Args:
@@ -115,16 +115,16 @@ class Peers:
                 where="feature tiers",
                 fix="Plan with the whole store that the shards were made of",
             )
-        crew = Crew.of(mesh, self.axis.sampling.workers)
-        home = crew.home(self.axis.owner(ids))
+        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        home = ranks.at_position(self.axis.owner(ids))
         moving = asked if given is None else asked & given
-        below = self.below.foresee(ids, asked & ~moving | crew.everyone(moving) & home, mesh)
+        below = self.below.estimate(ids, asked & ~moving | ranks.whole_groups(moving) & home, mesh)
         away, hits = moving & ~home, below.hits.copy()
-        for host in Crew(tuple(mesh.members("workers"))).masks:
+        for host in RankMasks(tuple(mesh.members("workers"))).masks:
             near = (home & host) != 0
             for tier, there in (("peers", near), ("hosts", ~near)):
-                hits[:, TIERS.index(tier)] += askers.tally((away & host)[there], mesh.size)
-        return ForeseenReads(hits, askers.tally(away, mesh.size) + below.remote, below.reads)
+                hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
+        return ReadEstimate(hits, rank_masks.count(away, mesh.size) + below.remote, below.reads)
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

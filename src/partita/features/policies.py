@@ -67,8 +67,8 @@ def pagerank(
     """How often a walk along sampling visits each node: weighted reverse PageRank.
 
     The walk starts at a node drawn by ``restart`` (training nodes), goes from a destination to one of its
-    in-neighbours, each edge alike, and starts again with probability ``1 - damping``, and where a node has no
-    in-neighbour. Min et al., "Graph neural network training with data tiering" (arXiv:2111.05894), rank nodes so.
+    in-neighbors, each edge alike, and starts again with probability ``1 - damping``, and where a node has no
+    in-neighbor. Min et al., "Graph neural network training with data tiering" (arXiv:2111.05894), rank nodes so.
     All workers call this; each walks over its own rows, and the vector of visits is summed in every iteration.
 
     Args:
@@ -84,7 +84,7 @@ def pagerank(
     Returns:
         Probabilities of being at each node; they add up to 1.
     """
-    from partita.features.walk import walk_back  # compiled: loading the compiler takes a while
+    from partita.features.pagerank import walk_back  # compiled: loading the compiler takes a while
 
     start = restart.double() / restart.double().sum()
     ends = indptr.diff() == 0

@@ -50,7 +50,7 @@ class FeatureColumn:
         return BlockRows(self, block, step_key if self.dropout > 0 else None)
 
     def sums_by_id(self, training: bool) -> bool:
-        """Whether sums over neighbours may be taken straight from the column, by store id."""
+        """Whether sums over neighbors may be taken straight from the column, by store id."""
         return not (training and self.dropout > 0)
 
 

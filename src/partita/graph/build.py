@@ -3,7 +3,7 @@
 The method is a distribution sort by destination (Vitter, "External memory algorithms and data structures", 2001,
 section 5): edges are kept as they come, destinations are counted, ranges of destinations are chosen whose rows fit
 into memory together, edges are distributed to one region per range, and each range is put into rows by counting.
-Every pass is stable, so neighbours stay in input order whatever the memory limit.
+Every pass is stable, so neighbors stay in input order whatever the memory limit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError
+from partita.graph import build_loops as kernels
 from partita.graph.files import allocate_file, write_all
 from partita.graph.metadata import index_dtype
 from partita.graph.spill import Spill, read_records
 from partita.graph.writer import ColumnStream, StoreWriter
-from partita.kernels import build as kernels
 
 SelfLoops = Literal["keep", "drop", "add"]
 
@@ -166,7 +166,7 @@ class TopologyBuilder:
         largest = np.zeros(self._num_nodes if self._weighted else 0, dtype=np.float32)
         self._sort(indptr, ranges, loops, largest)
         if self._weighted:
-            self._quantise(indptr, largest)
+            self._quantize(indptr, largest)
         self._writer.write("indptr", indptr)
         if loops.any():
             self._writer.write("self_loops", loops)
@@ -317,7 +317,7 @@ class TopologyBuilder:
             fix="Correct the edge, or give the right number of nodes",
         )
 
-    def _quantise(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
+    def _quantize(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
         weight = np.load(self._writer.directory / "edge_weight.npy", mmap_mode="r", allow_pickle=False)
         column = self._writer.append("edge_weight_quantised", np.uint32)
         at_once = self._edges_at_once(8)
@@ -325,7 +325,7 @@ class TopologyBuilder:
         with progress.task("scale weights", total=len(weight), unit="edges") as task:
             for first in range(0, len(weight), at_once):
                 part = np.array(weight[first : first + at_once])
-                kernels.quantise(part, first, indptr, largest, room[: len(part)])
+                kernels.quantize(part, first, indptr, largest, room[: len(part)])
                 column.append(room[: len(part)])
                 task.advance(len(part))
         column.close()

@@ -135,13 +135,13 @@ def generate_sbm(
 
     The features of a node are its class's centroid, a random direction of length 1, plus Gaussian noise. With
     the default noise a linear model on the features alone is right for 50-70 % of the nodes, and averaging over
-    neighbours makes it more than 90 %.
+    neighbors makes it more than 90 %.
 
     Args:
         path: of the store to make.
         num_nodes: N.
         num_classes: number of communities, at least 2.
-        average_degree: neighbours per node that are drawn.
+        average_degree: neighbors per node that are drawn.
         homophily: fraction of the drawn edges inside a class.
         power_law: exponent of the distribution of degrees, above 2; infinity for equal weights.
         num_features: F.

@@ -281,7 +281,7 @@ class GraphStore:
             return np.diff(self.indptr)
         return self.indptr[ids + 1] - self.indptr[ids]
 
-    def neighbours(self, node: int | np.integer) -> Int[np.ndarray, "d"]:
+    def neighbors(self, node: int | np.integer) -> Int[np.ndarray, "d"]:
         """Sources of the edges into one node, in input order.
 
         Raises:

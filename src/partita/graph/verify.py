@@ -129,19 +129,19 @@ def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[n
 
 
 def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
-    """Weights are usable, and their quantised form belongs to them."""
+    """Weights are usable, and their quantized form belongs to them."""
     if not store.has("edge_weight"):
-        return "quantised weights without weights"
+        return "quantized weights without weights"
     weight = store.held("edge_weight")[0]
-    quantised = store.held("edge_weight_quantised")[0] if store.has("edge_weight_quantised") else None
+    quantized = store.held("edge_weight_quantised")[0] if store.has("edge_weight_quantised") else None
     for start, part in _chunks(weight, task):
         wrong = ~((weight[part] >= 0) & (weight[part] < np.inf))
         if wrong.any():
             return f"edge {start + int(np.argmax(wrong)):,} has a weight that is not a finite number >= 0"
-        if quantised is not None:
-            differs = (weight[part] > 0) != (quantised[part] > 0)
+        if quantized is not None:
+            differs = (weight[part] > 0) != (quantized[part] > 0)
             if differs.any():
-                return f"edge {start + int(np.argmax(differs)):,} is zero only in one of weight and quantised weight"
+                return f"edge {start + int(np.argmax(differs)):,} is zero only in one of weight and quantized weight"
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
@@ -15,15 +16,14 @@ from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.metrics import ClassCounts, Metrics, as_target, class_counts, compute_metrics
 from partita.infer.ranges import Ranges
+from partita.infer.row_table import RowTable
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
-from partita.infer.table import RowTable
 from partita.nn.model import Model
-from partita.parallel.strategies import Workers
 from partita.runs.load import load_run
-from partita.runs.task import has_label
 from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
 from partita.sample.walks import WalkWise
+from partita.setup.task import has_label
 
 
 class Judged(NamedTuple):
@@ -49,7 +49,7 @@ def evaluate_split(
     context: Workers | None = None,
     sampler: WalkWise | None = None,
 ) -> Judged:
-    """Metrics of a model on the labelled nodes of one split of a store.
+    """Metrics of a model on the labeled nodes of one split of a store.
 
     Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
     metrics over all of them at once, in the order of the split; all return them.

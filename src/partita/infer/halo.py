@@ -11,19 +11,19 @@ from torch import Tensor
 from partita.comm.group import Group
 from partita.features.rows import FeatureColumn
 from partita.infer.ranges import Ranges
+from partita.infer.row_table import RowTable
 from partita.infer.scratch import Scratch
-from partita.infer.table import RowTable
 
 _CHUNK_BYTES = 16 * 2**20
 
 
 def outside(
-    neighbours: Iterable[Int[Tensor, "n"]], ranges: Ranges, scratch: Scratch, id_dtype: torch.dtype
+    neighbors: Iterable[Int[Tensor, "n"]], ranges: Ranges, scratch: Scratch, id_dtype: torch.dtype
 ) -> Int[Tensor, "M"]:
-    """The distinct neighbours that lie on other hosts, over all workers of this host, who all call this.
+    """The distinct neighbors that lie on other hosts, over all workers of this host, who all call this.
 
     Args:
-        neighbours: store ids that this worker's nodes have as neighbours, in pieces.
+        neighbors: store ids that this worker's nodes have as neighbors, in pieces.
         ranges: of the workers.
         scratch: for a byte per node.
         id_dtype: of the result.
@@ -34,7 +34,7 @@ def outside(
     seen = scratch.of_host("nodes that are needed", ranges.bounds[-1], 1, torch.uint8)
     if ranges.mesh.workers == 1:
         seen.zero_()
-    for ids in neighbours:
+    for ids in neighbors:
         seen[ids.long()] = 1
     scratch.barrier()
     first, last = ranges.host

@@ -1,4 +1,4 @@
-"""Full-graph inference, one layer after the other, all neighbours, in node blocks within a memory budget.
+"""Full-graph inference, one layer after the other, all neighbors, in node blocks within a memory budget.
 
 A model that was trained on the nodes that random walks visit most is evaluated on such nodes.
 
@@ -25,20 +25,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.core import progress
 from partita.core.memory import available_bytes
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.infer.halo import Halo, outside
-from partita.infer.neighbours import neighbours_of
+from partita.infer.neighbors import neighbors_of
 from partita.infer.ranges import Ranges
+from partita.infer.row_table import RowTable
 from partita.infer.scratch import Scratch
-from partita.infer.table import RowTable
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
-from partita.parallel.strategies import Workers
 from partita.sample.walks import WalkWise
 
 # Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
@@ -72,13 +72,13 @@ class LayerwiseInference:
 
     Args:
         model: in any mode; it is evaluated without dropout.
-        topology: must hold all in-neighbours of all nodes that this worker computes; nothing is exchanged to sample.
+        topology: must hold all in-neighbors of all nodes that this worker computes; nothing is exchanged to sample.
         inputs: the input rows: of all nodes, or a table of those that this host holds.
         memory_limit: bytes of private memory of this worker, for hidden layers and node blocks together.
         scratch: directory for files; default the system's.
         context: of this worker; ``None``: it is the only one.
         ranges: which worker computes which nodes; needed with several workers.
-        sampler: takes the neighbours of a node, where not all of them are; see
+        sampler: takes the neighbors of a node, where not all of them are; see
             :data:`partita.sample.samplers.FOR_EVALUATION`.
     """
 
@@ -96,7 +96,7 @@ class LayerwiseInference:
     ) -> None:
         self.model = model
         self.topology = topology
-        self.neighbours = neighbours_of(topology, sampler)
+        self.neighbors = neighbors_of(topology, sampler)
         self.inputs = inputs if isinstance(inputs, RowTable) else RowTable(inputs, topology.num_nodes)
         self.ranges = ranges or Ranges.whole(topology.num_nodes)
         self._context = context or Context.alone()
@@ -238,7 +238,7 @@ class LayerwiseInference:
         by_id = sums and (messages or table).whole
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
             relabeller = None if by_id else self._relabeller
-            block = self.neighbours.block(ids[start:stop], layer, number, relabeller, self._dtype)
+            block = self.neighbors.block(ids[start:stop], layer, number, relabeller, self._dtype)
             rows = table.rows(block)
             if messages is None:
                 yield start, stage(block, rows, None, number)
@@ -270,30 +270,30 @@ class LayerwiseInference:
         halo = self._halos.get((everyone, known is not None))
         if halo is None:
             if everyone not in self._outside:
-                neighbours = self._neighbours(self._own(None) if everyone else self._wanted)
-                ids = outside(neighbours, self.ranges, self._scratch, self.topology.id_dtype)
+                neighbors = self._neighbors(self._own(None) if everyone else self._wanted)
+                ids = outside(neighbors, self.ranges, self._scratch, self.topology.id_dtype)
                 self._outside[everyone] = ids
             halo = Halo(self._outside[everyone], known, self.ranges, self._context.group("hosts"))
             self._halos[everyone, known is not None] = halo
         kind = "features" if table is self.inputs else "forward"
         return halo.fetch(table, kind, self._scratch, self.memory_limit)
 
-    def _neighbours(self, ids: Tensor) -> Iterator[Tensor]:
-        """The neighbours of nodes, in pieces."""
-        cost = self.neighbours.most(ids) * 24 + 24 + self.neighbours.node_bytes
+    def _neighbors(self, ids: Tensor) -> Iterator[Tensor]:
+        """The neighbors of nodes, in pieces."""
+        cost = self.neighbors.most(ids) * 24 + 24 + self.neighbors.node_bytes
         for start, stop in _cut(torch.cumsum(cost, dim=0), _BLOCK_BYTES // 4):
-            yield self.neighbours.ids(ids[start:stop])
+            yield self.neighbors.ids(ids[start:stop])
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
         """Cut ``ids`` so that what one block needs stays within a quarter of the budget (hidden layers get half)."""
         item = self._dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
-        row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbours.node_bytes
+        row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbors.node_bytes
         edge_bytes = 24 if by_id else 24 + item * ((layer.message_width or width) + 2 * layer.state_width)
         budget = self.memory_limit // 4
         if by_id:
             budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
-        yield from _cut(torch.cumsum(self.neighbours.most(ids) * edge_bytes + row_bytes, dim=0), budget)
+        yield from _cut(torch.cumsum(self.neighbors.most(ids) * edge_bytes + row_bytes, dim=0), budget)
 
 
 def _cut(cost: Int[Tensor, "n"], budget: int) -> Iterator[tuple[int, int]]:

@@ -11,12 +11,12 @@ from partita.config import Config, parse_bytes
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
-from partita.infer.neighbours import check_walkable
-from partita.infer.table import RowTable
+from partita.infer.neighbors import check_walkable
+from partita.infer.row_table import RowTable
 from partita.nn.model import Model
-from partita.runs.load import feature_column, open_features, open_topology
 from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import LocalTopology, as_tensor
+from partita.setup.inputs import feature_column, open_features, open_topology
 
 
 def launched() -> bool:
@@ -62,7 +62,7 @@ def memory_limit_of(given: int | str | None, config: Config) -> int | None:
 
 
 def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[LocalTopology, RowTable]:
-    """Neighbours and input rows of a store, or of this host's shard, as the settings of a run want them.
+    """Neighbors and input rows of a store, or of this host's shard, as the settings of a run want them.
 
     Raises:
         ConfigError: the store has no features, or not the edges for the walks of a run.

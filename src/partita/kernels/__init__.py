@@ -1,7 +1,7 @@
 """The inner loops of sampling and training, behind one dispatcher: tensors in, tensors out.
 
 What every kernel means is written in :mod:`partita.kernels.reference` (plain numpy and torch). The functions here
-check and normalise their arguments and call an implementation: for tensors on a CUDA device Triton, on the CPU what
+check and normalize their arguments and call an implementation: for tensors on a CUDA device Triton, on the CPU what
 numba compiles, or the reference where numba is not installed. All implementations draw identical samples; sums differ
 by rounding only.
 
@@ -10,8 +10,8 @@ or int64. Letters as in :mod:`partita.core.records`: D destinations, S sources, 
 N nodes of the store, M edges of the store. Every function can be called from several threads at once; no result
 depends on the number of threads.
 
-Names are loaded when they are first used: building a store needs :mod:`partita.kernels.build` and
-:mod:`partita.kernels.ids`, and should not have to wait for torch.
+Registry are loaded when they are first used: building a store needs :mod:`partita.graph.build_loops` and
+:mod:`partita.sources.id_loops`, and should not have to wait for torch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from partita.kernels.choice import load as load
-    from partita.kernels.choice import use as use
-    from partita.kernels.race import importance as importance
-    from partita.kernels.race import pick_arrivals as pick_arrivals
-    from partita.kernels.race import race_times as race_times
+    from partita.kernels.dispatch import load as load
+    from partita.kernels.dispatch import use as use
+    from partita.kernels.layer_sampling import importance as importance
+    from partita.kernels.layer_sampling import pick_arrivals as pick_arrivals
+    from partita.kernels.layer_sampling import race_times as race_times
     from partita.kernels.relabeller import Relabeller as Relabeller
     from partita.kernels.rows import aggregate as aggregate
     from partita.kernels.rows import aggregate_backward as aggregate_backward
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from partita.kernels.walks import walk_step as walk_step
 
 _MODULES = {
-    "choice": ("load", "use"),
-    "race": ("importance", "pick_arrivals", "race_times"),
+    "dispatch": ("load", "use"),
+    "layer_sampling": ("importance", "pick_arrivals", "race_times"),
     "relabeller": ("Relabeller",),
     "rows": (
         "aggregate",

@@ -1,4 +1,4 @@
-"""Checks and normalisation of the kernels' arguments: as few dtypes as possible, so that little is compiled."""
+"""Checks and normalization of the kernels' arguments: as few dtypes as possible, so that little is compiled."""
 
 from __future__ import annotations
 

@@ -17,10 +17,13 @@ except ImportError:  # numba has no wheel for this Python yet
         """Nothing, where nothing is compiled."""
 
 
+COMPILES = njit is not None
+"""Whether loops are compiled here."""
+
 AHEAD = 16
 """How many edges ahead loops over edges should :func:`prefetch` what they will look up by node id."""
 
-__all__ = ["AHEAD", "compiled", "prefetch"]
+__all__ = ["AHEAD", "COMPILES", "compiled", "prefetch"]
 
 
 def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +32,7 @@ def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
     The function may call other compiled functions. ``.py_func`` is what was compiled.
     """
     loops = inspect.unwrap(loops)  # from the checks that tests wrap around every function of a module
-    if njit is None:
+    if not COMPILES:
         loops.py_func = loops  # type: ignore[attr-defined]
         return loops
     return njit(cache=True, nogil=True)(loops)  # type: ignore[no-any-return]

@@ -101,7 +101,7 @@ def gcn_coefficients(
     indptr: Int[Tensor, "D_1"],
     indices: Int[Tensor, "E"],
     weight: Float[Tensor, "E"],
-    own_weight: Float[Tensor, "D"],
+    self_weight: Float[Tensor, "D"],
 ) -> None:
     """See :func:`partita.kernels.reference.gcn_coefficients`."""
     store_rows, loops = store_indptr.numpy(), _or_empty(self_loops, (0,), np.dtype(np.int32))
@@ -118,7 +118,7 @@ def gcn_coefficients(
     # Destinations are the first sources of a de-duplicated block.
     of_src = inverse_roots(at if src is None else src.numpy())
     of_dst = inverse_roots(nodes) if src is None else of_src
-    result, own = weight.numpy(), own_weight.numpy()
+    result, own = weight.numpy(), self_weight.numpy()
     threads.run(
         lambda low, high: cpu_sample.gcn_coefficients(
             store_rows, nodes, begins, at, src is not None, of_src, of_dst, result, own, low, high

@@ -86,7 +86,7 @@ def permute(start, n, key, out):
 def drop_rows(x, original, key, threshold, factor, relu, out, low, high):
     """Dropout of rows ``low`` to ``high``; ``threshold`` is uint64, ``factor`` of the dtype of ``x``."""
     columns = x.shape[1]
-    # All draws of a row first, then all columns: two loops over arrays, each of which the compiler vectorises.
+    # All draws of a row first, then all columns: two loops over arrays, each of which the compiler vectorizes.
     draws = np.empty((columns + 3) // 4, np.uint64)
     lanes = draws.view(np.uint16)
     limit, zero = np.uint32(threshold), x.dtype.type(0)

@@ -1,4 +1,4 @@
-"""Layer normalisation, ReLU and keyed dropout in one pass over the rows, compiled. bfloat16 rows come as int16.
+"""Layer normalization, ReLU and keyed dropout in one pass over the rows, compiled. bfloat16 rows come as int16.
 
 Loops that sum write nothing. Where a loop also writes, the compiled code looks how far the arrays are apart and takes
 another loop, which adds in another order, if they are close: the bits would depend on where memory was free.
@@ -68,7 +68,7 @@ def backward(grad, out, x, weight, moments, factor, grad_x, grad_weight, grad_bi
             of_bias[c] = zero
         for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, x.shape[0])):
             mean, inverse = moments[i, 0], moments[i, 1]
-            # Loops that write to one or two arrays each: the compiler vectorises these, and a row stays in the cache.
+            # Loops that write to one or two arrays each: the compiler vectorizes these, and a row stays in the cache.
             for c in range(columns):
                 passed[c] = zero if widen(out[i, c]) <= zero else widen(grad[i, c]) * factor
             plain = along = zero
@@ -82,5 +82,5 @@ def backward(grad, out, x, weight, moments, factor, grad_x, grad_weight, grad_bi
             plain /= width
             along *= inverse * inverse / width
             for c in range(columns):
-                centred = passed[c] * weight[c] - plain - (widen(x[i, c]) - mean) * along
-                grad_x[i, c] = narrow(centred * inverse, grad_x)
+                centered = passed[c] * weight[c] - plain - (widen(x[i, c]) - mean) * along
+                grad_x[i, c] = narrow(centered * inverse, grad_x)

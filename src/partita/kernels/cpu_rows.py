@@ -1,4 +1,4 @@
-"""Gather and aggregation of rows, compiled.
+"""RowPick and aggregation of rows, compiled.
 
 float16 rows arrive as uint16 and bfloat16 rows as int16; they are widened as they are read.
 """

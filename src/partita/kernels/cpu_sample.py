@@ -1,4 +1,4 @@
-"""Sampling and relabelling, compiled. The draws are those of :mod:`partita.kernels.reference`, bit for bit.
+"""Sampling and relabeling, compiled. The draws are those of :mod:`partita.kernels.reference`, bit for bit.
 
 Random access waits for memory. So a row's bounds are read first for all destinations; then the picks of a group of
 destinations are drawn and their cache lines asked for, before the ids are read; and the relabeller asks for the

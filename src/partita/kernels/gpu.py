@@ -188,7 +188,7 @@ def gcn_coefficients(
     indptr: Int[Tensor, "D_1"],
     indices: Int[Tensor, "E"],
     weight: Float[Tensor, "E"],
-    own_weight: Float[Tensor, "D"],
+    self_weight: Float[Tensor, "D"],
 ) -> None:
     """See :func:`partita.kernels.reference.gcn_coefficients`."""
 
@@ -202,7 +202,7 @@ def gcn_coefficients(
         return degrees.double(), norms.double()
 
     degree, norm = degrees_and_norms(dst)
-    own_weight.copy_(1 / norm)
+    self_weight.copy_(1 / norm)
     counts = indptr.diff()
     row = torch.repeat_interleave(counts, output_size=indices.shape[0])
     if src is None:

@@ -1,4 +1,4 @@
-"""Dropout, also after normalisation and ReLU, and permutations on a CUDA device."""
+"""Dropout, also after normalization and ReLU, and permutations on a CUDA device."""
 # mypy: ignore-errors
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gather and aggregation of rows in Triton. Offsets are 64 bits wide: a feature column may have more than 2^31 values.
+"""RowPick and aggregation of rows in Triton. Offsets are 64 bits wide: a feature column may have more than 2^31 values.
 
 Sums run over the edges of a destination in their order, as those of the other implementations do. A program has some
 destinations and some columns; edges are read four at a time, so that four rows are under way before the first is

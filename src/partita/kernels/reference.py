@@ -63,7 +63,7 @@ lane a mod 4 of ``fold(fold(fold(key, v), j), a // 4)``.
 **Random walks**, R from every start, of L steps, with restart probability p: walk r = 0..R-1 from the start v with
 original index o uses, before its step s = 0..L-1, the draw ``h = fold(fold(fold(key, o), r), s)``. It stands at u.
 If the 16 low bits of ``fold(h, 1)`` are below ``min(floor(p * 65536 + 1/2), 65535)``, it goes back to v instead of
-moving. Else it moves to the in-neighbour at slot ``below(fold(h, 0), d)`` of u, which has degree d; weighted, at the
+moving. Else it moves to the in-neighbor at slot ``below(fold(h, 0), d)`` of u, which has degree d; weighted, at the
 smallest slot whose running total of weights exceeds ``below(fold(h, 0), W)``, with W the total weight of u. If d (or W)
 is 0, it goes back to v; if u is v, it ends there. The *visits* of a node are the times that the R walks from v step on
 it; v itself does not count. Nodes are listed by visits, most first; those with equally many in the order in which they
@@ -176,9 +176,9 @@ def gcn_coefficients(
     indptr: Int[Tensor, "D_1"],
     indices: Int[Tensor, "E"],
     weight: Float[Tensor, "E"],
-    own_weight: Float[Tensor, "D"],
+    self_weight: Float[Tensor, "D"],
 ) -> None:
-    """Fill ``weight`` and ``own_weight``."""
+    """Fill ``weight`` and ``self_weight``."""
     dst = dst.long()
     sources = indices.long() if src is None else src.long()[indices.long()]
     degree = (store_indptr[1:] - store_indptr[:-1]).double()
@@ -187,7 +187,7 @@ def gcn_coefficients(
     at = torch.repeat_interleave(counts)
     scaled = (degree[dst] / counts)[at] / (norm[sources] * norm[dst][at]).sqrt()
     weight.copy_(scaled.masked_fill(sources == dst[at], 0.0))
-    own_weight.copy_(1 / norm[dst])
+    self_weight.copy_(1 / norm[dst])
 
 
 def gather_rows(

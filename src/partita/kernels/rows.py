@@ -8,7 +8,7 @@ from torch import Tensor
 
 from partita.core.records import Reduce, Transposed
 from partita.kernels import checks
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 
 
 def gather_rows(
@@ -238,12 +238,12 @@ def norm_relu_dropout(
     key: int,
     p: float,
 ) -> tuple[Float[Tensor, "n F"], Float[Tensor, "n 2"]]:
-    """Layer normalisation, then ReLU, then :func:`dropout`, in one pass over the rows.
+    """Layer normalization, then ReLU, then :func:`dropout`, in one pass over the rows.
 
     Args:
         x: rows, float32, float64 or bfloat16.
-        weight: of the normalisation.
-        bias: of the normalisation.
+        weight: of the normalization.
+        bias: of the normalization.
         eps: added to the variance of a row.
         rows_original: original index of the node of every row.
         key: 64-bit key of the step and layer.

@@ -1,4 +1,4 @@
-"""Sampling, relabelling and what goes with them: arguments checked, implementation called."""
+"""Sampling, relabeling and what goes with them: arguments checked, implementation called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from partita.core.records import Sampled
 from partita.kernels import checks
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 from partita.kernels.relabeller import Relabeller
 
 
@@ -26,20 +26,20 @@ def sample_neighbors(
     positions: bool = False,
     first_edge: int = 0,
 ) -> Sampled:
-    """Draw in-neighbours of every destination: a pure function of ``key`` and ``dst_original``.
+    """Draw in-neighbors of every destination: a pure function of ``key`` and ``dst_original``.
 
     The exact rule of the draws is in :mod:`partita.kernels.reference`.
 
     Args:
         indptr: rows of the store, int64.
-        indices: in-neighbours of the store, int32 or int64; all of them, or those of a range of nodes that has all
+        indices: in-neighbors of the store, int32 or int64; all of them, or those of a range of nodes that has all
             of ``dst``. Where ``dst`` is on a device, ``indptr``, ``indices`` and ``weights`` may lie in pinned host
             memory.
         dst: store ids, distinct.
         dst_original: their original indices, the key of their draws.
         key: 64-bit key of the step and layer.
-        fanout: neighbours per destination; -1 takes all of them, in row order, without drawing.
-        replace: draw exactly ``fanout`` times with replacement where there is a neighbour. Otherwise
+        fanout: neighbors per destination; -1 takes all of them, in row order, without drawing.
+        replace: draw exactly ``fanout`` times with replacement where there is a neighbor. Otherwise
             ``min(fanout, degree)`` distinct edges, and all of them in row order where the degree is at most the fanout.
         weights: uint32 weight of every edge of the store: draw in proportion. Edges of weight 0 are never taken.
         relabel: scratch; with it the sources are de-duplicated and numbered.
@@ -51,7 +51,7 @@ def sample_neighbors(
         IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
     if fanout < -1:
-        raise ValueError(f"fanout {fanout}: must be -1 (all neighbours) or at least 0")
+        raise ValueError(f"fanout {fanout}: must be -1 (all neighbors) or at least 0")
     if dst.shape != dst_original.shape:
         raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
     if weights is not None and weights.shape != indices.shape:
@@ -83,7 +83,7 @@ def relabel(
 
     Args:
         dst: store ids of the destinations, distinct.
-        indices: store ids of the sampled neighbours, int32 or int64.
+        indices: store ids of the sampled neighbors, int32 or int64.
         relabeller: scratch.
 
     Returns:
@@ -109,9 +109,9 @@ def gcn_coefficients(
     indices: Int[Tensor, "E"],
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-    """Symmetric normalisation of sampled edges u -> v, with one self loop per node.
+    """Symmetric normalization of sampled edges u -> v, with one self loop per node.
 
-    ``weight = (d_v / k_v) / sqrt(n_u * n_v)``, 0 for a self loop of the data; ``own_weight = 1 / n_v``; where
+    ``weight = (d_v / k_v) / sqrt(n_u * n_v)``, 0 for a self loop of the data; ``self_weight = 1 / n_v``; where
     n = (in-degree without self loops) + 1, d_v is the in-degree of v (all edges), k_v its number of sampled edges.
 
     Args:
@@ -124,11 +124,11 @@ def gcn_coefficients(
         dtype: of the result, float32 or float64; computed in float64.
 
     Returns:
-        ``weight`` (E), ``own_weight`` (D).
+        ``weight`` (E), ``self_weight`` (D).
     """
     checks.output_dtype(dtype)
     checks.edges_match(indptr, indices)
-    weight, own_weight = dst.new_empty(indices.shape[0], dtype=dtype), dst.new_empty(dst.shape[0], dtype=dtype)
+    weight, self_weight = dst.new_empty(indices.shape[0], dtype=dtype), dst.new_empty(dst.shape[0], dtype=dtype)
     implementation(dst).gcn_coefficients(
         checks.as_int64(store_indptr),
         self_loops,
@@ -137,9 +137,9 @@ def gcn_coefficients(
         checks.as_int64(indptr),
         checks.as_ids(indices),
         weight,
-        own_weight,
+        self_weight,
     )
-    return weight, own_weight
+    return weight, self_weight
 
 
 def count_distinct(ids: Int[Tensor, "n"], num_nodes: int, scratch: Tensor | None = None) -> int:

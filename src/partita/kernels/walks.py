@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Int32, Int64, UInt32
 from torch import Tensor
 
 from partita.kernels import checks
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 
 
 def random_walks(
@@ -28,7 +28,7 @@ def random_walks(
 
     Args:
         indptr: rows of the store, int64.
-        indices: in-neighbours of the store, int32 or int64, of all nodes.
+        indices: in-neighbors of the store, int32 or int64, of all nodes.
         start: store ids, repeated or not.
         start_original: their original indices, the key of their draws.
         key: 64-bit key.
@@ -79,7 +79,7 @@ def walk_step(
 
     Args:
         indptr: rows of the store, int64.
-        indices: in-neighbours of the store, int32 or int64; all of them, or those of a range of nodes that has all
+        indices: in-neighbors of the store, int32 or int64; all of them, or those of a range of nodes that has all
             of ``ids``.
         ids: store ids, repeated or not.
         draws: the 64 bits of the draw of each; see :func:`walk_draws`.
@@ -87,7 +87,7 @@ def walk_step(
         first_edge: position in the store of the first of ``indices`` and ``weights``.
 
     Returns:
-        (n) store ids in the dtype of ``indices``; -1 where a node has no in-neighbour, or only edges of weight 0.
+        (n) store ids in the dtype of ``indices``; -1 where a node has no in-neighbor, or only edges of weight 0.
 
     Raises:
         ValueError: lengths do not fit.

@@ -1,4 +1,4 @@
-"""Mini-batches of sampled neighbours for a training loop of one's own."""
+"""Mini-batches of sampled neighbors for a training loop of one's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ InputNodes = str | Sequence[int] | np.ndarray | Tensor | None
 
 
 class NeighborLoader:
-    """Iterates over mini-batches as PyG's ``NeighborLoader`` does: seeds, and neighbours that are drawn hop by hop.
+    """Iterates over mini-batches as PyG's ``NeighborLoader`` does: seeds, and neighbors that are drawn hop by hop.
 
     Needs neither PyG nor its compiled extensions. Features are read from the store's files as far as a batch needs
     them, so they may be larger than memory.
@@ -42,7 +42,7 @@ class NeighborLoader:
 
     Args:
         store: a graph store, or its path.
-        num_neighbors: for each hop, from the seeds on, how many in-neighbours are drawn of each node that the hop
+        num_neighbors: for each hop, from the seeds on, how many in-neighbors are drawn of each node that the hop
             before has found; -1 for all.
         input_nodes: the seeds: the name of a split; store ids; a mask over all nodes; ``None``: all nodes.
         batch_size: seeds of a batch, in this process.

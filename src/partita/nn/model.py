@@ -25,10 +25,10 @@ class Model(nn.Module):
 
     Attributes:
         widths: columns before the first stage and after each stage, K+1 numbers.
-        row_wise: no stage mixes rows other than over edges (false with batch normalisation).
+        row_wise: no stage mixes rows other than over edges (false with batch normalization).
 
     Raises:
-        ConfigError: there is no stage, or the widths of two neighbouring stages do not fit.
+        ConfigError: there is no stage, or the widths of two neighboring stages do not fit.
     """
 
     def __init__(self, stages: Sequence[Stage | Layer]) -> None:
@@ -50,7 +50,7 @@ class Model(nn.Module):
     def from_layers(
         cls, layers: Sequence[Layer], *, norm: str = "layer", activation: str = "relu", dropout: float = 0.0
     ) -> Model:
-        """A model with the same normalisation, activation and dropout after each layer but the last."""
+        """A model with the same normalization, activation and dropout after each layer but the last."""
         hidden = [Stage(layer, norm=norm, activation=activation, dropout=dropout) for layer in layers[:-1]]
         return cls([*hidden, *layers[-1:]])
 
@@ -74,7 +74,7 @@ class Model(nn.Module):
         return h  # type: ignore[return-value]
 
     def reset(self, seed: int) -> None:
-        """Initialise every parameter as a function of (seed, number of its layer, its name), and of nothing else."""
+        """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else."""
         for layer, stage in enumerate(self.stages, start=1):
             stage.reset(fold(fold(int(Purpose.INITIALISE), seed), layer))  # type: ignore[operator]
 
@@ -84,7 +84,7 @@ class Model(nn.Module):
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Model:
-        """The model that :meth:`describe` described, its parameters initialised anew.
+        """The model that :meth:`describe` described, its parameters initialized anew.
 
         Raises:
             ConfigError: a layer is not one of Partita's, so it can only be built by the code that built it.
@@ -116,12 +116,12 @@ def build_model(
         out_width: columns of the result, for instance the number of classes.
         layers: number of layers K.
         heads: attention heads: concatenated in hidden layers, averaged in the last.
-        norm: normalisation after each layer but the last: ``"none"``, ``"layer"`` or ``"batch"``.
+        norm: normalization after each layer but the last: ``"none"``, ``"layer"`` or ``"batch"``.
         activation: after each layer but the last; a name from :data:`~partita.nn.stage.ACTIVATIONS`.
         dropout: after each layer but the last: probability with which an entry is set to 0 in training.
         attn_dropout: probability with which an attention coefficient is set to 0 in training.
         aggregator: ``"mean"``, ``"sum"`` or ``"max"``.
-        seed: of the initialisation, see :meth:`Model.reset`.
+        seed: of the initialization, see :meth:`Model.reset`.
 
     Raises:
         ConfigError: a name is not known, a number is out of range, or an option is set that the layer does not have.

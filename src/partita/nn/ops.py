@@ -46,7 +46,7 @@ def own_rows(block: Block, h: Rows) -> Float[Tensor, "D F"]:
 
 
 def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
-    """Reduce the rows of every destination's neighbours.
+    """Reduce the rows of every destination's neighbors.
 
     Args:
         block: its ``weight``, where present, makes the result a weighted sum, whatever ``reduce`` says.
@@ -72,23 +72,23 @@ def aggregate_heads(
     block: Block,
     h: Float[Tensor, "S HC"],
     weight: Float[Tensor, "E H"],
-    own_weight: Float[Tensor, "D H"] | None = None,
+    self_weight: Float[Tensor, "D H"] | None = None,
 ) -> Float[Tensor, "D HC"]:
-    """Sum the neighbours' rows with one weight per edge and head; differentiable in the rows and the weights.
+    """Sum the neighbors' rows with one weight per edge and head; differentiable in the rows and the weights.
 
     Args:
-        block: whose destinations are the first of its sources where ``own_weight`` is given.
+        block: whose destinations are the first of its sources where ``self_weight`` is given.
         h: rows of the sources.
         weight: of every edge and head.
-        own_weight: weights with which the destinations' own rows join the sums.
+        self_weight: weights with which the destinations' own rows join the sums.
     """
     h = kernels.widened(h)
-    own = None if own_weight is None else own_weight.to(h.dtype)
+    own = None if self_weight is None else self_weight.to(h.dtype)
     return _AggregateHeads.apply(h, weight.to(h.dtype), own, block)
 
 
 def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) -> Float[Tensor, "D F"]:
-    """The largest neighbour value per column; ``empty`` for a destination without edges.
+    """The largest neighbor value per column; ``empty`` for a destination without edges.
 
     The gradient goes to the first edge that reaches the maximum.
     """
@@ -132,7 +132,7 @@ def relu_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key: 
 def norm_relu_dropout(
     x: Float[Tensor, "n F"], norm: nn.LayerNorm, rows_original: Int[Tensor, "n"], key: int, p: float
 ) -> Float[Tensor, "n F"]:
-    """Layer normalisation, then :func:`relu_dropout`, in one pass; the result has the dtype of ``x``."""
+    """Layer normalization, then :func:`relu_dropout`, in one pass; the result has the dtype of ``x``."""
     return _NormReluDropout.apply(x, norm.weight, norm.bias, norm.eps, rows_original, key, p)
 
 
@@ -183,18 +183,18 @@ class _AggregateWithOwn(Function):
 
 class _AggregateHeads(Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, own_weight: Tensor | None, block: Block) -> Tensor:
-        ctx.save_for_backward(h, weight, own_weight)
+    def forward(ctx: Any, h: Tensor, weight: Tensor, self_weight: Tensor | None, block: Block) -> Tensor:
+        ctx.save_for_backward(h, weight, self_weight)
         ctx.block = block
         sums = kernels.aggregate(h, block.indptr, block.indices, weight, reduce="sum")
-        if own_weight is not None:
-            _by_head(sums, own_weight).addcmul_(_by_head(h[: block.num_dst], own_weight), own_weight.unsqueeze(2))
+        if self_weight is not None:
+            _by_head(sums, self_weight).addcmul_(_by_head(h[: block.num_dst], self_weight), self_weight.unsqueeze(2))
         return sums
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        h, weight, own_weight = ctx.saved_tensors
+        h, weight, self_weight = ctx.saved_tensors
         block: Block = ctx.block
         grad, num_dst, heads = grad.contiguous(), block.num_dst, weight.shape[1]
         grad_h = grad_weight = grad_own = None
@@ -202,8 +202,8 @@ class _AggregateHeads(Function):
             grad_h = kernels.aggregate_backward(
                 grad, transposed_of(block), block.indptr, h.shape[0], weight, reduce="sum"
             )
-            if own_weight is not None:
-                _by_head(grad_h[:num_dst], weight).addcmul_(_by_head(grad, weight), own_weight.unsqueeze(2))
+            if self_weight is not None:
+                _by_head(grad_h[:num_dst], weight).addcmul_(_by_head(grad, weight), self_weight.unsqueeze(2))
         if ctx.needs_input_grad[1]:
             grad_weight = kernels.aggregate_weight_grad(grad, h, block.indptr, block.indices, heads)
         if ctx.needs_input_grad[2]:

@@ -18,13 +18,13 @@ from partita.nn.ops import Rows
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation over the rows at hand; with fewer than two rows it uses the running statistics.
+    """Batch normalization over the rows at hand; with fewer than two rows it uses the running statistics.
 
     Its statistics are those of the rows that one worker computes together: they depend on how rows are placed.
     """
 
     def forward(self, input: Float[Tensor, "n F"]) -> Float[Tensor, "n F"]:
-        """Normalise each column."""
+        """Normalize each column."""
         if self.training and input.shape[0] < 2:
             return functional.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
@@ -50,7 +50,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Stage(nn.Module):
-    """A layer, then normalisation, activation and keyed dropout, each of which may be absent.
+    """A layer, then normalization, activation and keyed dropout, each of which may be absent.
 
     Args:
         layer: the layer.
@@ -59,7 +59,7 @@ class Stage(nn.Module):
         dropout: probability with which an entry of the result is set to 0 in training.
 
     Attributes:
-        row_wise: every row of the result depends on its own row only (false with batch normalisation).
+        row_wise: every row of the result depends on its own row only (false with batch normalization).
 
     Raises:
         ConfigError: a name is not known or the probability is out of range.
@@ -68,7 +68,7 @@ class Stage(nn.Module):
     def __init__(self, layer: Layer, *, norm: str = "none", activation: str = "none", dropout: float = 0.0) -> None:
         super().__init__()
         if norm not in NORMS:
-            raise ConfigError(f"unknown normalisation '{norm}'", where="norm", fix=nearest(norm, NORMS))
+            raise ConfigError(f"unknown normalization '{norm}'", where="norm", fix=nearest(norm, NORMS))
         if activation not in ACTIVATIONS:
             raise ConfigError(
                 f"unknown activation '{activation}'", where="activation", fix=nearest(activation, ACTIVATIONS)
@@ -111,7 +111,7 @@ class Stage(nn.Module):
         return ops.keyed_dropout(activation(rows), dst_original, key, p)
 
     def reset(self, key: int) -> None:
-        """Initialise the layer from a key; the normalisation starts as the identity."""
+        """Initialize the layer from a key; the normalization starts as the identity."""
         self.layer.reset(key)
         if not isinstance(self.norm, nn.Identity):
             self.norm.reset_parameters()  # type: ignore[operator]

@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Float, Int, Int32, Int64, Num
 from torch import Tensor
 
+from partita.comm.axis import Workers, make_axis
 from partita.comm.group import Group
+from partita.core import progress
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import StepKey
 from partita.features.cache import owned
@@ -19,8 +21,7 @@ from partita.features.policies import FROM_DRY_RUN, POLICIES, best_first, in_deg
 from partita.features.tiers import Cache, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
-from partita.parallel.frequencies import input_frequencies
-from partita.parallel.strategies import Strategy, Workers, make_axis
+from partita.parallel.strategies import Strategy
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 
@@ -52,7 +53,7 @@ hold different nodes.
 """
 
 
-class Cached(Protocol):
+class HasCache(Protocol):
     """Level 0 that may have a cache."""
 
     cache: Cache | None
@@ -93,15 +94,17 @@ def fill_caches(
         ConfigError: the policy is not known.
     """
     _check_policy(settings)
-    cache = cast(Cached, engine.inputs).cache
+    cache = cast(HasCache, engine.inputs).cache
     if cache is None:
         return
     rule = rule_of(strategy)
-    scores = SCORES[settings.policy](_Survey(engine, context, store, seed_order, share, seed, rule, settings))
+    scores = SCORES[settings.policy](
+        _MeasuredStatistics(engine, context, store, seed_order, share, seed, rule, settings)
+    )
     cache.fill(_chosen(cache, scores, strategy, context, part_offsets, store.num_nodes))
 
 
-def imagine_caches(
+def assume_caches(
     engines: Sequence[Engine],
     strategy: Strategy,
     contexts: Sequence[Workers],
@@ -110,7 +113,7 @@ def imagine_caches(
     seeds: Int[Tensor, "S"],
     reads: Int32[Tensor, "W N"],
 ) -> None:
-    """Let the first of some engines foresee what caches will hold on every worker after :func:`fill_caches`.
+    """Let the first of some engines estimate what caches will hold on every worker after :func:`fill_caches`.
 
     Args:
         engines: one for each worker, made by :func:`~partita.parallel.strategies.build_engine` with the same settings.
@@ -125,19 +128,19 @@ def imagine_caches(
         ConfigError: the policy is not known.
     """
     _check_policy(settings)
-    if cast(Cached, engines[0].inputs).cache is None:
+    if cast(HasCache, engines[0].inputs).cache is None:
         return
     kept = np.zeros(store.num_nodes, np.uint64)
     rule, part_offsets = rule_of(strategy), as_tensor(store.part_offsets)
     for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
-        cache = cast(Cached, engine.inputs).cache
+        cache = cast(HasCache, engine.inputs).cache
         assert cache is not None
-        scores = SCORES[settings.policy](_Imagined(store, seeds, rule, settings, reads, rank))
+        scores = SCORES[settings.policy](_AssumedStatistics(store, seeds, rule, settings, reads, rank))
         ids = _chosen(cache, scores, strategy, context, part_offsets, store.num_nodes)
         kept[ids.numpy()] |= np.uint64(1 << rank)
-    cache = cast(Cached, engines[0].inputs).cache
+    cache = cast(HasCache, engines[0].inputs).cache
     assert cache is not None
-    cache.imagine(kept)
+    cache.assume_contents(kept)
 
 
 def needs_dry_run(settings: CacheSettings) -> bool:
@@ -164,7 +167,7 @@ def _chosen(
     return best_first(scores, cache.capacity, allowed)
 
 
-class Survey(Protocol):
+class CacheStatistics(Protocol):
     """What scores are made of, for the cache of one worker."""
 
     def degrees(self) -> Num[Tensor, "N"]:
@@ -184,11 +187,11 @@ class Survey(Protocol):
         ...
 
 
-SCORES: dict[str, Callable[[Survey], Num[Tensor, "N"]]] = {
-    "in-degree": lambda survey: survey.degrees(),
-    "pagerank": lambda survey: survey.visits(),
-    "presample": lambda survey: survey.frequencies(),
-    "strategy": lambda survey: survey.by_rule(),
+SCORES: dict[str, Callable[[CacheStatistics], Num[Tensor, "N"]]] = {
+    "in-degree": lambda statistics: statistics.degrees(),
+    "pagerank": lambda statistics: statistics.visits(),
+    "presample": lambda statistics: statistics.frequencies(),
+    "strategy": lambda statistics: statistics.by_rule(),
 }
 """Scores by policy."""
 
@@ -206,8 +209,8 @@ def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:
 
 
 @dataclass
-class _Imagined:
-    """A :class:`Survey` for a worker that is not there.
+class _AssumedStatistics:
+    """A :class:`CacheStatistics` for a worker that is not there.
 
     Attributes:
         reads: (W, N) steps in which each worker reads each row; empty where no score is made of them.
@@ -237,8 +240,8 @@ class _Imagined:
 
 
 @dataclass
-class _Survey:
-    """A :class:`Survey` that all workers make together."""
+class _MeasuredStatistics:
+    """A :class:`CacheStatistics` that all workers make together."""
 
     engine: Engine
     context: Workers
@@ -287,3 +290,34 @@ class _Survey:
             rows = share_of_rows(indptr, range(store.num_nodes), mesh.rank, mesh.size)
         restart, group = _restart(store.num_nodes, self.seed_order.seeds), self.context.group("all", "train")
         return pagerank(indptr, as_tensor(indices), first_edge, rows, group, restart)
+
+
+def input_frequencies(
+    engine: Engine,
+    num_nodes: int,
+    steps: int,
+    share: Callable[[int], Int[Tensor, "B"]],
+    key: Callable[[int], StepKey],
+) -> Int32[Tensor, "N"]:
+    """Sample some steps without training, and count in how many of them this worker reads each input row.
+
+    A row counts where it is looked up in a worker's own tiers: at who asks for it, or at its owner where that reads
+    for all (``by-owner``). All workers call this with the same number of steps.
+
+    Args:
+        engine: of this worker.
+        num_nodes: N.
+        steps: how many.
+        share: this worker's seeds of a step.
+        key: names a step.
+
+    Returns:
+        int32 (N), of this worker alone.
+    """
+    counts = torch.zeros(num_nodes, dtype=torch.int32)
+    with progress.task("dry run", total=steps, unit="steps") as task:
+        for step in range(steps):
+            work = engine.sample(share(step), key(step)).inputs
+            counts[work.reads.long().cpu()] += 1  # a repeated id is written twice, not counted twice
+            task.advance()
+    return counts

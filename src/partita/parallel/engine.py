@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
-from partita.core.foresight import Drawn, Foreseen
+from partita.core.estimates import LayerEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, InputWork, Placement, Sampler, Topology, Work
 from partita.core.records import Counts, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import askers
+from partita.kernels import rank_masks
 from partita.parallel.inputs import Direct
 
 
@@ -44,7 +44,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerEstimate:
     """What a worker will do in a step.
 
     Attributes:
@@ -60,7 +60,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class StepEstimate:
     """What all workers will do in a step.
 
     Attributes:
@@ -68,7 +68,7 @@ class Foresight:
         reads: (S) who looks up each input row in its own tiers, aligned with the sources of layer 1.
     """
 
-    shares: list[Share]
+    shares: list[WorkerEstimate]
     reads: UInt64[np.ndarray, "S"]
 
 
@@ -79,7 +79,7 @@ class Engine:
         placements: one per layer, layer 1 (input side) first.
         inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`.
         num_nodes: of the store.
-        topology: where the placements draw neighbours, if that may cost anything.
+        topology: where the placements draw neighbors, if that may cost anything.
         sampler: what they draw, likewise.
     """
 
@@ -143,7 +143,7 @@ class Engine:
             h = placement.forward(layer, work, h)
         return h
 
-    def foresee(self, drawn: Sequence[Drawn], seeds: UInt64[np.ndarray, "B"], mesh: Mesh) -> Foresight:
+    def estimate(self, drawn: Sequence[SampledLayer], seeds: UInt64[np.ndarray, "B"], mesh: Mesh) -> StepEstimate:
         """What every worker will count in a step, found out without the others.
 
         Args:
@@ -156,13 +156,15 @@ class Engine:
             ConfigError: it cannot be known, see :class:`~partita.core.protocols.Sampler` and
                 :class:`~partita.core.protocols.FeatureTier`.
         """
-        asked, layers = seeds, list[Foreseen]()
+        asked, layers = seeds, list[LayerEstimate]()
         for layer in range(len(self.placements), 0, -1):
-            layers.append(self.placements[layer - 1].foresee(layer, drawn[layer - 1], asked, mesh))
+            layers.append(self.placements[layer - 1].estimate(layer, drawn[layer - 1], asked, mesh))
             asked = layers[-1].below
         layers.reverse()
-        reads, input_rows = self.inputs.foresee(drawn[0].src, asked, mesh)
-        edges = sum(askers.tally(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
+        reads, input_rows = self.inputs.estimate(drawn[0].src, asked, mesh)
+        edges = sum(
+            rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True)
+        )
         elsewhere = [self._drawn_elsewhere(n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
         shares = []
         for worker in range(mesh.size):
@@ -178,14 +180,14 @@ class Engine:
             )
             rows = [each.rows[worker] + others[worker] for each, others in zip(layers, elsewhere, strict=True)]
             blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
-            shares.append(Share(counts, [input_rows[worker], *rows], blocks))
-        return Foresight(shares, reads.reads)
+            shares.append(WorkerEstimate(counts, [input_rows[worker], *rows], blocks))
+        return StepEstimate(shares, reads.reads)
 
-    def _drawn_elsewhere(self, layer: int, drawn: Drawn, foreseen: Foreseen, mesh: Mesh) -> list[LayerRows]:
+    def _drawn_elsewhere(self, layer: int, drawn: SampledLayer, foreseen: LayerEstimate, mesh: Mesh) -> list[LayerRows]:
         if self.topology is None or self.sampler is None:
             return [LayerRows()] * mesh.size
-        always = self.sampler.foresee(layer, self.topology)
-        return [always + rows for rows in self.topology.foresee(drawn, foreseen.drawing, mesh)]
+        always = self.sampler.estimate(layer, self.topology)
+        return [always + rows for rows in self.topology.estimate(drawn, foreseen.drawing, mesh)]
 
     def traffic(self, rows: Sequence[LayerRows]) -> Traffic:
         """Bytes that leave one worker for another in a training step, gradients of parameters aside.

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita import kernels
-from partita.core.foresight import ForeseenReads, layer_rows
+from partita.core.estimates import ReadEstimate, layer_rows
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork, Topology
@@ -18,7 +18,7 @@ from partita.core.records import LayerRows, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import Cache
-from partita.kernels import askers, count_distinct
+from partita.kernels import count_distinct, rank_masks
 
 ID_BYTES = 8
 
@@ -60,7 +60,7 @@ class Direct:
     """
 
     collective = False
-    loads = False
+    prefetchable = False
     cache: Cache | None = None
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
@@ -80,11 +80,11 @@ class Direct:
         """The column: the layer reads as far as it needs."""
         return self.column
 
-    def foresee(
+    def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ForeseenReads, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[LayerRows]]:
         """All rows come from the memory of the host, and nothing is asked of others."""
-        return HostRows(self.column).foresee(ids, asked, mesh), [LayerRows()] * mesh.size
+        return HostRows(self.column).estimate(ids, asked, mesh), [LayerRows()] * mesh.size
 
     def traffic(self, rows: LayerRows) -> Traffic:
         """Nothing travels."""
@@ -145,7 +145,7 @@ class Tiered:
     """
 
     dropout = 0.0  # applied here, not by the layer
-    loads = True
+    prefetchable = True
 
     def __init__(
         self,
@@ -187,12 +187,12 @@ class Tiered:
         whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype, device=rows.device)
         return rows * kernels.dropout(whole, work.original, key, self._dropout, out=whole)[:, self._columns]
 
-    def foresee(
+    def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ForeseenReads, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[LayerRows]]:
         """As the tiers say."""
-        found = self.tier.foresee(ids, asked, mesh)
-        destinations = askers.tally(asked, mesh.size)
+        found = self.tier.estimate(ids, asked, mesh)
+        destinations = rank_masks.count(asked, mesh.size)
         return found, layer_rows(mesh.size, destinations=destinations, remote_destinations=found.remote)
 
     def traffic(self, rows: LayerRows) -> Traffic:

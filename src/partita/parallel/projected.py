@@ -14,12 +14,12 @@ from torch import Tensor
 
 from partita import kernels
 from partita.comm.axis import Axis
-from partita.comm.routing import Gather, Route, first_appearance
+from partita.comm.routing import Route, RowPick, first_appearance
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
 from partita.nn.layers import Layer
-from partita.parallel.sampling import BlockWorker
+from partita.parallel.block_worker import BlockWorker
 
 ID_BYTES = 8
 
@@ -40,7 +40,7 @@ class ProjectedWork:
     key: StepKey
     block: Block
     read: Block
-    repeats: Gather
+    repeats: RowPick
     route: Route
     rows: LayerRows
 
@@ -60,14 +60,14 @@ def can_project(layer: Layer) -> bool:
     return layer.sums_over_columns == "sources" and layer.query_width > 0
 
 
-def relabelled(block: Block) -> Block:
+def relabeled(block: Block) -> Block:
     """The same block with its sources de-duplicated, the destinations first."""
     src, place = first_appearance(torch.cat([block.dst, block.indices]))
     return block.with_(src=src, indices=place[block.num_dst :].int())
 
 
 def remote_sources(block: Block, axis: Axis) -> int:
-    """Distinct sources of a relabelled block that other workers own, destinations included."""
+    """Distinct sources of a relabeled block that other workers own, destinations included."""
     assert block.src is not None
     return int((axis.owner(block.src) != axis.rank).sum())
 
@@ -75,7 +75,7 @@ def remote_sources(block: Block, axis: Axis) -> int:
 def expand(
     worker: BlockWorker, layer: int, block: Block, axis: Axis, key: StepKey
 ) -> tuple[ProjectedWork, Int[Tensor, "S"]]:
-    """Ask the owners of a relabelled block's sources; returns the store ids whose rows this worker projects."""
+    """Ask the owners of a relabeled block's sources; returns the store ids whose rows this worker projects."""
     assert block.src is not None
     route, asked = Route.ask(axis.sampling, axis.owner(block.src), block.src)
     below, place = first_appearance(asked)
@@ -95,7 +95,7 @@ def expand(
         key=key,
         block=block,
         read=worker.prepared(layer, read),
-        repeats=Gather.of(place, below.shape[0]),
+        repeats=RowPick.of(place, below.shape[0]),
         route=route,
         rows=rows + block.remote.rows,
     )

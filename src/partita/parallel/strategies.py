@@ -1,19 +1,16 @@
-"""Names of parallelisation strategies, and the lists of placements they stand for."""
+"""Registry of parallelization strategies, and the lists of placements they stand for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from partita.comm.axis import Axis, owners_of_parts
-from partita.comm.group import Group
+from partita.comm.axis import Axis, Workers, make_axis
 from partita.core.errors import ConfigError, nearest
-from partita.core.mesh import AXES, Mesh
 from partita.core.protocols import FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
@@ -32,7 +29,7 @@ PLACEMENTS = ("data", "destination", "source", "feature")
 
 
 @dataclass(frozen=True)
-class Level0:
+class InputPlacement:
     """How input rows are read.
 
     Attributes:
@@ -44,19 +41,12 @@ class Level0:
     sliced: bool = False
 
 
-LEVEL_0 = {"direct": Level0(), "by-owner": Level0(by_owner=True), "columns": Level0(sliced=True)}
-INPUTS = tuple(LEVEL_0)
-
-
-@runtime_checkable
-class Workers(Protocol):
-    """What is needed of a :class:`partita.comm.context.Context`."""
-
-    mesh: Mesh
-
-    def group(self, axis: str = "all", purpose: str = "train") -> Group:
-        """The group of this worker along an axis, for one purpose."""
-        ...
+INPUT_PLACEMENTS = {
+    "direct": InputPlacement(),
+    "by-owner": InputPlacement(by_owner=True),
+    "columns": InputPlacement(sliced=True),
+}
+INPUTS = tuple(INPUT_PLACEMENTS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ class Strategy:
 
 
 AUTO = "auto"
-"""The planner settles which strategy it is, before a run is made."""
+"""The planner syncs_stats_at which strategy it is, before a run is made."""
 
 STRATEGIES: dict[str, tuple[str, str, str]] = {
     "gdp": ("direct", "data", "data"),
@@ -173,28 +163,6 @@ def _parse_list(text: str, layers: int, axis: str) -> Strategy:
     return Strategy(inputs or implied, tuple(names), axis)
 
 
-def make_axis(context: Workers, axis: str, part_offsets: Int64[Tensor, "P_1"], *, owners: bool = True) -> Axis:
-    """The workers of an axis of the mesh, with a group for sampling, one for computing and one for loading.
-
-    Args:
-        context: of this process.
-        axis: one of :data:`~partita.core.mesh.AXES`.
-        part_offsets: of the store.
-        owners: whether it matters who owns a node; otherwise the store's parts may be of any number.
-
-    Raises:
-        ConfigError: the store has another number of parts than the axis has workers.
-    """
-    if axis not in AXES:
-        raise ConfigError(f"unknown axis '{axis}'", where="axis", fix=nearest(axis, AXES))
-    mesh, num_parts = context.mesh, part_offsets.shape[0] - 1
-    owner_of_part = torch.zeros(num_parts, dtype=torch.int64)
-    if owners:
-        owner_of_part = owners_of_parts(num_parts, axis, mesh.hosts, mesh.workers)
-    sampling, computing, loading = (context.group(axis, purpose) for purpose in ("sample", "train", "load"))
-    return Axis(sampling, computing, loading, part_offsets, owner_of_part)
-
-
 def build_engine(
     strategy: Strategy,
     model: Model,
@@ -213,9 +181,9 @@ def build_engine(
     Args:
         strategy: what is placed how.
         model: of K layers, the same parameters on every worker.
-        topology: where neighbours are drawn.
+        topology: where neighbors are drawn.
         column: the input rows of all nodes, or those that this host holds.
-        sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbours, stand for
+        sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbors, stand for
             :class:`~partita.sample.samplers.NodeWise`.
         dtype: of the model and of edge coefficients.
         context: of this process.
@@ -257,7 +225,7 @@ def _make_inputs(
     cache: CacheSettings,
 ) -> tuple[Inputs, slice]:
     """Level 0 of a strategy, and the columns that it reads."""
-    level, mesh = LEVEL_0[strategy.inputs], context.mesh
+    level, mesh = INPUT_PLACEMENTS[strategy.inputs], context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
             raise ConfigError(
@@ -268,7 +236,7 @@ def _make_inputs(
             )
         host = host.sliced(columns_of(host.home.width, axis.rank, axis.size))
     readable = host.home.readable_on(torch.device(cache.device))
-    if host.whole and cache.bytes == 0 and level == Level0() and readable:
+    if host.whole and cache.bytes == 0 and level == InputPlacement() and readable:
         return Direct(host.home, topology.num_nodes), host.columns
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None
@@ -305,10 +273,10 @@ def check_model(model: Model, workers: int) -> None:
     for number, stage in enumerate(model.stages, start=1):
         if not stage.row_wise:
             raise ConfigError(
-                "batch normalisation averages over the rows that one worker computes, so several workers would train "
+                "batch normalization averages over the rows that one worker computes, so several workers would train "
                 "another model",
                 where=f"norm, layer {number}",
-                fix="Use the normalisation 'layer' or 'none', or one worker",
+                fix="Use the normalization 'layer' or 'none', or one worker",
             )
         if stage.layer.draws_by_call:  # type: ignore[union-attr]
             raise ConfigError(

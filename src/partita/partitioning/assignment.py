@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Int32, Int64, Shaped
 
 from partita.core.errors import ConfigError, InputError
-from partita.core.partitioning import PartitionTask, Requires
+from partita.core.partitioning import PartitionTask, Requires, checked_parts
 from partita.graph.store import GraphStore
-from partita.partitioning.table import checked_parts
 
 SUFFIXES = (".npy", ".csv", ".parquet")
 """Of the files that can be written; ``.tsv`` and ``.txt`` can be read too."""

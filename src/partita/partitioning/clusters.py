@@ -18,16 +18,16 @@ _ENOUGH = 0.002  # of the nodes moved in a pass: further passes change next to n
 class Clusters:
     """Clusters of nodes, made by passes over the edges. A cluster is named by the node that founded it.
 
-    Memory: 4 bytes a node for the cluster, 8 for volumes, 4 for the richest neighbours where they are wanted, and
+    Memory: 4 bytes a node for the cluster, 8 for volumes, 4 for the richest neighbors where they are wanted, and
     while clusters are settled 4 to 12 more.
 
     Args:
         task: with a survey.
-        richest: note every node's richest neighbour.
+        richest: note every node's richest neighbor.
 
     Attributes:
         of: (N) cluster of every node; a node starts as a cluster of its own.
-        richest: (N) the neighbour with the largest degree, the first seen of equals; -1 where there is none. Empty
+        richest: (N) the neighbor with the largest degree, the first seen of equals; -1 where there is none. Empty
             where not wanted.
     """
 
@@ -51,7 +51,7 @@ class Clusters:
             )  # fmt: skip
 
     def settle(self, cap: float, passes: int) -> None:
-        """Move every node, in order, to the cluster of most of its in-neighbours, where that keeps its volume within
+        """Move every node, in order, to the cluster of most of its in-neighbors, where that keeps its volume within
         ``cap``. Needs rows.
 
         (Meyerhenke, Sanders and Schulz, "Partitioning complex networks via size-constrained clustering", SEA 2014.)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from partita.core.partitioning import checked_parts
+from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.job import PartitionJob
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE
 from partita.partitioning.refine import refine
-from partita.partitioning.streams import StoreStream
-from partita.partitioning.survey import survey
-from partita.partitioning.table import checked_parts
+from partita.partitioning.stream_stats import survey
 
 
 @dataclass(frozen=True, slots=True)

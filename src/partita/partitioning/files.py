@@ -10,7 +10,7 @@ import numpy as np
 
 from partita.core.errors import InputError
 from partita.core.partitioning import Edges, Rows
-from partita.partitioning.streams import not_grouped
+from partita.partitioning.edge_streams import not_grouped
 from partita.sources.edges import ColumnName, EdgeTable, open_table
 
 _UNWEIGHTED = np.empty(0, dtype=np.int64)

@@ -22,12 +22,12 @@ from partita.graph.metadata import is_store
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.partitioning.assignment import SUFFIXES, check_assignment_path, write_assignment
+from partita.partitioning.edge_streams import StoreStream, Watched
+from partita.partitioning.partitioners import PARTITIONERS, checked_parts, find_partitioner
 from partita.partitioning.quality import Quality, quality
 from partita.partitioning.refine import refine as refine_parts
 from partita.partitioning.reorder import reorder
-from partita.partitioning.streams import StoreStream, Watched
-from partita.partitioning.survey import survey
-from partita.partitioning.table import PARTITIONERS, checked_parts, find_partitioner
+from partita.partitioning.stream_stats import survey
 from partita.partitioning.weights import node_and_edge_weights
 
 _KEPT = "parts"
@@ -104,7 +104,7 @@ def partition(
         out: of the new store; a file that ends in ``.npy``, ``.csv`` or ``.parquet`` receives the assignment only;
             ``None``: nothing is written.
         parts: P, or levels such as ``"2x4"``: hosts x workers, contiguous at both levels.
-        algorithm: a name (see :data:`~partita.partitioning.table.PARTITIONERS`), a registered name,
+        algorithm: a name (see :data:`~partita.partitioning.partitioners.PARTITIONERS`), a registered name,
             ``"package.module:Name"``, the path of an assignment file, a
             :class:`~partita.core.partitioning.Partitioner`, or a function ``(stream, num_parts) -> parts``.
         weights: what is balanced and cut: ``"none"``: nodes and edges; ``"presample"``, ``"edges"``, ``"node"``:

@@ -10,7 +10,7 @@ from jaxtyping import Int32, Int64
 from partita.core import progress
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.partitioning import PartitionTask, Requires
-from partita.partitioning.contract import ClusterGraph, contract
+from partita.partitioning.coarsen import ClusterGraph, contract
 from partita.partitioning.loads import spread_rest
 
 BYTES_PER_LINK = 96

@@ -30,8 +30,8 @@ from jaxtyping import Int32, Int64, Shaped, UInt
 from partita.core.errors import ConfigError, nearest
 from partita.core.partitioning import EdgeStream, PartitionTask
 from partita.kernels.compile import compiled
+from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import spread_rest
-from partita.partitioning.streams import not_grouped
 
 OWNER_RULES = ("majority", "last")
 """How a node's owner follows from the parts of its in-edges: the part of most of them, or of the last one."""

@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Int32, Integer
 
 from partita.core.errors import ConfigError, InputError
-from partita.core.partitioning import EdgeStream
+from partita.core.partitioning import EdgeStream, checked_parts
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
+from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.loads import part_loads
-from partita.partitioning.streams import StoreStream
-from partita.partitioning.table import checked_parts
 
 _NO_WEIGHT = np.empty(0, dtype=np.int64)
 
@@ -89,7 +88,7 @@ class Quality:
         return {name: value.to_json() if isinstance(value, Spread) else value for name, value in values.items()}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and values for a table on a terminal; what is not known is left out."""
+        """Registry and values for a table on a terminal; what is not known is left out."""
         shown = [
             ("parts", f"{self.num_parts:,}" + (f", {self.empty_parts:,} of them empty" if self.empty_parts else "")),
             ("edge cut", f"{self.edge_cut:.2%} ({self.cut_edges:,} edges)"),

@@ -7,23 +7,23 @@ from jaxtyping import Int32, UInt8
 
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
+from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import part_loads
-from partita.partitioning.streams import not_grouped
 
 _ENOUGH = 0.0005  # of the nodes moved in a pass: further passes change next to nothing
-_CANDIDATES = 3  # parts that are tried for a node, those with most of its in-neighbours
+_CANDIDATES = 3  # parts that are tried for a node, those with most of its in-neighbors
 
 
 def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> int:
     """Move nodes one by one, in order, where that makes the partition cheaper; in place.
 
-    A node is offered to the parts that hold most of its in-neighbours, and moves only into a part whose load stays
+    A node is offered to the parts that hold most of its in-neighbors, and moves only into a part whose load stays
     within ``1 + task.epsilon`` times the mean; a node of a part beyond that moves even at a loss. Passes end early
     when hardly a node moves. What is cheaper:
 
-    - an unweighted stream: fewer replicas, that is pairs of a node and a foreign part with an out-neighbour of it
+    - an unweighted stream: fewer replicas, that is pairs of a node and a foreign part with an out-neighbor of it
       (METIS calls their number the communication volume), then fewer cut in-edges of the node. For every node and
-      part it must be known whether there are no, one or more out-neighbours in it: ``N x parts / 4`` bytes;
+      part it must be known whether there are no, one or more out-neighbors in it: ``N x parts / 4`` bytes;
     - a weighted stream, or where ``task.memory_limit`` has no room for that: less weight of cut edges
       (Nishimura and Ugander, "Restreaming graph partitioning", KDD 2013, with a hard cap instead of a penalty).
 
@@ -66,11 +66,11 @@ def _count_near(
 ) -> None:
     """Count afresh: counters that stand at "more" cannot be counted down."""
     near[:] = 0
-    for rows in task.stream.rows(f"count neighbours for pass {number}"):
+    for rows in task.stream.rows(f"count neighbors for pass {number}"):
         _count_rows(rows.first, rows.indptr, rows.src, parts, near)
 
 
-# ``near[u]`` holds two bits for every part p: out-neighbours of u in p, 0, 1, 2, or 3 for three and more.
+# ``near[u]`` holds two bits for every part p: out-neighbors of u in p, 0, 1, 2, or 3 for three and more.
 
 
 @compiled
@@ -151,7 +151,7 @@ def _refine(first, indptr, src, weight, parts, loads, weights, cap, near):
         own_count = counts[own]
         counts[own] = 0
         for candidate in range(min(num_touched, _CANDIDATES) if len(near) > 0 else num_touched):
-            chosen = candidate  # of what is left, the part with the most in-neighbours
+            chosen = candidate  # of what is left, the part with the most in-neighbors
             for i in range(candidate + 1, num_touched):
                 a, b = touched[i], touched[chosen]
                 if counts[a] > counts[b] or (counts[a] == counts[b] and loads[a] < loads[b]):

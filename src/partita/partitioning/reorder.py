@@ -33,11 +33,11 @@ from jaxtyping import Int32, Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, ResourceError, StoreError
+from partita.core.partitioning import checked_parts
 from partita.graph.columns import PlacedColumn, column_bytes
 from partita.graph.store import SPLIT_PREFIX, GraphStore
 from partita.graph.writer import StoreWriter
 from partita.partitioning._scatter import Scatter
-from partita.partitioning.table import checked_parts
 
 _MOST_BUFFER_BYTES = 64 << 20
 _NODE_COLUMNS = ("x", "y", "self_loops", "name")
@@ -62,7 +62,7 @@ def reorder(
 ) -> GraphStore:
     """Write a store whose nodes are ordered by part.
 
-    Rows keep the order of their neighbours, and nodes keep their original index, labels, splits and names; so the
+    Rows keep the order of their neighbors, and nodes keep their original index, labels, splits and names; so the
     new store is the same graph. Killed or interrupted, the same call continues with the column it was at.
 
     Private memory besides ``parts``: 4 bytes a node (8 from 2^31 nodes on), and buffers of at most 64 MiB.

@@ -1,4 +1,4 @@
-"""SPRING: streaming partitioning by richest neighbours (SDT-GNN paper, Algorithm 1)."""
+"""SPRING: streaming partitioning by richest neighbors (SDT-GNN paper, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from partita.partitioning.loads import heapify, sift_down, spread_rest
 
 
 class Spring:
-    """Clusters by one pass over the edges, merged through their richest neighbours, dealt out largest first.
+    """Clusters by one pass over the edges, merged through their richest neighbors, dealt out largest first.
 
     What the paper leaves open: clusters are merged smallest first (ties: lower cluster), a merged one goes back to
     its new rank; one that cannot be merged is final; the representative of equal ones is that with the lower richest
-    neighbour. Nodes without edges go to the parts with the least load in the end.
+    neighbor. Nodes without edges go to the parts with the least load in the end.
 
     Options (``task.options``): ``cap``, the largest volume of a cluster that still grows, as a share of the volume
     of a part (0.1, as in the authors' code); ``beta``, the largest size of a merged cluster over the mean size of a
@@ -70,11 +70,11 @@ def merge_clusters(
     weights: Int64[np.ndarray, "W"],
     cap: int,
 ) -> tuple[Int64[np.ndarray, "C"], Integer[np.ndarray, "C"]]:
-    """Merge clusters through the richest neighbour of their representative (Algorithm 1, lines 18-25).
+    """Merge clusters through the richest neighbor of their representative (Algorithm 1, lines 18-25).
 
     Args:
         cluster: number of the cluster of every node, -1 for none.
-        richest: richest neighbour of every node, -1 for none.
+        richest: richest neighbor of every node, -1 for none.
         degree: of every node.
         count: C, the number of clusters.
         weights: load of every node, or empty.

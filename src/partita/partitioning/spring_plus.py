@@ -9,11 +9,11 @@ from partita.core.errors import ResourceError
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
 from partita.partitioning.clusters import Clusters
-from partita.partitioning.contract import ClusterGraph, contract
+from partita.partitioning.coarsen import ClusterGraph, contract
+from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import spread_rest
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
 from partita.partitioning.refine import refine
-from partita.partitioning.streams import not_grouped
 
 _FEWEST_LINKS = 1 << 12
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 from partita.core.mesh import Mesh
-from partita.parallel.strategies import INPUTS, LEVEL_0, PLACEMENTS, STRATEGIES, Strategy, parse_strategy
+from partita.parallel.strategies import INPUT_PLACEMENTS, INPUTS, PLACEMENTS, STRATEGIES, Strategy, parse_strategy
 
 ALL_UP_TO = 4
 """Layers of a model up to which all lists of placements are tried; of deeper ones those with one change in the list."""
@@ -45,7 +45,7 @@ def name_of(strategy: Strategy) -> str:
 def _lists(layers: int) -> list[Strategy]:
     found = []
     for inputs, *placements in product(INPUTS, *[PLACEMENTS] * layers):
-        sliced, changes = LEVEL_0[inputs].sliced, sum(a != b for a, b in pairwise(placements))
+        sliced, changes = INPUT_PLACEMENTS[inputs].sliced, sum(a != b for a, b in pairwise(placements))
         fits = sliced == (placements[0] == "feature") and "feature" not in placements[1:]
         if fits and (layers <= ALL_UP_TO or changes <= 1):
             found.append(Strategy(inputs, tuple(placements)))

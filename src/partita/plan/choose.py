@@ -18,10 +18,10 @@ from partita.nn.model import Model
 from partita.parallel.strategies import parse_strategy
 from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
+from partita.plan.estimates import Estimates, kept_links, make_estimates
 from partita.plan.links import Links, measure_links
 from partita.plan.rates import measure_rates
-from partita.plan.search import Estimates, kept_links, make_estimates
-from partita.plan.trials import Rehearse, Trial
+from partita.plan.trials import Trial, TrialRun
 
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
@@ -34,7 +34,7 @@ PLAIN = "gdp"
 """What any store and any model allows, and what sends nothing but gradients."""
 
 _MADE_FOR = (
-    "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "deal",
+    "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "seed_split",
     "topology", "cache", "cache_policy", "cache_layout", "allow",
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def choose(
     context: Context,
     store: GraphStore,
     config: Config,
-    rehearse: Rehearse,
+    trial_run: TrialRun,
     *,
     model: Model | None = None,
     thorough: bool = False,
@@ -54,7 +54,7 @@ def choose(
         context: of this worker.
         store: a whole graph store.
         config: the settings of the run.
-        rehearse: tries a strategy out.
+        trial_run: tries a strategy out.
         model: a user's own; ``None``: the one that the settings name.
         thorough: plan however short the run is.
 
@@ -66,8 +66,8 @@ def choose(
     planner = _Planner(store, config, context, model)
     context.agree(planner.check)
     if mesh.size == 1:
-        return _short(rehearse({"strategy": PLAIN}, TRIAL_SECONDS), made_for(store, config, mesh))
-    look = rehearse({"strategy": PLAIN}, LOOK_SECONDS)
+        return _short(trial_run({"strategy": PLAIN}, TRIAL_SECONDS), made_for(store, config, mesh))
+    look = trial_run({"strategy": PLAIN}, LOOK_SECONDS)
     if not thorough and config.epochs * look.epoch < SHORT_SECONDS:
         return _short(look, made_for(store, config, mesh))
     with keeping_freed():
@@ -76,21 +76,21 @@ def choose(
     links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
     limit = float("inf") if thorough else config.epochs * look.epoch
 
-    def analyse() -> None:
+    def analyze() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
         memory = config.memory_per_worker or available_bytes() // mesh.workers
         planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
         planner.add(PLAIN, look.as_look())
         planner.estimates.epochs()  # raises where nothing fits
 
-    context.agree(analyse)
+    context.agree(analyze)
     until = time.monotonic() + min(TRIALS_SECONDS, TRIALS_SHARE * limit)
     with progress.task("try out", total=None, unit="strategies") as task:
         while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
-            planner.add(name, rehearse({"strategy": name}, TRIAL_SECONDS))
+            planner.add(name, trial_run({"strategy": name}, TRIAL_SECONDS))
             task.advance()
     allowed = config.allow == "approximate"
-    approximate, refused = _isolated(context, rehearse) if allowed or thorough else ([], {})
+    approximate, refused = _isolated(context, trial_run) if allowed or thorough else ([], {})
 
     def conclude() -> dict[str, Any]:
         found = planner.estimates.plan(made_for(store, config, mesh), approximate, allowed=allowed)
@@ -99,13 +99,13 @@ def choose(
     return Plan.from_json(context.agree(conclude))
 
 
-def _isolated(context: Context, rehearse: Rehearse) -> tuple[list[Candidate], dict[str, str]]:
+def _isolated(context: Context, trial_run: TrialRun) -> tuple[list[Candidate], dict[str, str]]:
     """Isolated training as published systems do it, tried out; and why they cannot be used. All workers call this."""
     found, refused = list[Candidate](), dict[str, str]()
     for name in ISOLATED_PRESETS:
         settings, trial, error = {**PRESETS[name], "strategy": PLAIN}, None, None
         try:
-            trial = rehearse(settings, TRIAL_SECONDS)
+            trial = trial_run(settings, TRIAL_SECONDS)
         except (ConfigError, ResourceError) as raised:
             error = str(raised)
         errors = [each for each in context.group().gather(error) if each is not None]

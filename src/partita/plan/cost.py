@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
 from partita.core.records import Counts, Traffic
-from partita.parallel.engine import Engine, Share
+from partita.parallel.engine import Engine, WorkerEstimate
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 
@@ -40,7 +40,7 @@ class Estimate:
     memory_bytes: int = 0
     latency: float = 0.0
 
-    def add(self, cost: Cost, shares: Sequence[Share], summed: int) -> None:
+    def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
         """Add a step.
 
         Args:
@@ -92,43 +92,43 @@ class Cost:
         # Beside the gradients, workers add up in every step what they have done.
         self._gradients = sum(links.seconds_to_sum(link, each, mesh.size) for each in (parameter_bytes, _SETTLED_BYTES))
 
-    def traffic(self, share: Share) -> Traffic:
+    def traffic(self, share: WorkerEstimate) -> Traffic:
         """Bytes that a worker sends in a step."""
         return self._engine.traffic(share.rows)
 
-    def seconds(self, share: Share) -> Seconds:
+    def seconds(self, share: WorkerEstimate) -> Seconds:
         """Time of a worker in a step."""
         rates, sent = self._rates, self.traffic(share)
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / _ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
-            load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.loads else 0.0,
+            load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.prefetchable else 0.0,
             compute=rates.together * sum(stage.of(block) for stage, block in layers)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
             gradients=self._gradients,
         )
 
-    def memory(self, share: Share) -> int:
+    def memory(self, share: WorkerEstimate) -> int:
         """Private memory that a worker takes for a step, above what it takes to be there at all.
 
         What forward keeps for backward, and once more the most that a layer keeps, for gradients on their way through
-        it; a batch in the making at every stage and those that wait; the model and its optimiser; caches.
+        it; a batch in the making at every stage and those that wait; the model and its optimizer; caches.
         """
         kept = [layer.of(block) for layer, block in zip(self._rates.kept, share.blocks, strict=True)]
         batch = _INDEX_BYTES * float(share.blocks.sum())
-        if self._engine.inputs.loads:
+        if self._engine.inputs.prefetchable:
             batch += self._row_bytes * share.counts.input_rows_read
-        batches = 1 + (1 + self._engine.inputs.loads) * self._ahead
+        batches = 1 + (1 + self._engine.inputs.prefetchable) * self._ahead
         return int(sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
 
-    def latency(self, share: Share) -> float:
+    def latency(self, share: WorkerEstimate) -> float:
         """Seconds of :meth:`seconds` in which messages are on their way, however small they are."""
         messages = [part.values() for part in self._messages(share)]
         return sum(self._sent(1) for of_part in messages for num_bytes in of_part if num_bytes)
 
-    def _messages(self, share: Share) -> list[Traffic]:
+    def _messages(self, share: WorkerEstimate) -> list[Traffic]:
         """Those of each part of the engine; that which says how many ids come by itself."""
         parts = self._engine.traffic_by_part(share.rows)
         return [*parts, *(Traffic(ids=_COUNT_BYTES) for part in parts if part.ids)]

@@ -12,30 +12,30 @@ import torch
 from jaxtyping import Int32, UInt64
 
 from partita.comm.device import choose
+from partita.comm.fake import FakeContext
 from partita.comm.group import Group
-from partita.comm.imagined import ImaginedContext
 from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, PartitaError
-from partita.core.foresight import Drawn
+from partita.core.estimates import SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
-from partita.kernels.askers import MOST_WORKERS
+from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn.model import Model
-from partita.parallel.caching import imagine_caches, needs_dry_run
-from partita.parallel.engine import Engine, Share
-from partita.parallel.shares import deal_of, share_of
-from partita.parallel.stores import place_topology
+from partita.parallel.caching import assume_caches, needs_dry_run
+from partita.parallel.engine import Engine, WorkerEstimate
+from partita.parallel.graph_placement import place_topology
+from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
-from partita.runs.load import DTYPES, open_rows, open_topology, require_features
-from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
+from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.task import named_model, training_labels, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -51,7 +51,7 @@ class Step:
     """
 
     number: int
-    shares: Mapping[Strategy, list[Share]]
+    shares: Mapping[Strategy, list[WorkerEstimate]]
 
 
 class DryRun:
@@ -91,19 +91,19 @@ class DryRun:
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout)
         self._cached = config.cache == 0
-        self._kept: dict[int, list[Drawn]] = {}
+        self._kept: dict[int, list[SampledLayer]] = {}
         self.engines: dict[Strategy, Engine] = {}
         self.refused: dict[Strategy, PartitaError] = {}
         for strategy in strategies:
             try:
-                self.engines[strategy] = self._engine(strategy, ImaginedContext(mesh))
+                self.engines[strategy] = self._engine(strategy, FakeContext(mesh))
             except ConfigError as error:
                 self.refused[strategy] = error
         if not self.engines:
             first = next(iter(self.refused.values()))
             raise ConfigError(f"no strategy can be used: {first}", where="plan")
 
-    def _engine(self, strategy: Strategy, context: ImaginedContext) -> Engine:
+    def _engine(self, strategy: Strategy, context: FakeContext) -> Engine:
         config = self.config
         return build_engine(
             strategy, self.model, place_topology(self._local, config.topology, self._store, context),
@@ -114,13 +114,13 @@ class DryRun:
     def _fill_caches(self) -> None:
         """Let all engines know what caches will hold."""
         mesh = self._mesh
-        contexts = [ImaginedContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
+        contexts = [FakeContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
         with progress.task("choose what to cache", total=len(self.engines), unit="strategies") as task:
             for strategy, engine in self.engines.items():
                 # Workers that read other columns have room for other numbers of rows.
                 engines = [engine, *(self._engine(strategy, context) for context in contexts[1:])]
                 reads = self._reads(strategy, CACHE_STEPS if needs_dry_run(self._cache) else 0)
-                imagine_caches(
+                assume_caches(
                     engines, strategy, contexts, self._cache, self._store, self._order.seeds, reads
                 )  # fmt: skip
                 task.advance()
@@ -132,7 +132,7 @@ class DryRun:
         found = torch.zeros(size, self._store.num_nodes if steps else 0, dtype=torch.int32)
         for step in range(min(self.num_steps, steps)):
             drawn = self._drawn(step)
-            reads = self.engines[strategy].foresee(drawn, self._dealt(step, strategy), self._mesh).reads
+            reads = self.engines[strategy].estimate(drawn, self._dealt(step, strategy), self._mesh).reads
             for rank in range(size):
                 own = torch.from_numpy((reads & np.uint64(1 << rank)) != 0)
                 found[rank, drawn[0].src[own].long()] += 1
@@ -155,21 +155,23 @@ class DryRun:
                 if time.monotonic() - begun > seconds:
                     return
 
-    def _foreseen(self, step: int) -> dict[Strategy, list[Share]]:
+    def _foreseen(self, step: int) -> dict[Strategy, list[WorkerEstimate]]:
         drawn = self._drawn(step)
         return {
-            strategy: engine.foresee(drawn, self._dealt(step, strategy), self._mesh).shares
+            strategy: engine.estimate(drawn, self._dealt(step, strategy), self._mesh).shares
             for strategy, engine in self.engines.items()
         }
 
-    def _drawn(self, step: int) -> list[Drawn]:
+    def _drawn(self, step: int) -> list[SampledLayer]:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
             return self._kept[step]
         key = StepKey(self.config.seed, 0, step)
-        drawn, requests, scratch = list[Drawn](), self._order.batch(0, step), Relabeller(self._store.num_nodes)
+        drawn, requests, scratch = list[SampledLayer](), self._order.batch(0, step), Relabeller(self._store.num_nodes)
         for layer in range(self.config.layers, 0, -1):
-            drawn.insert(0, Drawn(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)))
+            drawn.insert(
+                0, SampledLayer(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch))
+            )
             requests = drawn[0].src
         if needs_dry_run(self._cache) and step < CACHE_STEPS:
             self._kept[step] = drawn
@@ -179,10 +181,10 @@ class DryRun:
         """Which worker has each seed."""
         mesh, batch = self._mesh, self._order.batch(0, step)
         place = torch.argsort(batch)
-        deal = deal_of(self.config, strategy, self._store.num_parts, mesh)
+        seed_split = seed_split_of(self.config, strategy, self._store.num_parts, mesh)
         found = np.zeros(len(batch), np.uint64)
         for rank in range(mesh.size):
-            own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), deal, self._part_offsets)
+            own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), seed_split, self._part_offsets)
             found[place[torch.searchsorted(batch[place], own)].numpy()] = np.uint64(1 << rank)
         return found
 

@@ -20,7 +20,7 @@ from partita.comm.group import Group, sum_bytes
 from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
-from partita.runs.folder import machine, now
+from partita.core.machine import machine, now
 
 FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.comm.group import Group
-from partita.comm.routing import Gather, bucket, first_appearance
+from partita.comm.routing import RowPick, bucket, first_appearance
 from partita.config import Config
 from partita.core.keys import StepKey
 from partita.core.records import Block
@@ -25,12 +25,12 @@ from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
 from partita.nn.model import Model
 from partita.parallel.placements.data import Data, DataWork
-from partita.runs.computing import precision
-from partita.runs.load import DTYPES, open_features, open_topology
-from partita.runs.optimise import OPTIMIZERS
-from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
+from partita.setup.inputs import DTYPES, open_features, open_topology
+from partita.setup.optim import OPTIMIZERS
+from partita.setup.runtime import precision
+from partita.setup.task import named_model, training_labels, training_seeds
 
 REPEATS, LONG_SECONDS = 3, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
@@ -83,8 +83,8 @@ class Rates:
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
-        optimizer: seconds of a step of the optimiser.
-        model_bytes: of the parameters, their gradients, and what the optimiser remembers.
+        optimizer: seconds of a step of the optimizer.
+        model_bytes: of the parameters, their gradients, and what the optimizer remembers.
     """
 
     sampled_edge: float
@@ -259,7 +259,7 @@ class _Bench:
     def handled_byte(self) -> float:
         """Seconds for a byte of some rows, of which half are picked, and half added up."""
         rows = torch.randn(HANDLED_ROWS, HANDLED_WIDTH, dtype=self._dtype, requires_grad=True)
-        pick = Gather.of(torch.randperm(HANDLED_ROWS), HANDLED_ROWS)
+        pick = RowPick.of(torch.randperm(HANDLED_ROWS), HANDLED_ROWS)
 
         def handle() -> None:
             out = pick(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from partita.core.plan import Seconds
 
-Rehearse = Callable[[Mapping[str, Any], float], "Trial"]
+TrialRun = Callable[[Mapping[str, Any], float], "Trial"]
 """Takes some steps with changed settings, for about so many seconds, all workers together, of which nothing is left."""
 
 PRIORS = 0.005, 0.5, 0.005

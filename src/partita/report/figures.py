@@ -11,7 +11,7 @@ from partita.core.plan import STAGES
 from partita.report.records import RunFiles
 
 COLORS = ("#3b82c4", "#e08214", "#1f9e77", "#c04fa0", "#d6604d", "#7a6fc9", "#8c8c2c", "#5aa9a3", "#a6733f", "#888888")
-"""Told apart on white and on black, and by most who see few colours; in this order."""
+"""Told apart on white and on black, and by most who see few colors; in this order."""
 
 MiB = 2.0**20
 Data = dict[str, Any]
@@ -25,7 +25,7 @@ class Figure:
         title: what it shows.
         note: how to read it; a sentence or two.
         data: plotly's traces.
-        layout: plotly's layout, without colours of text and ground, which the page sets.
+        layout: plotly's layout, without colors of text and ground, which the page sets.
         height: pixels.
     """
 
@@ -79,7 +79,7 @@ def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figur
                 {"type": "scatter", "mode": "markers", "x": [best["epoch"]], "y": [best["value"]], "marker": mark,
                  "name": "best", "showlegend": False, "hovertemplate": f"best {shown} %{{y:.4f}}<extra></extra>"}
             )  # fmt: skip
-    note = "On validation nodes, with all their neighbours." + ("" if by_seconds else " The star is the best epoch.")
+    note = "On validation nodes, with all their neighbors." + ("" if by_seconds else " The star is the best epoch.")
     over = "seconds of training" if by_seconds else "epoch"
     title = f"Validation {shown}" + (" over time" if by_seconds else "")
     return Figure(title, note, data, {"xaxis": _titled(over), "yaxis": _titled(shown)})

@@ -36,7 +36,7 @@ PLACEMENTS = {
     "columns": "every worker reads its columns of all input rows that any needs",
     "data": "every worker computes the rows that it needs itself",
     "destination": "rows are computed by the worker that owns the node, once, and sent to those who need them",
-    "source": "every worker sums up the neighbours that it owns; the worker that needs the row adds up the sums",
+    "source": "every worker sums up the neighbors that it owns; the worker that needs the row adds up the sums",
     "feature": "every worker computes all rows from its feature columns; the worker that needs a row adds up",
 }
 """How the placements of a run read in a sentence."""

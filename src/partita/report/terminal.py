@@ -314,7 +314,7 @@ def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None
     if kind in ("note", "plan", "strategy"):
         return str(event["text"])
     if kind == "switch" and event["reason"] == "deficit":
-        return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbours are out of sight"
+        return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbors are out of sight"
     return None
 
 

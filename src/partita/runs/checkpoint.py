@@ -20,11 +20,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.comm.tensors import share_tensors
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.records import Counts
-from partita.parallel.strategies import Workers
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _MEMBERS = "members.safetensors"
@@ -207,7 +207,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 
 
 def load_optimizer(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put the state of a checkpoint into an optimiser over the parameters of ``model``.
+    """Put the state of a checkpoint into an optimizer over the parameters of ``model``.
 
     Raises:
         RunError: the file is damaged.

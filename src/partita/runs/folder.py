@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from partita.core.errors import RunError
 from partita.core.files import read_object, write_text
-from partita.core.machine import cores
 
 RUN_FORMAT = 1
-_PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
 
 
 class RunFolder:
@@ -115,25 +107,3 @@ class MetricsLog:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def machine() -> dict[str, Any]:
-    """The machine and the versions a run was made with."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": cores(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "versions": versions,
-        "command": sys.argv,
-    }
-
-
-def now() -> str:
-    """The time in ISO 8601, UTC, whole seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

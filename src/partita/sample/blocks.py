@@ -26,19 +26,19 @@ def sample_block(
 ) -> Block:
     """Draw the in-edges of the requested nodes for one layer of one step.
 
-    With ``coefficients="gcn"`` the block carries the symmetric normalisation of Kipf and Welling ("Semi-supervised
+    With ``coefficients="gcn"`` the block carries the symmetric normalization of Kipf and Welling ("Semi-supervised
     classification with graph convolutional networks", ICLR 2017) with one self loop per node::
 
         weight_e   = (d_v / k_v) / sqrt(n_u * n_v)     edge u -> v; 0 for a self loop of the data
-        own_weight = 1 / n_v                           the one self loop that stands for all
+        self_weight = 1 / n_v                           the one self loop that stands for all
 
     where n = (in-degree without self loops) + 1, d_v is the in-degree of v (all edges) and k_v the number of its
-    sampled edges, so that a uniform sample's sum has the full sum as its expectation. On full neighbourhoods it
+    sampled edges, so that a uniform sample's sum has the full sum as its expectation. On full neighborhoods it
     equals PyG's ``GCNConv``.
 
     Where the sampler gives importances i_e, they take the place of d_v / k_v; for other layers ::
 
-        weight_e = i_e            of a sum over the neighbours
+        weight_e = i_e            of a sum over the neighbors
         weight_e = i_e / d_v      of their mean
 
     Where the sampler gives shares, they are the weights, of a sum as of a mean.
@@ -51,9 +51,9 @@ def sample_block(
         requests: distinct store ids.
         step_key: names the step.
         layer: 1 (input side) to K (seed side).
-        sampler: what is drawn; a number stands for a fanout of neighbours per node, -1 for all.
+        sampler: what is drawn; a number stands for a fanout of neighbors per node, -1 for all.
         coefficients: ``"none"`` or ``"gcn"``.
-        reduce: how the layer joins its neighbours, see :attr:`partita.nn.layers.base.Layer.sums`.
+        reduce: how the layer joins its neighbors, see :attr:`partita.nn.layers.base.Layer.sums`.
         relabel: scratch; ``None`` leaves the sources as store ids, not de-duplicated.
         dtype: of the coefficients; they are computed in float64.
 
@@ -74,17 +74,17 @@ def sample_block(
         dst_original=topology.original(dst),
         remote=sampled.remote,
     )
-    if sampled.shares is not None:
+    if sampled.visit_weight is not None:
         if coefficients != "none":
             raise ValueError("what is drawn are no edges of the graph, so they have no coefficients")
-        return block if reduce is None else block.with_(weight=sampled.shares.to(dtype))
+        return block if reduce is None else block.with_(weight=sampled.visit_weight.to(dtype))
     importance = sampled.importance
     if coefficients == "gcn":
-        weight, own_weight = topology.gcn_coefficients(block, dtype if importance is None else torch.float64)
+        weight, self_weight = topology.gcn_coefficients(block, dtype if importance is None else torch.float64)
         if importance is not None:
             drawn = block.indptr.diff()
             weight = weight * importance * _to_edges(drawn / topology.degrees(dst), drawn)
-        return block.with_(weight=weight.to(dtype), own_weight=own_weight.to(dtype))
+        return block.with_(weight=weight.to(dtype), self_weight=self_weight.to(dtype))
     if importance is None or reduce is None:
         return block
     if reduce == "mean":

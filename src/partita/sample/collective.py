@@ -1,4 +1,4 @@
-"""Sampling where every worker holds the neighbours of its own nodes only: each node is drawn for by its owner.
+"""Sampling where every worker holds the neighbors of its own nodes only: each node is drawn for by its owner.
 
 This is DSP's collective sampling primitive (Cai et al., "DSP: Efficient GNN training with multiple GPUs", PPoPP 2023,
 section 4.1): node ids are shuffled to their owners, sampled there by any rule, and the picks shuffled back. What a node
@@ -19,11 +19,11 @@ from torch import Tensor
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import bucket
-from partita.core.crew import Crew
-from partita.core.foresight import Drawn, layer_rows
+from partita.core.estimates import SampledLayer, layer_rows
 from partita.core.mesh import Mesh
+from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller, askers, checks
+from partita.kernels import Relabeller, checks, rank_masks
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import step_by_step
 
@@ -64,7 +64,7 @@ class CollectiveTopology:
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct store ids, each at its owner.
+        """Draw in-neighbors of distinct store ids, each at its owner.
 
         Raises:
             IndexError: an id is no node, or its owner does not hold its edges.
@@ -165,14 +165,14 @@ class CollectiveTopology:
             return self._local.walk(start, key, walks=walks, length=length, restart=restart)
         return step_by_step(self, start, key, walks=walks, length=length, restart=restart)
 
-    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
         """See :class:`partita.core.protocols.Topology`: whoever does not own a node has it drawn by who does."""
-        home = Crew.of(mesh, self._axis.sampling.workers).home(self._axis.owner(drawn.dst))
+        home = RankMasks.of(mesh, self._axis.sampling.workers).at_position(self._axis.owner(drawn.dst))
         away = drawing & ~home
         return layer_rows(
             mesh.size,
-            drawn_destinations=askers.tally(away, mesh.size),
-            drawn_edges=askers.tally(away, mesh.size, drawn.degrees),
+            drawn_destinations=rank_masks.count(away, mesh.size),
+            drawn_edges=rank_masks.count(away, mesh.size, drawn.degrees),
         )
 
     def traffic(self, rows: LayerRows) -> Traffic:
@@ -196,7 +196,7 @@ class CollectiveTopology:
         return self._local.degrees(ids)
 
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
+        """``weight`` and ``self_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
         return self._local.gcn_coefficients(block, dtype)
 
 

@@ -52,7 +52,7 @@ def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: b
 
 
 class DeviceTopology(ArrayTopology):
-    """In-neighbours of which some lie on a device and the others on the host.
+    """In-neighbors of which some lie on a device and the others on the host.
 
     A batch is drawn by two calls, one for each place, whose rows are put in order afterwards.
 
@@ -91,7 +91,7 @@ class DeviceTopology(ArrayTopology):
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`.
+        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
@@ -121,7 +121,7 @@ class DeviceTopology(ArrayTopology):
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
         found = Sampled(indptr, indices, None, at)
-        return found if relabel is None else _relabelled(found, dst, relabel)
+        return found if relabel is None else _relabeled(found, dst, relabel)
 
     def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
         if not self._cold_on_host:
@@ -132,7 +132,7 @@ class DeviceTopology(ArrayTopology):
 
 
 class HostDraws(ArrayTopology):
-    """In-neighbours that the host draws, for samplers without kernels for a device; the picks go where the ids are.
+    """In-neighbors that the host draws, for samplers without kernels for a device; the picks go where the ids are.
 
     Original indices, degrees and coefficients are of the device, as its blocks are.
 
@@ -154,9 +154,9 @@ class HostDraws(ArrayTopology):
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`."""
+        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`."""
         found = self._back(self._local.sample(dst.cpu(), key, fanout, positions=positions), dst)
-        return found if relabel is None else _relabelled(found, dst, relabel)
+        return found if relabel is None else _relabeled(found, dst, relabel)
 
     def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
         """See :meth:`ArrayTopology.race_times`; the times stay on the host, where they are compared."""
@@ -188,7 +188,7 @@ class HostDraws(ArrayTopology):
         return replace(found, indptr=indptr, indices=indices, positions=at, weights=weights)
 
 
-def _relabelled(found: Sampled, dst: Tensor, relabel: Relabeller) -> Sampled:
+def _relabeled(found: Sampled, dst: Tensor, relabel: Relabeller) -> Sampled:
     src, indices = kernels.relabel(dst, found.indices, relabel)
     return replace(found, src=src, indices=indices)
 

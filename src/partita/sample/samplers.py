@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller
-from partita.kernels.race import MOST_EDGES
+from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import WalkWise
@@ -29,12 +29,12 @@ class NodeWise:
     """A number of in-edges for every node, whoever else is in the batch.
 
     Args:
-        fanouts: neighbours per layer, layer 1 (input side) first; -1 for all.
+        fanouts: neighbors per layer, layer 1 (input side) first; -1 for all.
     """
 
     collective = False
-    weighs = False
-    edges = True
+    has_importance = False
+    draws_graph_edges = True
 
     def __init__(self, fanouts: Sequence[int]) -> None:
         self.fanouts = tuple(fanouts)
@@ -50,7 +50,7 @@ class NodeWise:
         """See :class:`partita.core.protocols.Sampler`."""
         return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
 
-    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> LayerRows:
         """Nothing."""
         return LayerRows()
 
@@ -80,8 +80,8 @@ class LayerWise:
         collective: there are several workers.
     """
 
-    weighs = True
-    edges = True
+    has_importance = True
+    draws_graph_edges = True
 
     def __init__(self, budgets: Sequence[int], group: Group, *, weighted: bool = False) -> None:
         self.budgets = tuple(budgets)
@@ -121,7 +121,7 @@ class LayerWise:
         remote = found.remote + RemoteDraws(times=(race.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
-    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> LayerRows:
         """Its times, to all others."""
         return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1)).rows
 
@@ -168,7 +168,7 @@ SAMPLERS: dict[str, Callable[[Config, Group], Sampler]] = {
 """By name; each is made from the settings and the group of all workers for sampling."""
 
 FOR_EVALUATION: dict[str, Callable[[Config], WalkWise]] = {"walk": WalkWise.for_evaluation}
-"""What a model is evaluated with that was trained with a sampler; where nothing is said, with all neighbours."""
+"""What a model is evaluated with that was trained with a sampler; where nothing is said, with all neighbors."""
 
 
 def make_sampler(config: Config, group: Group) -> Sampler:
@@ -189,7 +189,7 @@ def make_sampler(config: Config, group: Group) -> Sampler:
 
 
 def evaluation_sampler(config: Config) -> WalkWise | None:
-    """What a model of these settings is evaluated with; ``None``: all neighbours."""
+    """What a model of these settings is evaluated with; ``None``: all neighbors."""
     make = FOR_EVALUATION.get(config.sampler)
     return None if make is None else make(config)
 

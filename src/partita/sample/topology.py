@@ -1,4 +1,4 @@
-"""Where neighbours are drawn from: arrays of this process, usually the memory maps of a graph store or of a shard."""
+"""Where neighbors are drawn from: arrays of this process, usually the memory maps of a graph store or of a shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
-from partita.core.foresight import Drawn
+from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
@@ -42,13 +42,13 @@ def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
 
 
 class ArrayTopology:
-    """In-neighbours that are at hand in this process, as arrays; see :class:`partita.core.protocols.Topology`.
+    """In-neighbors that are at hand in this process, as arrays; see :class:`partita.core.protocols.Topology`.
 
     It holds no memory of its own and no state: any number of threads may sample at once.
 
     Args:
         indptr: int64 (N+1), rows.
-        indices: int32 or int64 (M), in-neighbours: of all nodes, or of those in ``nodes``.
+        indices: int32 or int64 (M), in-neighbors: of all nodes, or of those in ``nodes``.
         original: int64 (N), original index of every node; ``None`` where it is the id.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
         weights: uint32 (M), weight of every edge; ``None`` where there are none.
@@ -129,7 +129,7 @@ class ArrayTopology:
         relabel: Relabeller | None = None,
         positions: bool = False,
     ) -> Sampled:
-        """Draw in-neighbours of distinct ids; see :func:`partita.kernels.sample_neighbors`.
+        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
@@ -247,7 +247,7 @@ class ArrayTopology:
         return nodes, RemoteDraws()
 
     def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``own_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
+        """``weight`` and ``self_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
         return kernels.gcn_coefficients(
             self._degrees, self.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
         )
@@ -257,7 +257,7 @@ class ArrayTopology:
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
 
-    def foresee(self, drawn: Drawn, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
         """Nobody draws for others."""
         return [LayerRows()] * mesh.size
 
@@ -272,7 +272,7 @@ class ArrayTopology:
 
 
 class LocalTopology(ArrayTopology):
-    """In-neighbours that are in the memory maps of a graph store, or of one host's shard of it.
+    """In-neighbors that are in the memory maps of a graph store, or of one host's shard of it.
 
     Of a store it draws for all nodes; of a shard whose edges are cut, for the nodes of its host
     (:attr:`~ArrayTopology.nodes`). What follows from node columns (original indices, degrees, coefficients) is known

@@ -1,4 +1,4 @@
-"""Random walks over a topology, and the neighbourhoods that they make.
+"""Random walks over a topology, and the neighborhoods that they make.
 
 A walk is node-wise sampling with fan-out 1, repeated: where the topology is split among workers, each step is asked of
 the owner of the node that the walk stands on (Cai et al., "DSP", PPoPP 2023, section 4.2).
@@ -52,13 +52,13 @@ def step_by_step(
 
 
 class WalkWise:
-    """As neighbours the nodes that random walks from a node visit most, each with its share of their visits.
+    """As neighbors the nodes that random walks from a node visit most, each with its share of their visits.
 
-    The importance neighbourhoods and the importance pooling of PinSAGE (Ying et al., "Graph convolutional neural
+    The importance neighborhoods and the importance pooling of PinSAGE (Ying et al., "Graph convolutional neural
     networks for web-scale recommender systems", KDD 2018, section 3.1), by walks along in-edges.
 
     Args:
-        fanouts: neighbours per layer, layer 1 (input side) first.
+        fanouts: neighbors per layer, layer 1 (input side) first.
         walks: from every node.
         length: steps of every walk.
         restart: probability, before every step, to go back to the start.
@@ -66,8 +66,8 @@ class WalkWise:
     """
 
     collective = False
-    weighs = True
-    edges = False
+    has_importance = True
+    draws_graph_edges = False
 
     def __init__(
         self, fanouts: Sequence[int], *, walks: int, length: int, restart: float, key: int | None = None
@@ -86,13 +86,13 @@ class WalkWise:
 
     @classmethod
     def for_evaluation(cls, config: Config) -> WalkWise:
-        """With walks that belong to the run and to no step: a node has one neighbourhood, of which layers take more
+        """With walks that belong to the run and to no step: a node has one neighborhood, of which layers take more
         or fewer nodes."""
         return cls.of(config, None, fold(int(Purpose.EVALUATION_WALK), config.seed))
 
     @property
     def most(self) -> int:
-        """Neighbours of a node, at most, in any layer."""
+        """Neighbors of a node, at most, in any layer."""
         return min(max(self.fanouts), self.walks * self.length)
 
     def draw(
@@ -102,11 +102,11 @@ class WalkWise:
         return self._draw(topology, dst, key, self.fanouts[layer - 1], relabel)
 
     def widest(self, topology: Topology, dst: Int[Tensor, "D"]) -> Sampled:
-        """The neighbours of any layer, where all layers take theirs from the same walks."""
+        """The neighbors of any layer, where all layers take theirs from the same walks."""
         assert self._key is not None
         return self._draw(topology, dst, self._key, self.most, None)
 
-    def foresee(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> LayerRows:
         """Nothing.
 
         Raises:
@@ -136,7 +136,7 @@ class WalkWise:
         src = None
         if relabel is not None:
             src, indices = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, indices, src, None, remote, shares=_shares(indptr, visits))
+        return Sampled(indptr, indices, src, None, remote, visit_weight=_shares(indptr, visits))
 
 
 def _shares(indptr: Int64[Tensor, "D_1"], visits: Int32[Tensor, "E"]) -> Float64[Tensor, "E"]:
@@ -156,7 +156,7 @@ def random_walks(
     weighted: bool = False,
     seed: int = 0,
 ) -> Integer[np.ndarray, "n R columns"]:
-    """Walk at random from some nodes of a graph, along in-edges: from a node to one of its in-neighbours.
+    """Walk at random from some nodes of a graph, along in-edges: from a node to one of its in-neighbors.
 
     Walks are a function of ``seed`` and of the nodes' positions at ingest: whatever other nodes are asked for, with any
     number of threads, and however the store was partitioned, they are the same.
@@ -173,7 +173,7 @@ def random_walks(
 
     Returns:
         Ids in the store, (nodes, walks, length + 1), each walk's first one its start. A walk that cannot go on goes
-        back to its start; from a start that has no in-neighbours it ends, and -1 follows.
+        back to its start; from a start that has no in-neighbors it ends, and -1 follows.
 
     Raises:
         StoreError: the store cannot be opened, or is a shard.

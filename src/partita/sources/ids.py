@@ -143,16 +143,17 @@ class IndexIds:
 
 
 class IntIds:
-    """Integer ids >= 0 with gaps, numbered by a table that doubles as it fills; see :mod:`partita.kernels.ids`."""
+    """Integer ids >= 0 with gaps, numbered by a table that doubles as it fills; see :mod:`partita.sources.id_loops`."""
 
     mode: IdMode = "int"
     kind: Kind = "int"
 
     def __init__(self, *, compiled: bool = True) -> None:
         """Choose the kernel: ``compiled=False``, or numba missing, means a dictionary (slower, same numbers)."""
-        from partita.kernels import ids as kernels
+        from partita.kernels.compile import COMPILES
+        from partita.sources import id_loops
 
-        self._kernels = kernels if compiled and kernels.COMPILED else None
+        self._kernels = id_loops if compiled and COMPILES else None
         self._table: dict[int, int] = {}
         self._direct = True
         self._slots: np.ndarray[Any, Any] = np.zeros(1 << 10, np.int32)
@@ -250,7 +251,7 @@ class IntIds:
 
 
 class StringIds:
-    """Names. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
+    """Registry. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
 
     mode: IdMode = "str"
     kind: Kind = "str"

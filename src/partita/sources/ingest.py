@@ -18,13 +18,13 @@ from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
+from partita.sources.detect import graph_of
 from partita.sources.edges import ColumnName
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
-from partita.sources.inputs import Inputs, NodeFiles, open_inputs
-from partita.sources.kinds import graph_of
+from partita.sources.inputs import IngestInputs, NodeFiles, open_inputs
 from partita.sources.labels import TASKS, Labels, LabelSummary, make_labels
+from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
 from partita.sources.summary import IngestSummary
-from partita.sources.tables import Features, Members, NodeTable, Splits, located
 from partita.sources.text import NotOfKindError
 from partita.sources.unpack import unpacked
 
@@ -72,7 +72,7 @@ def ingest(
 
     The nodes of the graph are those of the edges together with those of the node or feature table. Integer ids
     are ordered by value, names by first appearance (tables first, then edges, row by row, source before target).
-    Neighbours of a node keep the order of the edges in the source.
+    Neighbors of a node keep the order of the edges in the source.
 
     Args:
         source: edges: a text table (CSV, TSV, blank-separated, SNAP), a Parquet file or a directory of them, or a
@@ -105,7 +105,7 @@ def ingest(
             regression, integers and words classes.
         feature_dtype: "float32" or "float16".
         allow_nan: accept features that are not finite.
-        split: fractions of training, validation and test nodes for a seeded split of the labelled nodes, where
+        split: fractions of training, validation and test nodes for a seeded split of the labeled nodes, where
             the files bring none; ``None``: no split.
         split_seed: of the seeded split.
         split_index: which of several splits of an ``.npz`` file; ``None``: the first.
@@ -189,7 +189,7 @@ def ingest(
 class _Job:
     """One ingest: everything that was asked for, and what was found out so far."""
 
-    inputs: Inputs
+    inputs: IngestInputs
     source: str
     store: Path
     overwrite: bool
@@ -210,7 +210,7 @@ class _Job:
         inputs = self.inputs
         with StoreWriter(self.store, overwrite=self.overwrite) as writer:
             ids = self._make_ids(mode)
-            members = None if inputs.members is None else Members(inputs.members, ids)
+            members = None if inputs.members is None else Membership(inputs.members, ids)
             topology = self._read_edges(writer, ids, members)
             ids.write_names(writer)
             features = Features(writer, len(ids), self.feature_dtype, allow_nan=self.allow_nan, name_of=ids.name)
@@ -264,7 +264,7 @@ class _Job:
             return IntIds()
         return IndexIds(self.inputs.num_nodes, self.inputs.num_nodes_from)
 
-    def _read_edges(self, writer: StoreWriter, ids: Ids, members: Members | None) -> TopologySummary:
+    def _read_edges(self, writer: StoreWriter, ids: Ids, members: Membership | None) -> TopologySummary:
         graph = self.inputs.graph
         undirected = self.undirected
         if isinstance(graph, ArrayGraph):
@@ -293,7 +293,7 @@ class _Job:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         return builder.finish(len(ids), rank)
 
-    def _read_nodes(self, ids: Ids, members: Members | None, features: Features, splits: Splits) -> Labels | None:
+    def _read_nodes(self, ids: Ids, members: Membership | None, features: Features, splits: Splits) -> Labels | None:
         """Read everything that the files say about nodes, except the masks of an ``.npz``."""
         inputs = self.inputs
         labels: Labels | None = None
@@ -377,17 +377,17 @@ class _Job:
         elif self.split_index is not None:
             what = f"split_index={self.split_index}, but the source has no numbered splits"
             raise InputError(what, where=str(graph.path), fix="Leave split_index out")
-        if rule and labels is not None and (without := splits.leave_out(labels.labelled)):
+        if rule and labels is not None and (without := splits.leave_out(labels.labeled)):
             self.notes.append(f"{without} node(s) of the splits have no label and were left out of their split")
         return rule
 
     def _seeded(self, labels: LabelSummary) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
         if self.split is None:
             return {}, ""
-        labelled = np.flatnonzero(labels.labelled)
+        labeled = np.flatnonzero(labels.labeled)
         shares = "/".join(f"{100 * part:g}" for part in self.split)
-        rule = f"seeded: {shares} of the {len(labelled)} labelled nodes, seed {self.split_seed}"
-        return seeded_split(labelled, self.split, self.split_seed), rule
+        rule = f"seeded: {shares} of the {len(labeled)} labeled nodes, seed {self.split_seed}"
+        return seeded_split(labeled, self.split, self.split_seed), rule
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Batch
 from partita.sources.edges import ColumnName, EdgeTable, detect_format, open_table
 from partita.sources.ids import IdMode
-from partita.sources.tables import NodeTable, describe_table
+from partita.sources.node_tables import NodeTable, describe_table
 from partita.sources.text import TextTable
 
 FeatureRows = Callable[[], tuple[str, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]]]
@@ -37,7 +37,7 @@ class NodeFiles:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class IngestInputs:
     """All files, opened.
 
     Attributes:
@@ -98,7 +98,7 @@ def open_inputs(
     target_column: ColumnName | None,
     weight_column: ColumnName | None,
     chunk_bytes: int,
-) -> Inputs:
+) -> IngestInputs:
     """Open everything and check what can be checked without reading rows.
 
     Args:
@@ -141,7 +141,7 @@ def open_inputs(
     if sum(table.split is not None for table in opened.tables) + (splits is not None) > 1:
         raise _twice("splits")
     num_nodes, num_nodes_from = _count_nodes(graph, [opened.features, opened.labels, opened.splits])
-    return Inputs(
+    return IngestInputs(
         graph=graph,
         id_mode=_id_mode(ids, graph, opened.tables, num_nodes_from),
         num_nodes=num_nodes,

@@ -31,13 +31,13 @@ class LabelSummary:
         task: "classes", "multilabel" or "regression".
         num_classes: classes, columns, or 1.
         class_names: the user's names of the classes, where they are not numbers.
-        labelled: (N) which nodes have a label.
+        labeled: (N) which nodes have a label.
     """
 
     task: str
     num_classes: int
     class_names: list[str] | None
-    labelled: Bool[np.ndarray, "N"]
+    labeled: Bool[np.ndarray, "N"]
 
 
 @runtime_checkable
@@ -171,11 +171,11 @@ class ClassLabels:
         self._codes[nodes] = values
 
     def _write_ints(self, writer: StoreWriter, y: Int64[np.ndarray, "N"]) -> LabelSummary:
-        labelled = y >= 0
-        if not labelled.any():
+        labeled = y >= 0
+        if not labeled.any():
             raise InputError("no node has a label", where=self._where, fix="Leave the labels out, or name their column")
         writer.write("y", y)
-        return LabelSummary("classes", int(y.max()) + 1, None, labelled)
+        return LabelSummary("classes", int(y.max()) + 1, None, labeled)
 
 
 class RegressionLabels:
@@ -210,7 +210,7 @@ class MultiLabels:
 
     def __init__(self, num_nodes: int, num_columns: int, names: Sequence[str] | None) -> None:
         self._y = np.zeros((num_nodes, num_columns), np.uint8)
-        self._labelled = np.zeros(num_nodes, bool)
+        self._labeled = np.zeros(num_nodes, bool)
         self._names = None if names is None else list(names)
 
     def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, columns: Sequence[int]) -> None:
@@ -220,12 +220,12 @@ class MultiLabels:
             fix = "Labels of a multi-label task are 0 or 1"
             batch.check((values != 0) & (values != 1), column, "label {} is neither 0 nor 1", fix)
             self._y[nodes, position] = values
-        self._labelled[nodes] = True
+        self._labeled[nodes] = True
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """See :class:`Labels`."""
         writer.write("y", self._y)
-        return LabelSummary("multilabel", self._y.shape[1], self._names, self._labelled)
+        return LabelSummary("multilabel", self._y.shape[1], self._names, self._labeled)
 
 
 def _write_regression(writer: StoreWriter, y: Float32[np.ndarray, "N"]) -> LabelSummary:

@@ -23,12 +23,12 @@ _MEMORY = 1 << 22
 _NAMED = 1000
 
 
-def formula_neighbours(node: int, num_nodes: int, *, multi_edges: bool = True, self_loops: bool = True) -> list[int]:
-    """The in-neighbours of a node of :func:`formula_store`, in order, as original indices.
+def formula_neighbors(node: int, num_nodes: int, *, multi_edges: bool = True, self_loops: bool = True) -> list[int]:
+    """The in-neighbors of a node of :func:`formula_store`, in order, as original indices.
 
-    Node v has ``v % 6`` neighbours ``(v + 1 + j * (v % 3 + 1)) % N``, so every sixth node has none; with
-    ``multi_edges`` the first neighbour of every fifth node comes twice more at the end; with ``self_loops``
-    every fourth node that has neighbours is its own first one.
+    Node v has ``v % 6`` neighbors ``(v + 1 + j * (v % 3 + 1)) % N``, so every sixth node has none; with
+    ``multi_edges`` the first neighbor of every fifth node comes twice more at the end; with ``self_loops``
+    every fourth node that has neighbors is its own first one.
     """
     found = [(node + 1 + j * (node % 3 + 1)) % num_nodes for j in range(node % 6)]
     found = [u for u in found if u != node]
@@ -72,7 +72,7 @@ def formula_store(
 ) -> GraphStore:
     """Make a small store whose content follows from original indices.
 
-    Edges: :func:`formula_neighbours`. Features: :func:`formula_features`. Label of v: ``v % num_classes``.
+    Edges: :func:`formula_neighbors`. Features: :func:`formula_features`. Label of v: ``v % num_classes``.
     Splits: ``v % 5`` of 0, 1, 2 train, 3 validation, 4 test.
 
     Args:
@@ -81,7 +81,7 @@ def formula_store(
         num_features: F, 0 for none.
         num_classes: 0 for no labels and no splits.
         multi_edges: some edges come several times.
-        self_loops: some nodes are their own neighbours.
+        self_loops: some nodes are their own neighbors.
         weighted: edges weigh :func:`formula_weight`.
         dtype: of the features.
         names: ``None``, ``"numbers"`` (10 v + 7) or ``"strings"`` (``"node-v"``).
@@ -93,7 +93,7 @@ def formula_store(
         order = np.argsort(fold_array(fold(int(Purpose.GENERATE), shuffle_seed), order), kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(num_nodes)
-    rows = [formula_neighbours(v, num_nodes, multi_edges=multi_edges, self_loops=self_loops) for v in range(num_nodes)]
+    rows = [formula_neighbors(v, num_nodes, multi_edges=multi_edges, self_loops=self_loops) for v in range(num_nodes)]
     src = np.array([u for row in rows for u in row], dtype=np.int64)
     dst = np.repeat(np.arange(num_nodes), [len(row) for row in rows])
     with StoreWriter(path) as writer:

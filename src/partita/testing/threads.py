@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from partita.comm.group import Group, Lane, sum_bytes
+from partita.comm.group import Communicator, Group, sum_bytes
 from partita.comm.meter import Meter, Snapshot
 from partita.core.mesh import Mesh
 
@@ -46,7 +46,7 @@ class ThreadGroup(Group):
     """A group whose workers are threads."""
 
     def __init__(self, room: _Room, rank: int, workers: Sequence[int], links: Sequence[str], meter: Meter) -> None:
-        super().__init__([Lane(None)], rank, workers, links, meter, wire=torch.device("cpu"))
+        super().__init__([Communicator(None)], rank, workers, links, meter, wire=torch.device("cpu"))
         self._room = room
 
     def _swap(

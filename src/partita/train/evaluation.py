@@ -8,8 +8,8 @@ from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
 from partita.infer.evaluate import Judged, evaluate_split
 from partita.infer.metrics import ClassCounts, Metrics, better
+from partita.infer.row_table import RowTable
 from partita.infer.run import open_inference
-from partita.infer.table import RowTable
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
 from partita.sample.samplers import evaluation_sampler
@@ -17,7 +17,7 @@ from partita.train.job import WHOLE, Job
 
 
 class Evaluation:
-    """Metrics of the model as it is, from all neighbours of every node, whatever it is trained on.
+    """Metrics of the model as it is, from all neighbors of every node, whatever it is trained on.
 
     All workers compute, each for its own nodes. In isolated training the first worker computes alone, and nothing
     but its result travels, unless hosts have shards, so that no worker sees all of the graph.

@@ -18,27 +18,27 @@ from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.core.memory import available_bytes
 from partita.graph.store import GraphStore
+from partita.isolated.controller import Controller
+from partita.isolated.coverage import Covered, deficit
+from partita.isolated.phases import EpochPlan, Phase, progress_from_json, view_name
+from partita.isolated.prefetcher import Parts, ViewPrefetcher, fit_views
+from partita.isolated.replicas import Layout, ViewReplicas
+from partita.isolated.schedules import Schedule, Tournament, make_schedule
+from partita.isolated.syncs import Sync, SyncSettings, make_sync
+from partita.isolated.views import PartView
 from partita.nn.model import Model
-from partita.parallel.controller import Controller
-from partita.parallel.coverage import Covered, deficit
 from partita.parallel.engine import Batch, Engine
-from partita.parallel.members import Layout, Members
-from partita.parallel.phases import EpochPlan, Phase, progress_from_json, view_name
 from partita.parallel.placements.data import DataWork
-from partita.parallel.residence import Parts, Residence, fit_views
-from partita.parallel.schedules import Schedule, Tournament, make_schedule
 from partita.parallel.strategies import Strategy, build_engine, check_model
-from partita.parallel.syncs import Sync, SyncSettings, make_sync
-from partita.parallel.views import PartView
 from partita.runs.checkpoint import TrainState
-from partita.runs.load import DTYPES
 from partita.sample.seeds import SeedOrder
-from partita.train.resident import EpochEnd, Resident
+from partita.setup.inputs import DTYPES
+from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
 
 class PartViews:
-    """Implements :class:`partita.train.resident.Views`: parts of the graph, a schedule, and a sync of any kind.
+    """Implements :class:`partita.train.phase.Views`: parts of the graph, a schedule, and a sync of any kind.
 
     Args:
         config: the settings.
@@ -71,12 +71,12 @@ class PartViews:
         self.sync: Sync = make_sync(config.sync, settings)
         if self.sync.every_step:
             check_model(model, team.size)
-        self._members = None if self.sync.every_step else Members(model, optimizer, self.sync, self._group)
+        self._replicas = None if self.sync.every_step else ViewReplicas(model, optimizer, self.sync, self._group)
         self._seeds_of_part = _count_seeds(store)
         self._planned_epochs = config.epochs
         self._set_schedule()
         self._ahead = self._fit()
-        self._residence = Residence(self._load, ahead=self._ahead)
+        self._prefetcher = ViewPrefetcher(self._load, ahead=self._ahead)
         self._built: tuple[Parts, PartView, Engine, SeedOrder] | None = None
         self._plan: tuple[int, EpochPlan] | None = None
         self._left_off: dict[str, Any] | None = None  # by a checkpoint, in the middle of an epoch
@@ -151,8 +151,8 @@ class PartViews:
     def phases(self, state: TrainState) -> Iterable[Phase]:
         """Those that are not over."""
         plan = self._plan_of(state)
-        if self._members is not None:
-            self._members.begin(self._layout(plan))
+        if self._replicas is not None:
+            self._replicas.begin(self._layout(plan))
         return plan.from_step(state.step)
 
     def _layout(self, plan: EpochPlan) -> Layout:
@@ -163,19 +163,19 @@ class PartViews:
                     views[worker].append((view_name(share.parts), share.seeds))
         return tuple(map(tuple, views))
 
-    def enter(self, phase: Phase, state: TrainState) -> Resident:
+    def enter(self, phase: Phase, state: TrainState) -> TrainPhase:
         """Load the view of a phase if it is not in memory, and begin to load the next one."""
         epoch, plan, config = state.epoch, self._plan_of(state), self.config
         share = phase.shares[self._rank]
         view, engine, order = self._build(share.parts)
-        self._residence.prepare(self._after(phase, plan, epoch))
+        self._prefetcher.prefetch(self._after(phase, plan, epoch))
         self._entered = phase
-        if self._members is not None and share.parts:
-            self._members.enter(view_name(share.parts))
+        if self._replicas is not None and share.parts:
+            self._replicas.enter(view_name(share.parts))
         done, whole = phase.first, plan.steps
         if not phase.joint:
             done, whole = share.done.steps, -(-share.seeds // phase.batch_size)
-        return Resident(
+        return TrainPhase(
             engine=engine,
             first=phase.first,
             steps=phase.steps,
@@ -192,7 +192,7 @@ class PartViews:
     def _build(self, parts: Parts) -> tuple[PartView, Engine, SeedOrder]:
         if self._built is None or self._built[0] != parts:
             self._built = None  # it holds the view before
-            view, config = self._residence.take(parts), self.config
+            view, config = self._prefetcher.get(parts), self.config
             dtype = DTYPES[config.precision]
             engine = build_engine(
                 self.strategy,
@@ -224,8 +224,8 @@ class PartViews:
 
     def leave(self) -> None:
         """Keep the model of the view, where it is its own."""
-        if self._members is not None:
-            self._members.leave()
+        if self._replicas is not None:
+            self._replicas.leave()
         self._entered = None
 
     def observe(self, epoch: int, covered: Covered) -> dict[str, Any] | None:
@@ -234,7 +234,7 @@ class PartViews:
         if self.controller is not None:
             self.controller.record(epoch, covered.deficit)
         if covered.blind:
-            return {"event": "no_neighbours", "batches": int(covered.blind), "deficit": covered.deficit}
+            return {"event": "no_neighbors", "batches": int(covered.blind), "deficit": covered.deficit}
         return None
 
     def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
@@ -248,13 +248,13 @@ class PartViews:
             elif now.stop == epoch + 1:
                 events = [{"event": "switch", "reason": "planned", "round": now.number}]
         due = False
-        if self._members is not None:
+        if self._replicas is not None:
             due = self.sync.due(epoch, self.config.epochs)
             if due or model_wanted:
-                self._members.join(for_good=due)
+                self._replicas.join(for_good=due)
         fields = {"coverage": self._covered.factor, "deficit": self._covered.deficit}
         self._covered = Covered()
-        return EpochEnd(fields, events, model_wanted or self._members is None)
+        return EpochEnd(fields, events, model_wanted or self._replicas is None)
 
     @contextmanager
     def saving(self, state: TrainState) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
@@ -269,15 +269,15 @@ class PartViews:
             "covered": list(self._covered),
             "controller": self.controller.to_json() if self.controller else None,
         }
-        if self._members is None:
+        if self._replicas is None:
             yield values, {}
             return
-        if not self._members.is_mean:
-            self._members.leave()
-            self._members.join(for_good=False)
-        yield values, gather_tensors(self._group, self._members.tensors())
+        if not self._replicas.is_mean:
+            self._replicas.leave()
+            self._replicas.join(for_good=False)
+        yield values, gather_tensors(self._group, self._replicas.tensors())
         if entered is not None and (parts := entered.shares[self._rank].parts):
-            self._members.enter(view_name(parts))
+            self._replicas.enter(view_name(parts))
 
     def restore(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from what :meth:`saving` gave, with any number of workers.
@@ -293,12 +293,12 @@ class PartViews:
         same = values["workers"] == self.team.size
         base, first = ("base", "first") if same else ("progress", "step")
         self._left_off = {"base": values[base], "first": values[first]}
-        if self._members is not None:
-            self._members.restore(tensors)
+        if self._replicas is not None:
+            self._replicas.restore(tensors)
 
     def record(self) -> dict[str, Any]:
         """Schedule, what was loaded by each worker, and which rounds ended early."""
-        times = self._group.gather(asdict(self._residence.times))
+        times = self._group.gather(asdict(self._prefetcher.times))
         return {
             "views": {
                 "schedule": self.config.views,
@@ -315,7 +315,7 @@ class PartViews:
     def close(self) -> None:
         """Drop all views, and end the thread that reads them."""
         self._built = None
-        self._residence.close()
+        self._prefetcher.close()
 
 
 def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy) -> None:

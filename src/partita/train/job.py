@@ -13,17 +13,17 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.infer.metrics import selection_metric
-from partita.infer.neighbours import check_walkable
-from partita.nn import products
+from partita.infer.neighbors import check_walkable
+from partita.nn import matmul
 from partita.nn.model import Model
-from partita.parallel.shares import deal_of
+from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, parse_strategy
-from partita.runs.load import DTYPES, require_features
-from partita.runs.optimise import OPTIMIZERS
-from partita.runs.task import named_model, training_labels, training_seeds
 from partita.sample.samplers import evaluation_sampler
+from partita.setup.inputs import DTYPES, require_features
+from partita.setup.optim import OPTIMIZERS
+from partita.setup.task import named_model, training_labels, training_seeds
 from partita.train.isolated import PartViews
-from partita.train.resident import Views
+from partita.train.phase import Views
 from partita.train.team import Team
 from partita.train.whole import WholeGraph
 
@@ -75,8 +75,8 @@ class Job:
             ConfigError: a setting, the model and the store do not fit each other.
         """
         _check_device(config, context)
-        if config.products != "auto":
-            products.require(config.products)
+        if config.matmul != "auto":
+            matmul.require(config.matmul)
         task, y = training_labels(store)
         metric = selection_metric(task, config.metric)
         seeds = training_seeds(store, task, y)
@@ -89,7 +89,7 @@ class Job:
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
-        team = Team(context, deal_of(config, strategy, store.num_parts, context.mesh), store)
+        team = Team(context, seed_split_of(config, strategy, store.num_parts, context.mesh), store)
         team.check_same(config, store)
         views: Views
         if config.views == WHOLE:
@@ -99,14 +99,14 @@ class Job:
         return cls(config, store, task, metric, y, len(seeds), model, optimizer, team, strategy, views)
 
     def with_strategy(self, name: str) -> Job:
-        """The same model and optimiser with another strategy on the whole graph. All workers call this.
+        """The same model and optimizer with another strategy on the whole graph. All workers call this.
 
         Raises:
             ConfigError: the strategy, the model, the store and the workers do not fit each other.
         """
         config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
         strategy = parse_strategy(name, config.layers)
-        team.deal = deal_of(config, strategy, store.num_parts, team.context.mesh)
+        team.seed_split = seed_split_of(config, strategy, store.num_parts, team.context.mesh)
         seeds = training_seeds(store, self.task, self.y)
         views = WholeGraph.make(config, store, team, strategy, seeds, self.model)
         return replace(self, config=config, strategy=strategy, views=views)

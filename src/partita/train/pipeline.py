@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from partita.comm.streams import Handed, Streams
+from partita.comm.cuda_streams import Handed, Streams
 from partita.core.profiling import named
 from partita.train.spans import Spans
 
@@ -33,8 +33,8 @@ class PipelineStage:
         work: makes the item of a step, from the step and the item of the stage before (``None`` for the first).
         in_order: the work exchanges something with other workers, so items are begun in order, and none that was
             begun is left out. Otherwise it is a pure function, and several items are made at once.
-        lanes: so many items are made at once where ``in_order``, and of each lane, steps that are equal modulo
-            ``lanes``, one after the other. Exchanges take little time but the link's and the peer's to answer, in
+        at_once: so many items are made at once where ``in_order``, and of each lane, steps that are equal modulo
+            ``at_once``, one after the other. Exchanges take little time but the link's and the peer's to answer, in
             which another batch can be worked on.
         apart: each of its threads queues its work on a device on a stream of its own; otherwise on the default one.
     """
@@ -42,7 +42,7 @@ class PipelineStage:
     name: str
     work: Callable[[int, Any], Any]
     in_order: bool = False
-    lanes: int = 1
+    at_once: int = 1
     apart: bool = True
 
 
@@ -87,7 +87,7 @@ class Pipeline:
         if self._ahead > 0:
             before = self._streams.hand_over(None)
             for number, stage in enumerate(self._stages):
-                at_once = stage.lanes if stage.in_order else self._ahead if number == 0 else 1
+                at_once = stage.at_once if stage.in_order else self._ahead if number == 0 else 1
                 for place in range(min(at_once, self._ahead)):
                     name, stream = f"partita-{stage.name}", f"{stage.name}/{place}" if stage.apart else None
                     given = (number, stream, before)
@@ -165,7 +165,7 @@ class Pipeline:
 
         def ready() -> bool:
             step, stage = self._begun[number], self._stages[number]
-            if stage.in_order and step - stage.lanes in self._making[number]:
+            if stage.in_order and step - stage.at_once in self._making[number]:
                 return False
             return step < self._limit(number) and (number == 0 or step in self._made[number - 1])
 

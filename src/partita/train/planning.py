@@ -13,19 +13,19 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
-from partita.kernels.askers import MOST_WORKERS
-from partita.nn import products
+from partita.kernels.rank_masks import MOST_WORKERS
+from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.strategies import AUTO
 from partita.plan.choose import PLAIN, choose, made_for
-from partita.plan.foreign import plan_elsewhere
 from partita.plan.links import Links
+from partita.plan.remote import plan_elsewhere
 from partita.plan.trials import Trial
-from partita.runs.computing import threads
+from partita.setup.runtime import threads
 from partita.train.job import WHOLE, Job
-from partita.train.products import Choice, choose_products
-from partita.train.rehearsal import rehearse
+from partita.train.matmul_backend import Choice, choose_products
 from partita.train.team import PURPOSES, join_team
+from partita.train.trial_run import trial_run
 
 
 def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, links: Links | None = None) -> Plan:
@@ -87,31 +87,31 @@ def plan_run(
         return Job.prepare(config.model_copy(update=dict(settings)), store, context, own)
 
     def of(settings: Mapping[str, Any], seconds: float) -> Trial:
-        return rehearse(lambda: job_of(settings), seconds)
+        return trial_run(lambda: job_of(settings), seconds)
 
     with threads(config.threads):
         backend = choose_products(job_of({"strategy": PLAIN}), None)
-        with products.use(backend.name):
+        with matmul.use(backend.name):
             return choose(context, store, config, of, model=model, thorough=thorough), backend
 
 
-class Settled(NamedTuple):
+class Resolved(NamedTuple):
     """What is settled before a run is made.
 
     Attributes:
         config: the settings, which name a strategy.
         plan: that the strategy is from, if there is one.
-        products: who multiplies rows by weights, where that was found out for the plan.
+        matmul: who multiplies rows by weights, where that was found out for the plan.
     """
 
     config: Config
     plan: Plan | None = None
-    products: Choice | None = None
+    matmul: Choice | None = None
 
 
-def settle_strategy(
+def resolve_strategy(
     context: Context, store: GraphStore, config: Config, model: Model | None = None, plan: Plan | None = None
-) -> Settled:
+) -> Resolved:
     """Make a plan where the settings leave the strategy open. All workers call this.
 
     Args:
@@ -131,14 +131,14 @@ def settle_strategy(
                 where="strategy",
                 fix="Leave out one of them",
             )
-        return Settled(config)
+        return Resolved(config)
     found = None
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
     elif context.mesh.size > 1 and _can_be_planned(context, store, config):
         plan, found = plan_run(context, store, config, model=model)
     changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **plan.best.settings}
-    return Settled(config.model_copy(update=changes), plan, found)
+    return Resolved(config.model_copy(update=changes), plan, found)
 
 
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from partita.core.files import write_text
+from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.runs.checkpoint import TrainState, save_checkpoint
-from partita.runs.folder import MetricsLog, RunFolder, machine, now
+from partita.runs.folder import MetricsLog, RunFolder
 from partita.train.events import EventWriter
 from partita.train.job import Job
 

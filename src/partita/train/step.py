@@ -1,4 +1,4 @@
-"""One optimiser step, on the share of a batch that this worker has."""
+"""One optimizer step, on the share of a batch that this worker has."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import AbstractContextManager
 
 from partita.core.records import Counts
 from partita.infer.metrics import as_target, loss_sum
-from partita.parallel.coverage import NO_BATCHES
+from partita.isolated.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
-from partita.runs.computing import precision
-from partita.runs.load import DTYPES
-from partita.runs.optimise import learning_rate
+from partita.setup.inputs import DTYPES
+from partita.setup.optim import learning_rate
+from partita.setup.runtime import precision
 from partita.train.job import Job
-from partita.train.resident import Resident
+from partita.train.phase import TrainPhase
 from partita.train.team import StepTotals, Tally
 
 
 class Stepper:
-    """Takes the steps of a job, and settles with the other workers what has been done.
+    """Takes the steps of a job, and syncs_stats_at with the other workers what has been done.
 
     Args:
         job: what is trained.
@@ -30,13 +30,13 @@ class Stepper:
         self._tally = Tally(Counts.zero(job.config.layers))
 
     def step(
-        self, resident: Resident, step: int, batch: Batch | None, *, stop: bool = False, late: bool = False
+        self, train_phase: TrainPhase, step: int, batch: Batch | None, *, stop: bool = False, late: bool = False
     ) -> tuple[StepTotals, int] | None:
         """Compute, sum gradients, and move the model. All workers call this.
 
         Args:
-            resident: what is trained on.
-            step: of ``resident``.
+            train_phase: what is trained on.
+            step: of ``train_phase``.
             batch: this worker's share; ``None`` where it has none.
             stop: this worker was asked to stop.
             late: it is time for a checkpoint, by the clock of this worker.
@@ -45,29 +45,29 @@ class Stepper:
             Where workers settle in this step: what all of them have done since the last time, and on how many seeds.
         """
         job, timer, finish, covered = self._job, self._timer, None, NO_BATCHES
-        size = resident.size(step)
+        size = train_phase.size(step)
         self._tally.seeds += size
         if batch is not None:
             for group in job.optimizer.param_groups:
-                group["lr"] = learning_rate(job.config, *resident.progress(step))
+                group["lr"] = learning_rate(job.config, *train_phase.progress(step))
             job.model.train()
             with timer("forward"):
                 with precision(job.config, job.team.context.device):
-                    output = resident.engine.forward(batch)
-                y = as_target(job.task, resident.labels(job.y, batch))
+                    output = train_phase.engine.forward(batch)
+                y = as_target(job.task, train_phase.labels(job.y, batch))
                 # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
                 summed = loss_sum(job.task, output.to(DTYPES[job.config.precision]), y)
-                loss = summed / (size if resident.joint else len(batch.seeds))
-            covered = resident.covered(batch) if resident.covered is not None else NO_BATCHES
+                loss = summed / (size if train_phase.joint else len(batch.seeds))
+            covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
             self._tally.add(float(summed.detach()), batch.counts, covered)
-        if resident.settles(step):
-            finish = self._begin_total(resident, stop, late)  # on its way beside backward
+        if train_phase.syncs_stats_at(step):
+            finish = self._begin_total(train_phase, stop, late)  # on its way beside backward
         if batch is not None:
             with timer("backward"):
                 job.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
             with timer("sum_gradients"):
-                # Of this step: a worker that settles in every step has one batch in its sums.
+                # Of this step: a worker that syncs_stats_at in every step has one batch in its sums.
                 job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
         settled = None
         if finish is not None:
@@ -79,8 +79,8 @@ class Stepper:
                 job.optimizer.step()
         return settled
 
-    def _begin_total(self, resident: Resident, stop: bool, late: bool) -> Callable[[], StepTotals]:
+    def _begin_total(self, train_phase: TrainPhase, stop: bool, late: bool) -> Callable[[], StepTotals]:
         """Begin to add up what all workers have done since the last time."""
         tally = self._tally
-        covered = None if resident.covered is None else tally.covered
+        covered = None if train_phase.covered is None else tally.covered
         return self._job.team.begin_total(tally.loss_sum, stop, tally.counts, covered, late=late)

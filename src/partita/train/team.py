@@ -18,8 +18,8 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.parallel.coverage import NO_BATCHES, Covered
-from partita.parallel.shares import Deal, share_of
+from partita.isolated.coverage import NO_BATCHES, Covered
+from partita.parallel.seed_split import SeedSplit, share_of
 from partita.sample.topology import as_tensor
 
 PHASES = ("start", "training", "evaluation")
@@ -41,7 +41,7 @@ class StepTotals:
         counts: edges and rows.
         traffic: bytes sent since the step before, by kind.
         evaluation: bytes sent by evaluation since the step before, by kind.
-        covered: what was seen of the neighbourhoods.
+        covered: what was seen of the neighborhoods.
         late: it is time for a checkpoint, by the clock of the first worker.
     """
 
@@ -62,7 +62,7 @@ class Tally:
         counts: edges and rows.
         loss_sum: over its seeds.
         seeds: those of all workers.
-        covered: what was seen of the neighbourhoods.
+        covered: what was seen of the neighborhoods.
     """
 
     counts: Counts
@@ -82,21 +82,21 @@ class Team:
 
     Args:
         context: of this process.
-        deal: how the seeds of a batch are dealt out.
+        seed_split: how the seeds of a batch are dealt out.
         store: the graph store.
 
     Attributes:
         size: number of workers.
-        deal: as given.
+        seed_split: as given.
         leads: whether this worker writes the run folder.
         group: of all workers.
     """
 
-    def __init__(self, context: Context, deal: Deal, store: GraphStore) -> None:
+    def __init__(self, context: Context, seed_split: SeedSplit, store: GraphStore) -> None:
         self.context = context
         self.size = context.mesh.size
         self.leads = context.mesh.rank == 0
-        self.deal = deal
+        self.seed_split = seed_split
         self._part_offsets = as_tensor(store.part_offsets)
         self.group = context.group("all", "train")
         self._counts: Counts | None = None
@@ -108,7 +108,7 @@ class Team:
 
     def share(self, seeds: Int[Tensor, "B"]) -> Int[Tensor, "b"]:
         """This worker's part of a global batch."""
-        return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self.deal, self._part_offsets)
+        return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self.seed_split, self._part_offsets)
 
     def begin_total(
         self, loss_sum: float, stop: bool, counts: Counts, covered: Covered | None = None, *, late: bool = False

@@ -19,30 +19,30 @@ from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.nn import products
+from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import Batch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
-from partita.runs.computing import threads
 from partita.runs.folder import RunFolder
 from partita.runs.load import open_store_of, read_run
+from partita.setup.runtime import threads
 from partita.train.evaluation import Evaluation
-from partita.train.following import Following, stage_seconds
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
+from partita.train.matmul_backend import resolve_matmul
+from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
-from partita.train.planning import settle_strategy
-from partita.train.products import settle_products
+from partita.train.plan_monitor import PlanMonitor, stage_seconds
+from partita.train.planning import resolve_strategy
 from partita.train.recorder import Callback, Event, Recorder, RunSummary
-from partita.train.resident import Resident
 from partita.train.spans import TRAINER, Spans, chrome_trace
 from partita.train.step import Stepper
 from partita.train.team import PURPOSES, StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
-    "deal", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "products", "replan",
+    "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+    "device", "topology_cache", "matmul", "replan",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -85,8 +85,8 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        self._settled = settle_strategy(context, opened, config, model, plan)
-        self.job = Job.prepare(self._settled.config, opened, context, model)
+        self._resolved = resolve_strategy(context, opened, config, model, plan)
+        self.job = Job.prepare(self._resolved.config, opened, context, model)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
 
@@ -110,9 +110,9 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
-                ``checkpoint_minutes``, ``workers``, ``strategy``, ``deal``, ``topology``, ``cache``, ``cache_policy``,
-                ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``,
-                ``products``, ``replan``.
+                ``checkpoint_minutes``, ``workers``, ``strategy``, ``seed_split``, ``topology``, ``cache``,
+                ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
+                ``topology_cache``, ``matmul``, ``replan``.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -128,15 +128,15 @@ class Trainer:
         self = cls.__new__(cls)
         found = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
         folder, record, config = read_run(found, run, given)
-        if "products" in given:
-            record.pop("products", None)
+        if "matmul" in given:
+            record.pop("matmul", None)
         context = context or found.on(config.device, purposes=PURPOSES)
         if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
         opened = open_store_of(folder, record, store)
-        self._settled = settle_strategy(context, opened, config, model)
-        self.job = Job.prepare(self._settled.config, opened, context, model)
+        self._resolved = resolve_strategy(context, opened, config, model)
+        self.job = Job.prepare(self._resolved.config, opened, context, model)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
@@ -189,7 +189,7 @@ class Trainer:
     @property
     def plan(self) -> Plan | None:
         """That the run's strategy is from, as it was before training; ``None`` where it was named."""
-        return self._settled.plan
+        return self._resolved.plan
 
     def fit(self) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
@@ -202,13 +202,13 @@ class Trainer:
         self._evaluation = Evaluation(job)
         self._spans = Spans(config.trace)
         self._stepper = Stepper(job, self._timer)
-        self._following = None if self.plan is None else Following(self.plan)
+        self._following = None if self.plan is None else PlanMonitor(self.plan)
         self.recorder.start()
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
                 self._views_closed(), keeping_freed(), self.recorder.memory.watching(),
-                threads(config.threads), products.use(self._settle_products()), stop_requests() as stop,
+                threads(config.threads), matmul.use(self._resolve_matmul()), stop_requests() as stop,
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
@@ -252,10 +252,10 @@ class Trainer:
         finally:
             self.job.views.close()
 
-    def _settle_products(self) -> str:
-        return settle_products(self.job, self.recorder, self._state, self._settled.products)
+    def _resolve_matmul(self) -> str:
+        return resolve_matmul(self.job, self.recorder, self._state, self._resolved.matmul)
 
-    def _replan(self, following: Following) -> None:
+    def _replan(self, following: PlanMonitor) -> None:
         """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""
         found = self.job.team.agree(lambda: following.judge(self.job.config.epochs - self._state.epoch))
         if found["text"] is not None:
@@ -290,31 +290,32 @@ class Trainer:
     def _train_phase(self, phase: Any, task: progress.Task, stop: StopRequest) -> None:
         config, job = self.job.config, self.job
         with self._timer("wait_for_view"):
-            resident = job.views.enter(phase, self._state)
-        end, steps = resident.first + resident.steps, job.views.steps(self._state)
-        done = self._state.step - resident.first
+            train_phase = job.views.enter(phase, self._state)
+        end, steps = train_phase.first + train_phase.steps, job.views.steps(self._state)
+        done = self._state.step - train_phase.first
         pipeline = Pipeline(
-            resident.stages(), done, resident.steps, config.prefetch, spans=self._spans, streams=resident.streams,
+            train_phase.stages(), done, train_phase.steps, config.prefetch, spans=self._spans,
+            streams=train_phase.streams,
             failed=job.team.context.fail,
         )  # fmt: skip
         with pipeline:
             while self._state.step < end and not self._stopping:
                 with self._timer("wait_for_batch"):
                     batch = pipeline.take()
-                settled = self._step(resident, batch, stop)
+                settled = self._step(train_phase, batch, stop)
                 self._state = self._state.with_(step=self._state.step + 1)
                 if settled is not None:
-                    self._settle(*settled, stop, task)
+                    self._sync_stats(*settled, stop, task)
                 if self._late and self._state.step < steps:
                     self._save()
         job.views.leave()
 
-    def _step(self, resident: Resident, batch: Batch | None, stop: StopRequest) -> tuple[StepTotals, int] | None:
-        """One optimiser step; what workers have done since they last settled it, where they do so in this step."""
+    def _step(self, train_phase: TrainPhase, batch: Batch | None, stop: StopRequest) -> tuple[StepTotals, int] | None:
+        """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
         late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
-        return self._stepper.step(resident, self._state.step - resident.first, batch, stop=bool(stop), late=late)
+        return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
-    def _settle(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Task) -> None:
+    def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Task) -> None:
         """Note what all workers have done."""
         state = self._state
         if not math.isfinite(totals.loss_sum):

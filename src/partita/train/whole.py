@@ -9,31 +9,30 @@ from typing import Any
 
 from torch import Tensor
 
-from partita.comm.streams import Streams
+from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
 from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.store import GraphStore
+from partita.isolated.coverage import Covered
+from partita.isolated.syncs import GradientSum, Sync, SyncSettings
 from partita.nn.model import Model
 from partita.parallel.caching import fill_caches
-from partita.parallel.coverage import Covered
 from partita.parallel.engine import Engine
-from partita.parallel.on_device import place
-from partita.parallel.stores import place_topology
+from partita.parallel.graph_placement import place_on_device, place_topology
 from partita.parallel.strategies import Strategy, build_engine
-from partita.parallel.syncs import GradientSum, Sync, SyncSettings
 from partita.runs.checkpoint import TrainState
-from partita.runs.load import DTYPES, open_rows, open_topology
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import ArrayTopology, as_tensor
-from partita.train.resident import EpochEnd, Resident
+from partita.setup.inputs import DTYPES, open_rows, open_topology
+from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
 
 @dataclass
 class WholeGraph:
-    """Implements :class:`partita.train.resident.Views`: any strategy, one model, gradients summed in every step.
+    """Implements :class:`partita.train.phase.Views`: any strategy, one model, gradients summed in every step.
 
     Attributes:
         config: the settings.
@@ -79,7 +78,7 @@ class WholeGraph:
         rows, context, cache, notes = open_rows(store, config), team.context, _cache(config, team), list[str]()
         local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
-            placed = place(
+            placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
                 cache=config.cache, draws=config.sampler == "node",
             )  # fmt: skip
@@ -112,11 +111,11 @@ class WholeGraph:
         """A single one."""
         return (None,)
 
-    def enter(self, phase: None, state: TrainState) -> Resident:
+    def enter(self, phase: None, state: TrainState) -> TrainPhase:
         """All steps of the epoch."""
         order, epoch, seed = self.seed_order, state.epoch, self.config.seed
         in_order = self.team.size > 1 and self.engine.collective
-        return Resident(
+        return TrainPhase(
             engine=self.engine,
             first=0,
             steps=order.num_steps,
@@ -127,7 +126,7 @@ class WholeGraph:
             key=lambda step: StepKey(seed, epoch, step),
             progress=lambda step: (epoch * order.num_steps + step, self.config.epochs * order.num_steps),
             in_order=in_order,
-            lanes=self.team.context.lanes("sample"),
+            communicators=self.team.context.communicators("sample"),
             streams=self.streams,
             # What occupies a device until all workers have come to it must begin in the same order on all devices.
             apart=not (in_order and self.team.group.occupies),

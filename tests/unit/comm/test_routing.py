@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.comm.routing import Gather, Route, bucket, first_appearance, tie, to_all
+from partita.comm.routing import Route, RowPick, bucket, first_appearance, order_backward, to_all
 from partita.testing.threads import ThreadContext, ThreadGroups
 
 IDS = st.lists(st.integers(0, 9), max_size=30)
@@ -33,7 +33,7 @@ def test_a_gather_has_the_gradient_of_indexing(picks: list[int]) -> None:
     index = torch.tensor(picks, dtype=torch.int64)
     rows = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     cotangent = torch.randn(len(picks), 3, dtype=torch.float64)
-    found = Gather.of(index, 5)(rows)
+    found = RowPick.of(index, 5)(rows)
     assert torch.equal(found, rows[index])
     (gradient,) = torch.autograd.grad((found * cotangent).sum(), rows)
     (wanted,) = torch.autograd.grad((rows[index] * cotangent).sum(), rows)
@@ -56,13 +56,13 @@ def test_a_tie_brings_backward_there_without_a_gradient() -> None:
             visited.append(gradient)
             return gradient
 
-    out = tie(torch.ones(0, 4), Visit.apply(skipped))
+    out = order_backward(torch.ones(0, 4), Visit.apply(skipped))
     out.sum().backward()
     assert visited
     assert all((gradient == 0).all() for gradient in visited)
     with torch.no_grad():
         plain = torch.ones(1, 1)
-        assert tie(plain, source) is plain
+        assert order_backward(plain, source) is plain
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

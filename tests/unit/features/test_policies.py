@@ -29,7 +29,7 @@ def test_best_first_is_a_stable_sort(scores: list[int], count: int | None, float
 
 def test_in_degrees_are_those_of_the_store(tmp_path) -> None:
     store = formula_store(tmp_path / "g", num_nodes=30)
-    assert in_degrees(as_tensor(store.indptr)).tolist() == [len(store.neighbours(v)) for v in range(30)]
+    assert in_degrees(as_tensor(store.indptr)).tolist() == [len(store.neighbors(v)) for v in range(30)]
 
 
 def test_shares_of_rows_cover_all_rows_and_have_about_as_many_edges() -> None:
@@ -53,7 +53,7 @@ def test_pagerank_is_the_dense_power_iteration(tmp_path, workers: int, hosts: in
     start = restart.double() / 4
     step = torch.zeros(n, n, dtype=torch.float64)
     for v in range(n):
-        around = store.neighbours(v).tolist()
+        around = store.neighbors(v).tolist()
         step[v] = torch.bincount(torch.tensor(around), minlength=n).double() / len(around) if around else start
     wanted = start
     for _ in range(20):

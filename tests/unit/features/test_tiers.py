@@ -11,7 +11,7 @@ from partita.core.errors import ConfigError
 from partita.features.cache import Cached, PartitionedCache, owned
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
-from partita.features.positions import Positions
+from partita.features.rank_bitmap import Positions
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, make_tiers
 from partita.testing.threads import ThreadContext, ThreadGroups

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, ResourceError
 from partita.graph import build, metadata, writer
+from partita.graph import build_loops as kernels
 from partita.graph.build import TopologyBuilder
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
-from partita.kernels import build as kernels
 
-KERNELS = ("map_edges", "count_rows", "partition_edges", "place_edges", "finish_rows", "quantise")
+KERNELS = ("map_edges", "count_rows", "partition_edges", "place_edges", "finish_rows", "quantize")
 QUANTISED_ONE = 2**32 - 1
 
 
@@ -100,7 +100,7 @@ def test_equals_reference(either_kernels, tmp_path, case):
     store, summary = build_store(tmp_path / "store", case)
     rank = list(range(case.num_nodes)) if case.rank is None else case.rank
     rows = reference(case.src, case.dst, case.weight, case.num_nodes, rank, **case.options)
-    assert [[int(u) for u in store.neighbours(v)] for v in range(case.num_nodes)] == [
+    assert [[int(u) for u in store.neighbors(v)] for v in range(case.num_nodes)] == [
         [u for u, _ in row] for row in rows
     ]
     loops = [sum(u == v for u, _ in row) for v, row in enumerate(rows)]
@@ -109,7 +109,7 @@ def test_equals_reference(either_kernels, tmp_path, case):
         assert store.self_loops.tolist() == loops
     if case.weighted:
         assert store.edge_weight.tolist() == [w for row in rows for _, w in row]
-        assert store.edge_weight_quantised.tolist() == [q for row in rows for q in quantised([w for _, w in row])]
+        assert store.edge_weight_quantised.tolist() == [q for row in rows for q in quantized([w for _, w in row])]
     else:
         assert store.edge_weight is None
         assert store.edge_weight_quantised is None
@@ -124,7 +124,7 @@ def test_equals_reference(either_kernels, tmp_path, case):
     verify(store.path)
 
 
-def quantised(row):
+def quantized(row):
     top = max(row, default=0.0)
     return [0 if w == 0 else max(1, int(np.rint(w * (QUANTISED_ONE / top)))) for w in row]
 
@@ -161,8 +161,8 @@ def test_large_ids_are_kept_as_int64(tmp_path, monkeypatch):
         writer.finish(num_nodes=16, num_edges=summary.num_edges)
     store = GraphStore.open(tmp_path / "store")
     assert store.indices.dtype == np.int64
-    assert store.neighbours(0).tolist() == [1, 2, 15]
-    assert store.neighbours(15).tolist() == [3]
+    assert store.neighbors(0).tolist() == [1, 2, 15]
+    assert store.neighbors(15).tolist() == [3]
 
 
 def test_no_edges_and_no_nodes(tmp_path):

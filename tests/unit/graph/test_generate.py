@@ -85,7 +85,7 @@ def test_rmat_store(tmp_path):
     assert plain.num_edges < 3 * 64
 
 
-def test_sbm_is_learned_from_neighbours_more_than_from_features(tmp_path):
+def test_sbm_is_learned_from_neighbors_more_than_from_features(tmp_path):
     store = GraphStore.open(generate_sbm(tmp_path / "store", num_nodes=10_000, seed=3))
     verify(store.path)
     n = store.num_nodes

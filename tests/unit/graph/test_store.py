@@ -19,7 +19,7 @@ from partita.graph.store import GraphStore
 from partita.graph.writer import HEADER_BYTES, StoreWriter, file_checksum
 from partita.testing.graphs import (
     formula_features,
-    formula_neighbours,
+    formula_neighbors,
     formula_store,
     formula_weight,
     small_random_store,
@@ -38,8 +38,8 @@ def test_round_trip_of_every_column(tmp_path, shuffle_seed, names):
     original = store.to_original(ids)
     assert (shuffle_seed is None) == (store.original_index is None) == (original == ids).all()
     for v in ids:
-        expected = formula_neighbours(int(original[v]), 61)
-        assert original[store.neighbours(v)].tolist() == expected
+        expected = formula_neighbors(int(original[v]), 61)
+        assert original[store.neighbors(v)].tolist() == expected
         assert (store.self_loops[v], store.in_degree()[v]) == (expected.count(original[v]), len(expected))
         weights = store.edge_weight[store.indptr[v] : store.indptr[v + 1]]
         assert weights.tolist() == formula_weight(np.array(expected, dtype=int), original[v]).tolist()
@@ -295,7 +295,7 @@ def test_an_existing_target_is_refused_or_replaced_last(tmp_path):
         assert GraphStore.open(tmp_path / "store").fingerprint == store.fingerprint
         made.finish(num_nodes=0, num_edges=0)
     assert GraphStore.open(tmp_path / "store").num_nodes == 0
-    assert store.neighbours(7).tolist() == formula_neighbours(7, 60)  # who has the old one open keeps it
+    assert store.neighbors(7).tolist() == formula_neighbors(7, 60)  # who has the old one open keeps it
     assert list(tmp_path.iterdir()) == [tmp_path / "store"]
 
 

@@ -42,7 +42,7 @@ def test_sage_mean_equals_dense_matrices(tmp_path) -> None:
     model, topology, column = make(store, "sage", layers=2)
     adjacency = torch.zeros(40, 40, dtype=torch.float64)
     for v in range(40):
-        for u in store.neighbours(v).tolist():
+        for u in store.neighbors(v).tolist():
             adjacency[v, u] += 1
     mean = adjacency / adjacency.sum(dim=1, keepdim=True).clamp(min=1)
     h = torch.from_numpy(store.x.astype("float64"))

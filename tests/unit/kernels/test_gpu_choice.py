@@ -12,7 +12,7 @@ import torch
 from gpu_imports import gpu_kernels
 
 from partita import kernels
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 
 ON_A_DEVICE = SimpleNamespace(is_cuda=True)
 

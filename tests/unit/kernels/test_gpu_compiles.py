@@ -42,11 +42,11 @@ def launches(checks, patch):
         function = kernel.fn
         types = []
         for name, value in zip(kernel.arg_names, arguments):
-            specialised = name not in (kernel.kwargs["do_not_specialize"] or ())
-            if value is None or (specialised and value is not True and isinstance(value, int) and value == 1):
+            specialized = name not in (kernel.kwargs["do_not_specialize"] or ())
+            if value is None or (specialized and value is not True and isinstance(value, int) and value == 1):
                 types.append(value)  # a constant
             else:
-                even = isinstance(value, torch.Tensor) or (specialised and value % 16 == 0)
+                even = isinstance(value, torch.Tensor) or (specialized and value % 16 == 0)
                 types.append((argument_type(value), even))
         key = (function.__module__, function.__name__, tuple(types), tuple(constants.items()), num_warps)
         found[key] = None

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from partita import kernels
 from partita.core import profiling
-from partita.kernels import choice
+from partita.kernels import dispatch
 
 INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0], dtype=torch.int32)
 NODES = torch.arange(3)
@@ -33,7 +33,7 @@ def test_kernels_have_names_in_a_profile_of_all_threads(name) -> None:
         some_of_each_kind()  # nothing of it is in the profile
         everywhere = _ExperimentalConfig(profile_all_threads=True)
         with profile(activities=[ProfilerActivity.CPU], experimental_config=everywhere) as found:
-            assert choice.implementation().__name__ == f"partita.kernels.{name}"
+            assert dispatch.implementation().__name__ == f"partita.kernels.{name}"
             some_of_each_kind()
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(some_of_each_kind).result()
@@ -44,10 +44,10 @@ def test_kernels_have_names_in_a_profile_of_all_threads(name) -> None:
 
 def test_without_a_profiler_nothing_is_wrapped(monkeypatch) -> None:
     with kernels.use("reference"):
-        assert choice.implementation() is sys.modules["partita.kernels.reference"]
+        assert dispatch.implementation() is sys.modules["partita.kernels.reference"]
         with profile(activities=[ProfilerActivity.CPU]):
-            assert choice.implementation() is not sys.modules["partita.kernels.reference"]
-        assert choice.implementation() is sys.modules["partita.kernels.reference"]
+            assert dispatch.implementation() is not sys.modules["partita.kernels.reference"]
+        assert dispatch.implementation() is sys.modules["partita.kernels.reference"]
     monkeypatch.delitem(sys.modules, "torch.autograd.profiler")
     assert not profiling.profiled()
 

@@ -1,4 +1,4 @@
-"""Gather, aggregation and its gradients, maximum, transpose: compiled against reference against dense algebra."""
+"""RowPick, aggregation and its gradients, maximum, transpose: compiled against reference against dense algebra."""
 
 from __future__ import annotations
 

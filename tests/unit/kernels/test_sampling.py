@@ -1,4 +1,4 @@
-"""Sampling and relabelling: the compiled kernels against the reference, and both against what was promised."""
+"""Sampling and relabeling: the compiled kernels against the reference, and both against what was promised."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chi_square(observed, expected):
 
 
 def star(degree):
-    """A store whose node 0 has ``degree`` in-neighbours 1, 2, ... and whose other nodes have none."""
+    """A store whose node 0 has ``degree`` in-neighbors 1, 2, ... and whose other nodes have none."""
     indptr = torch.full((degree + 2,), degree)
     indptr[0] = 0
     return indptr, torch.arange(1, degree + 1, dtype=torch.int32)
@@ -175,7 +175,7 @@ def big_store(nodes=4000, degree=30):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_picks_depend_on_neither_threads_nor_neighbouring_calls(weighted):
+def test_picks_depend_on_neither_threads_nor_neighboring_calls(weighted):
     indptr, indices, weights = big_store()
     nodes = indptr.shape[0] - 1
     dst = torch.arange(0, nodes, 2)
@@ -298,7 +298,7 @@ def test_draws_follow_the_written_rule():
 
 @settings(max_examples=40, deadline=None)
 @given(stores(), st.booleans(), st.booleans(), st.sampled_from([torch.float32, torch.float64]))
-def test_gcn_coefficients(both, store, relabelled, loops, dtype):
+def test_gcn_coefficients(both, store, relabeled, loops, dtype):
     indptr, indices, _ = store
     nodes = indptr.shape[0] - 1
     rows = torch.repeat_interleave(indptr.diff())
@@ -308,7 +308,7 @@ def test_gcn_coefficients(both, store, relabelled, loops, dtype):
         indices = torch.where(indices == rows, (indices + 1) % nodes, indices) if nodes > 1 else indices[:0]
         indptr, count = (indptr, None) if nodes > 1 else (indptr * 0, None)
     dst = torch.randperm(nodes)[: nodes // 2 + 1].to(indices.dtype)
-    found = sample_neighbors(indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(nodes) if relabelled else None)
+    found = sample_neighbors(indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(nodes) if relabeled else None)
     compiled, plain = both(
         lambda: kernels.gcn_coefficients(indptr, count, dst, found.src, found.indptr, found.indices, dtype)
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from partita import kernels
 from partita.kernels import threads
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_forked_child_gets_a_pool_of_its_own():
     code = """
 import os
 from partita.kernels import threads
-from partita.kernels.choice import implementation
+from partita.kernels.dispatch import implementation
 threads.run(lambda low, high: None, [0, 1, 2])
 child = os.fork()
 if child == 0:

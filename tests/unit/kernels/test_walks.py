@@ -208,7 +208,7 @@ def test_walks_follow_the_written_rule():
     assert found[1, 1] == below(fold(h, 0), 60)
 
 
-def test_a_start_without_neighbours_ends_there():
+def test_a_start_without_neighbors_ends_there():
     """Also where its edges have weight 0 only."""
     for start, weights in ((4, None), (0, WEIGHTS * 0)):
         ids = torch.tensor([start])

@@ -33,7 +33,7 @@ def edge_index(store) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_all_neighbours_give_what_the_whole_graph_gives(store, trimmed) -> None:
+def test_all_neighbors_give_what_the_whole_graph_gives(store, trimmed) -> None:
     """Of a model of PyG: outputs of seeds and gradients, exactly, also where each layer leaves out what it need not."""
     torch.manual_seed(0)
     model = GraphSAGE(store.num_features, 16, 2, out_channels=4).double()

@@ -27,7 +27,7 @@ def blocks(make_block: Callable[..., Block]) -> list[Block]:
     for num_dst, num_src in [(7, 12), (4, 7), (2, 4)]:
         counts = torch.randint(5, (num_dst,), generator=generator).tolist()
         block = make_block(num_dst, num_src, counts, generator)
-        chain.append(block.with_(weight=torch.rand(block.num_edges), own_weight=torch.rand(num_dst)))
+        chain.append(block.with_(weight=torch.rand(block.num_edges), self_weight=torch.rand(num_dst)))
     return chain
 
 

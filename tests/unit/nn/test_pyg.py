@@ -119,7 +119,13 @@ def full_graph(loops: bool) -> Block:
     weight = torch.where(loop, 0.0, 1.0 / torch.sqrt(dhat[src] * dhat[dst]))
     nodes = torch.arange(n)
     return Block(
-        dst=nodes, src=nodes, indptr=indptr, indices=src.int(), dst_original=nodes, weight=weight, own_weight=1.0 / dhat
+        dst=nodes,
+        src=nodes,
+        indptr=indptr,
+        indices=src.int(),
+        dst_original=nodes,
+        weight=weight,
+        self_weight=1.0 / dhat,
     )
 
 
@@ -135,7 +141,7 @@ def test_gcn(loops: bool, bias: bool, widths: tuple[int, int]) -> None:
 
 
 def test_gcn_refuses_a_block_without_coefficients(block: Block) -> None:
-    with pytest.raises(ValueError, match="own_weight"):
+    with pytest.raises(ValueError, match="self_weight"):
         GCN(4, 2)(block, torch.ones(block.num_src, 4))
 
 

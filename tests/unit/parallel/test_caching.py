@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from asking import neighbours
+from asking import neighbors
 from steps import Step
 
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.features.tiers import CacheSettings
-from partita.parallel.caching import RULES, fill_caches, rule_of
-from partita.parallel.frequencies import input_frequencies
-from partita.parallel.shares import share_of
+from partita.parallel.caching import RULES, fill_caches, input_frequencies, rule_of
+from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import PLACEMENTS, build_engine, parse_strategy
 from partita.sample.seeds import SeedOrder
 from partita.testing.graphs import formula_store
@@ -72,7 +71,7 @@ def by_hand(step: Step, rank: int, monkeypatch: pytest.MonkeyPatch) -> list[int]
         monkeypatch.setattr("asking.KEY", StepKey(SEED, 0, at))
         needed = {v for v in order.batch(0, at).tolist() if (v >= PARTS[1]) == bool(rank)}
         for layer in range(len(step.fanouts), 0, -1):
-            drawn = neighbours(step, layer)
+            drawn = neighbors(step, layer)
             needed |= {u for v in needed for u in drawn[v]}
         counts.update(needed)
     return [counts[v] for v in range(60)]

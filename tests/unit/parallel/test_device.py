@@ -14,14 +14,14 @@ from simulated_streams import found_anywhere
 from steps import Outcome, Step, difference, distributed, reference
 from torch import Tensor
 
-from partita.comm.streams import device_tensors
+from partita.comm.axis import Workers, make_axis
+from partita.comm.cuda_streams import device_tensors
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings
 from partita.kernels import memory
 from partita.nn.model import Model
 from partita.parallel.engine import Batch, Engine
-from partita.parallel.strategies import Workers, make_axis
 from partita.sample import device as device_topology
 from partita.sample.collective import CollectiveTopology
 from partita.sample.device import HostDraws, on_device
@@ -198,7 +198,7 @@ def test_a_layer_drawn_as_a_whole_by_the_host(weighted_store, split, weighted) -
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_neighbours_by_walks_of_the_host(store, split, monkeypatch) -> None:
+def test_neighbors_by_walks_of_the_host(store, split, monkeypatch) -> None:
     monkeypatch.setattr(Step, "sampler", lambda self, group: WalkWise((3, 2, 2), walks=6, length=3, restart=0.4))
     step = Step(store, "sage", parts=PARTS, seeds=tuple(range(0, 60, 7)), split_topology=split)
     compared(step, "gsplit", 3, edge_budget=None)

@@ -41,7 +41,7 @@ def gradients(engine: Engine, model: torch.nn.Module, batch: Batch) -> tuple[tor
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_all_neighbours_equal_full_graph_inference(tmp_path, name) -> None:
+def test_all_neighbors_equal_full_graph_inference(tmp_path, name) -> None:
     store = formula_store(tmp_path / "g", num_nodes=40)
     engine, model, topology, column = make(store, name, fanout=(-1, -1))
     seeds = torch.tensor([7, 0, 31, 18, 12], dtype=topology.id_dtype)
@@ -101,7 +101,7 @@ def test_counts_are_what_was_done(tmp_path) -> None:
     store = formula_store(tmp_path / "g", num_nodes=40)
     engine, _, topology, _ = make(store, fanout=(-1, -1))
     seeds = torch.tensor([4, 9], dtype=topology.id_dtype)
-    rows = {int(v): store.neighbours(int(v)).tolist() for v in range(40)}
+    rows = {int(v): store.neighbors(int(v)).tolist() for v in range(40)}
     first = [u for v in (4, 9) for u in rows[v]]
     wanted = sorted({4, 9, *first})
     second = [u for v in wanted for u in rows[v]]
@@ -112,7 +112,7 @@ def test_counts_are_what_was_done(tmp_path) -> None:
     assert counts.row_reads == len(wanted) + len(second)
 
 
-def test_no_seeds_and_seeds_without_neighbours(tmp_path) -> None:
+def test_no_seeds_and_seeds_without_neighbors(tmp_path) -> None:
     store = formula_store(tmp_path / "g", num_nodes=40)
     for name in sorted(LAYERS):
         engine, model, topology, _ = make(store, name)

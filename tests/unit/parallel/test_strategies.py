@@ -1,4 +1,4 @@
-"""Names of strategies, and what is refused."""
+"""Registry of strategies, and what is refused."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import PartitionTask
 from partita.partitioning.assignment import AssignmentFile, read_assignment, write_assignment
-from partita.partitioning.streams import ArrayStream
+from partita.partitioning.edge_streams import ArrayStream
 from partita.testing.graphs import formula_store
 
 

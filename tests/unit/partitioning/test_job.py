@@ -14,11 +14,11 @@ import pytest
 
 import partita
 from partita.core.errors import ConfigError, InputError, StoreError
+from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.estimate import estimate
 from partita.partitioning.job import parse_parts, partition, prepare
-from partita.partitioning.presample import presample
-from partita.partitioning.streams import ArrayStream
-from partita.partitioning.table import PARTITIONERS
+from partita.partitioning.partitioners import PARTITIONERS
+from partita.sample.presample import presample
 from partita.testing.graphs import formula_store, small_random_store
 from partita.train.trainer import Trainer
 
@@ -62,7 +62,7 @@ def test_training_on_the_reordered_store_gives_the_same_bytes(graph, reference, 
         models, predictions, probabilities = trained(partita.open(path), tmp_path / f"run-{path.name}")
         assert models == reference[0]
         assert predictions == reference[1]
-        # Matrix products of other neighbouring rows differ in the last bit.
+        # Matrix products of other neighboring rows differ in the last bit.
         np.testing.assert_allclose(probabilities, reference[2], rtol=1e-6)
     assert partita.open(again).metadata.notes["levels"] == [2, 2]
 

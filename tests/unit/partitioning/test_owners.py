@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import Partitioner, PartitionTask
 from partita.partitioning.dbh import Dbh
+from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.greedy import Greedy
 from partita.partitioning.hdrf import Hdrf
 from partita.partitioning.owners import add_replica, has_replica, published_replication, replica_sets
+from partita.partitioning.partitioners import find_partitioner
 from partita.partitioning.random import Random
-from partita.partitioning.streams import ArrayStream
-from partita.partitioning.survey import survey
-from partita.partitioning.table import find_partitioner
+from partita.partitioning.stream_stats import survey
 from partita.partitioning.two_phase import TwoPhase
 
 EDGE_PARTITIONERS = [Hdrf, Greedy, Dbh, TwoPhase]

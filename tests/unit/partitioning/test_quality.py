@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from partita.core.errors import ConfigError, InputError
 from partita.graph.derived import add_columns
 from partita.graph.store import GraphStore
-from partita.partitioning import streams
+from partita.partitioning import edge_streams
+from partita.partitioning.edge_streams import ArrayStream, RowStream
 from partita.partitioning.quality import own_parts, quality, store_quality
-from partita.partitioning.streams import ArrayStream, RowStream
 from partita.testing.graphs import formula_store, small_random_store
 
 
@@ -64,11 +64,11 @@ def test_against_sets(case, dtype, at_once, weights_in_stream):
     num_nodes, edges, parts, num_parts, weight = case
     weights = np.array(weight, dtype=np.uint32)
     stream, edges = stream_of(num_nodes, edges, dtype, weights if weights_in_stream else None)
-    before, streams.EDGES_AT_ONCE = streams.EDGES_AT_ONCE, at_once
+    before, edge_streams.EDGES_AT_ONCE = edge_streams.EDGES_AT_ONCE, at_once
     try:
         found = quality(stream, parts, num_parts, edge_weight=None if weights_in_stream else weights).to_json()
     finally:
-        streams.EDGES_AT_ONCE = before
+        edge_streams.EDGES_AT_ONCE = before
     for name, wanted in brute_force(num_nodes, edges, parts, num_parts, weight).items():
         value = found[name]["counts"] if isinstance(found[name], dict) else found[name]
         assert value == (pytest.approx(wanted) if isinstance(wanted, float) else wanted), name

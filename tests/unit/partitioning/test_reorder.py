@@ -66,7 +66,7 @@ def by_original_index(store):
             edges[name] = [column[offsets[v] : offsets[v + 1]].tolist() for v in place]
     return {
         "columns": sorted(set(store.metadata.columns) - {"original_index"}),
-        "neighbours": [original[store.neighbours(v)].tolist() for v in place],
+        "neighbors": [original[store.neighbors(v)].tolist() for v in place],
         "names": [names[v] for v in place],
         "splits": {name: original[ids].tolist() for name, ids in store.splits.items()},
         "nodes": nodes,
@@ -405,7 +405,7 @@ def test_a_disk_that_fills_up_leaves_the_store_that_was_there(tmp_path):
 
 
 def ring(path, num_nodes, degree):
-    """A big store quickly: node v's neighbours are v + 1, v + 2, ..."""
+    """A big store quickly: node v's neighbors are v + 1, v + 2, ..."""
     with StoreWriter(path) as made:
         made.write("indptr", np.arange(num_nodes + 1) * degree)
         indices, weights = made.append("indices", np.int32), made.append("edge_weight", np.float32)
@@ -446,7 +446,7 @@ def test_memory_depends_on_nodes_alone(tmp_path, degree):
     original = new.to_original(picked)
     assert (new.x[picked] == original[:, None]).all()
     for v, u in zip(picked, original):
-        assert new.to_original(new.neighbours(v)).tolist() == [(u + 1 + j) % nodes for j in range(degree)]
+        assert new.to_original(new.neighbors(v)).tolist() == [(u + 1 + j) % nodes for j in range(degree)]
 
 
 # Killed, interrupted, continued

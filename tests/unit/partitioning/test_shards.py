@@ -82,7 +82,7 @@ def test_a_shard_is_made_of_slices(tmp_path, store, hosts, topology):
         assert summary.edges == (end - begin if topology == "partitioned" else store.num_edges)
         assert summary.bytes == sum(record.bytes for record in made.metadata.columns.values())
         assert (made.num_nodes, made.num_edges, made.num_features) == (60, store.num_edges, 4)
-        assert made.neighbours(last - 1).tolist() == store.neighbours(last - 1).tolist()
+        assert made.neighbors(last - 1).tolist() == store.neighbors(last - 1).tolist()
         verify(made.path)
 
 
@@ -115,7 +115,7 @@ def test_what_is_cut_is_never_handed_out_as_whole(shards, store):
         with pytest.raises(StoreError, match=r"shard of host 1 of 2, with the rows of the nodes 30:60 of 60 only"):
             read()
     with pytest.raises(IndexError, match="node 3 are not in the shard of host 1 of 2"):
-        made.neighbours(3)
+        made.neighbors(3)
     with pytest.raises(StoreError, match="no column 'nothing'"):
         made.held("nothing")
     assert made.has("x")
@@ -320,7 +320,7 @@ def test_sources_of_a_shard_are_checked(tmp_path, shards):
         ({"hosts": 0}, "no host 0 of 0"),
         ({"first_node": "0"}, "(another type|Type-check)"),
         ({"cut": {"x": "rows"}}, "cut in an unknown way"),
-        ({"colour": "red"}, "colour"),
+        ({"color": "red"}, "color"),
     ],
 )
 def test_an_unreadable_record_is_named(tmp_path, shards, changes, message):

@@ -13,10 +13,10 @@ import partita
 from partita.core.partitioning import PartitionTask
 from partita.graph.generate import generate_sbm
 from partita.partitioning.clusters import Clusters
+from partita.partitioning.edge_streams import ArrayStream, StoreStream
 from partita.partitioning.quality import quality
 from partita.partitioning.spring import Spring
-from partita.partitioning.streams import ArrayStream, StoreStream
-from partita.partitioning.survey import survey
+from partita.partitioning.stream_stats import survey
 from partita.testing.graphs import small_random_store
 
 
@@ -73,7 +73,7 @@ def naive_spring(edges, num_nodes, degree, num_parts, cap, beta):
     groups = {number: groups[c] for number, c in enumerate(sorted(groups))}
     limit = int(beta * num_nodes / num_parts)
 
-    def representative(nodes):  # the richest neighbour of the representative
+    def representative(nodes):  # the richest neighbor of the representative
         return min((richest[v] for v in nodes), key=lambda r: (-degree[r], r))
 
     best = {c: representative(nodes) for c, nodes in groups.items()}

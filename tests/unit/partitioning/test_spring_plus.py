@@ -12,13 +12,13 @@ from partita.core.errors import InputError, ResourceError
 from partita.core.partitioning import PartitionTask
 from partita.graph.generate import generate_sbm
 from partita.partitioning.clusters import Clusters
-from partita.partitioning.contract import contract
+from partita.partitioning.coarsen import contract
+from partita.partitioning.edge_streams import ArrayStream, RowStream, StoreStream
 from partita.partitioning.metis import Metis
 from partita.partitioning.quality import quality
 from partita.partitioning.refine import refine
 from partita.partitioning.spring_plus import SpringPlus
-from partita.partitioning.streams import ArrayStream, RowStream, StoreStream
-from partita.partitioning.survey import survey
+from partita.partitioning.stream_stats import survey
 
 
 @st.composite
@@ -145,7 +145,7 @@ def both_ways(stream):
 def test_a_move_by_volume_saves_exactly_what_is_counted(stream, num_parts, undirected, data):
     """Every pass of one row at a time lowers the number of replicas, or leaves it and lowers the cut.
 
-    A node goes by its in-neighbours: what its out-edges cost counts only where they are in-edges too.
+    A node goes by its in-neighbors: what its out-edges cost counts only where they are in-edges too.
     """
     stream = both_ways(stream) if undirected else stream
     size = stream.num_nodes

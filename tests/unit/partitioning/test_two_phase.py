@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.partitioning.dbh import Dbh
-from partita.partitioning.survey import survey
+from partita.partitioning.stream_stats import survey
 from partita.partitioning.two_phase import TwoPhase
 
 

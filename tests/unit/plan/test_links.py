@@ -9,8 +9,8 @@ import pytest
 
 from partita.comm.launch import launch
 from partita.core.errors import ConfigError
+from partita.core.machine import machine, now
 from partita.plan.links import STALE, Curve, Links, links_file
-from partita.runs.folder import machine, now
 
 CURVE = Curve((1000.0, 2000.0, 4000.0), (1.0, 1.5, 3.5))
 

@@ -18,7 +18,7 @@ KEY = StepKey(seed=3, epoch=1, step=2)
 
 def symmetric_graph(nodes=30, edges=150, loops=True, seed=0):
     random = np.random.default_rng(seed)
-    pairs = random.integers(0, nodes - 2, (edges, 2))  # the last two have no neighbour
+    pairs = random.integers(0, nodes - 2, (edges, 2))  # the last two have no neighbor
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     pairs = np.concatenate([pairs, pairs[:, ::-1]])
     if loops:
@@ -35,7 +35,7 @@ def test_fields(store_of):
     assert block.dst.tolist() == requests.tolist() == block.src[:3].tolist()
     assert block.dst_original.tolist() == [24, 0, 29]
     assert block.weight is None
-    assert block.own_weight is None
+    assert block.self_weight is None
     sampled = topology.sample(requests, KEY.at(Purpose.SAMPLE, 2), 3)
     assert torch.equal(block.src[block.indices.long()], sampled.indices)
     by_id = sample_block(topology, requests, KEY, 2, 3)
@@ -54,8 +54,8 @@ def test_steps_and_layers_draw_differently(store_of):
 
 
 @pytest.mark.parametrize("loops", [False, True])
-@pytest.mark.parametrize("relabelled", [False, True])
-def test_gcn_on_full_neighbourhoods_is_pyg(store_of, loops, relabelled):
+@pytest.mark.parametrize("relabeled", [False, True])
+def test_gcn_on_full_neighborhoods_is_pyg(store_of, loops, relabeled):
     edges, nodes = symmetric_graph(loops=loops)
     topology = LocalTopology(store_of(edges, nodes))
     layer = GCNConv(5, 3).double()
@@ -69,17 +69,17 @@ def test_gcn_on_full_neighbourhoods_is_pyg(store_of, loops, relabelled):
         1,
         -1,
         coefficients="gcn",
-        relabel=Relabeller(nodes) if relabelled else None,
+        relabel=Relabeller(nodes) if relabeled else None,
         dtype=torch.float64,
     )
     rows = x if block.src is None else x[block.src.long()]
-    total = kernels.aggregate(rows, block.indptr, block.indices, block.weight) + block.own_weight[:, None] * x[dst]
+    total = kernels.aggregate(rows, block.indptr, block.indices, block.weight) + block.self_weight[:, None] * x[dst]
     found = total @ layer.lin.weight.detach().T + layer.bias.detach()
     torch.testing.assert_close(found, expected[dst], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("relabelled", [False, True])
-def test_sampled_gcn_has_the_full_sum_as_expectation(store_of, relabelled):
+@pytest.mark.parametrize("relabeled", [False, True])
+def test_sampled_gcn_has_the_full_sum_as_expectation(store_of, relabeled):
     edges, nodes = symmetric_graph()
     topology = LocalTopology(store_of(edges, nodes))
     dst, x = torch.arange(nodes), torch.ones(nodes, 1, dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_sampled_gcn_has_the_full_sum_as_expectation(store_of, relabelled):
             1,
             fanout,
             coefficients="gcn",
-            relabel=Relabeller(nodes) if relabelled else None,
+            relabel=Relabeller(nodes) if relabeled else None,
             dtype=torch.float64,
         )
         rows = x if block.src is None else x[block.src.long()]
@@ -107,7 +107,7 @@ def test_dtype_and_duplicate_requests(store_of):
     edges, nodes = symmetric_graph()
     topology = LocalTopology(store_of(edges, nodes))
     block = sample_block(topology, torch.arange(3), KEY, 1, 2, coefficients="gcn")
-    assert block.weight.dtype == block.own_weight.dtype == torch.float32
+    assert block.weight.dtype == block.self_weight.dtype == torch.float32
     with pytest.raises(ValueError, match="twice"):
         sample_block(topology, torch.tensor([1, 1]), KEY, 1, 2, relabel=Relabeller(nodes))
 
@@ -118,4 +118,4 @@ def test_no_requests(store_of):
         none = torch.zeros(0, dtype=torch.int64)
         block = sample_block(topology, none, KEY, 1, 2, coefficients="gcn", relabel=relabel)
         assert block.indptr.tolist() == [0]
-        assert block.weight.shape == block.own_weight.shape == block.indices.shape == (0,)
+        assert block.weight.shape == block.self_weight.shape == block.indices.shape == (0,)

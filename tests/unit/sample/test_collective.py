@@ -134,7 +134,7 @@ def test_picks_travel_and_adjacency_lists_do_not(store_of):
         return topology.sample(asked[context.mesh.rank], 5, 3).remote
 
     assert groups.run(work) == [RemoteDraws(1, 3)] * 2
-    assert ids_sent(groups) == 2 * (4 + 4 + 3 * 4)  # id, count, three picks; 4 bytes each, of 1000 neighbours
+    assert ids_sent(groups) == 2 * (4 + 4 + 3 * 4)  # id, count, three picks; 4 bytes each, of 1000 neighbors
     assert groups.sent()["metadata"] == 2 * 8
 
 
@@ -177,7 +177,7 @@ def test_a_block_is_the_same_over_shards_of_two_hosts_with_two_workers(tmp_path)
     for blocks, dst in zip(ThreadGroups(4, hosts=2).run(work), requests):
         wanted = sample_block(local, dst, key, 1, 4, coefficients="gcn", relabel=Relabeller(200))
         for block in blocks:
-            for name in ("dst", "src", "indptr", "indices", "dst_original", "weight", "own_weight"):
+            for name in ("dst", "src", "indptr", "indices", "dst_original", "weight", "self_weight"):
                 assert torch.equal(getattr(block, name), getattr(wanted, name)), name
         assert blocks[0].remote.destinations > blocks[1].remote.destinations > 0
 

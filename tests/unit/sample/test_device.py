@@ -12,7 +12,7 @@ from simulated_device import DEVICE, held, launch_on_the_device, simulated
 
 from partita import kernels
 from partita.comm.routing import bucket, first_appearance
-from partita.features.positions import Positions
+from partita.features.rank_bitmap import Positions
 from partita.kernels import memory
 from partita.sample import device
 from partita.sample.device import DeviceTopology, edge_bytes, on_device

@@ -21,7 +21,7 @@ KEY = StepKey(seed=3, epoch=1, step=2)
 
 @pytest.fixture(scope="module")
 def topology(store_of):
-    """30 nodes, of which two have no neighbour; loops; weights from 1 on."""
+    """30 nodes, of which two have no neighbor; loops; weights from 1 on."""
     random = np.random.default_rng(0)
     edges = random.integers(0, 28, (200, 2))
     edges = np.concatenate([edges, [[4, 4], [4, 4], [29, 29]]])
@@ -59,17 +59,17 @@ def test_weights_must_be_known_to_the_sampler(topology) -> None:
             )
 
 
-@pytest.mark.parametrize("relabelled", [False, True])
+@pytest.mark.parametrize("relabeled", [False, True])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_fields_of_a_block(topology, relabelled, replace, weighted) -> None:
+def test_fields_of_a_block(topology, relabeled, replace, weighted) -> None:
     place, requests = topology(replace=replace, weighted=weighted), torch.tensor([5, 29, 0, 28, 4])
     sampler = LayerWise([11, 7], Group.alone(), weighted=weighted)
 
     def block(reduce, coefficients="none"):
         return sample_block(
             place, requests, KEY, 2, sampler, coefficients=coefficients, reduce=reduce,
-            relabel=Relabeller(30) if relabelled else None, dtype=torch.float64,
+            relabel=Relabeller(30) if relabeled else None, dtype=torch.float64,
         )  # fmt: skip
 
     sampled = sampler.draw(place, requests, KEY.at(Purpose.SAMPLE, 2), 2)
@@ -90,10 +90,10 @@ def test_fields_of_a_block(topology, relabelled, replace, weighted) -> None:
     pairs = zip(gcn.edge_dst().tolist(), sampled.indices.tolist())
     expected = torch.tensor([full[pair] for pair in pairs], dtype=torch.float64) * sampled.importance
     torch.testing.assert_close(gcn.weight, expected)
-    assert torch.equal(gcn.own_weight, whole.own_weight)
+    assert torch.equal(gcn.self_weight, whole.self_weight)
 
 
-def test_a_budget_beyond_the_edges_is_the_whole_neighbourhood(topology) -> None:
+def test_a_budget_beyond_the_edges_is_the_whole_neighborhood(topology) -> None:
     place, dst = topology(), torch.arange(30)
     sampler, x = LayerWise([1000], Group.alone()), torch.randn(30, 2, dtype=torch.float64)
     for reduce in ("sum", "mean"):

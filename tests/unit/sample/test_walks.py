@@ -149,7 +149,7 @@ def test_walks_of_a_store_and_of_the_same_store_partitioned(tmp_path):
     assert not np.array_equal(partita.random_walks(plain, nodes, **{**options, "seed": 9}), found)
     for walk in found.reshape(-1, 5).tolist():
         for a, b in pairwise(walk):
-            assert b in (-1, walk[0]) or b in plain.neighbours(a)
+            assert b in (-1, walk[0]) or b in plain.neighbors(a)
     assert partita.random_walks(plain, [], length=2).shape == (0, 1, 3)
 
 
@@ -159,7 +159,7 @@ def test_weighted_walks_take_no_edge_of_weight_0(tmp_path):
     weight = {
         (int(u), v): w
         for v in range(40)
-        for u, w in zip(store.neighbours(v), store.edge_weight[store.indptr[v] : store.indptr[v + 1]])
+        for u, w in zip(store.neighbors(v), store.edge_weight[store.indptr[v] : store.indptr[v + 1]])
     }
     moves = [(b, a) for walk in found.reshape(-1, 4).tolist() for a, b in pairwise(walk) if b not in (-1, walk[0])]
     assert len(moves) > 500
@@ -198,11 +198,11 @@ def test_a_shard_is_refused(tmp_path):
         partita.random_walks(tmp_path / "shard", [0], length=2)
 
 
-# Neighbourhoods of visited nodes.
+# Neighborhoods of visited nodes.
 
 
 def visited(store, node, sampler, key, count):
-    """Neighbours and shares by brute force."""
+    """Neighbors and shares by brute force."""
     topology = LocalTopology(store)
     nodes, _ = topology.walk(
         torch.tensor([node]), key, walks=sampler.walks, length=sampler.length, restart=sampler.restart
@@ -213,20 +213,20 @@ def visited(store, node, sampler, key, count):
     return [(v, times / total) for v, times in best]
 
 
-@pytest.mark.parametrize("relabelled", [False, True])
-def test_the_most_visited_nodes_and_their_shares(tmp_path, relabelled):
+@pytest.mark.parametrize("relabeled", [False, True])
+def test_the_most_visited_nodes_and_their_shares(tmp_path, relabeled):
     store = formula_store(tmp_path / "g", num_nodes=40)
     topology, sampler = LocalTopology(store), WalkWise((3, 2), walks=6, length=3, restart=0.3)
     for layer, count in ((1, 3), (2, 2)):
-        dst = torch.tensor([7, 0, 33, 6])  # 0 and 6 have no in-neighbours
-        found = sampler.draw(topology, dst, 99, layer, relabel=Relabeller(40) if relabelled else None)
-        assert (found.src is not None) == relabelled
+        dst = torch.tensor([7, 0, 33, 6])  # 0 and 6 have no in-neighbors
+        found = sampler.draw(topology, dst, 99, layer, relabel=Relabeller(40) if relabeled else None)
+        assert (found.src is not None) == relabeled
         ids = found.indices if found.src is None else found.src[found.indices.long()]
         for i, node in enumerate(dst.tolist()):
             mine = slice(int(found.indptr[i]), int(found.indptr[i + 1]))
             wanted = visited(store, node, sampler, 99, count)
             assert ids[mine].tolist() == [v for v, _ in wanted]
-            assert found.shares[mine].tolist() == pytest.approx([share for _, share in wanted], abs=1e-15)
+            assert found.visit_weight[mine].tolist() == pytest.approx([share for _, share in wanted], abs=1e-15)
         assert found.indptr.diff()[[1, 3]].tolist() == [0, 0]
         assert found.importance is None
     assert isinstance(sampler, Sampler)
@@ -262,7 +262,7 @@ def test_shares_are_the_weights_of_a_sum_as_of_a_mean(tmp_path, reduce):
     if reduce is None:
         assert block.weight is None
     else:
-        assert torch.equal(block.weight, drawn.shares)
+        assert torch.equal(block.weight, drawn.visit_weight)
         sums = torch.zeros(3, dtype=torch.float64).index_add_(0, block.edge_dst(), block.weight)
         assert sums.tolist() == pytest.approx([1, 0, 1])
     with pytest.raises(ValueError, match="no edges of the graph"):

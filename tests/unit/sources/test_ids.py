@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import InputError
-from partita.kernels import ids as kernels
+from partita.sources import id_loops as kernels
 from partita.sources import ids as module
 from partita.sources.batch import Batch
 from partita.sources.ids import IndexIds, IntIds, StringIds

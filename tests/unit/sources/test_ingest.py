@@ -63,12 +63,12 @@ def reference(tmp_path, graph):
 def test_the_store_holds_the_graph(tmp_path, graph, reference):
     store = GraphStore.open(tmp_path / "reference")
     for node in range(NODES):
-        np.testing.assert_array_equal(store.neighbours(node), graph["edges"][0][graph["edges"][1] == node])
+        np.testing.assert_array_equal(store.neighbors(node), graph["edges"][0][graph["edges"][1] == node])
     np.testing.assert_array_equal(store.x, graph["x"])
     np.testing.assert_array_equal(store.y, graph["y"])
-    labelled = graph["y"] >= 0
+    labeled = graph["y"] >= 0
     for name, nodes in store.splits.items():
-        np.testing.assert_array_equal(nodes, np.flatnonzero((graph["split"] == name) & labelled))
+        np.testing.assert_array_equal(nodes, np.flatnonzero((graph["split"] == name) & labeled))
     assert not store.has("name")
 
 
@@ -155,7 +155,7 @@ def test_names_round_trip(tmp_path, graph):
     assert found.tolist() == first
     for node in range(NODES):
         sources = names[graph["edges"][0][names[graph["edges"][1]] == found[node]]]
-        assert found[store.neighbours(node)].tolist() == sources.tolist()
+        assert found[store.neighbors(node)].tolist() == sources.tolist()
 
 
 def test_tables_come_first_in_the_order_of_names_and_isolated_nodes_stay(tmp_path):
@@ -245,10 +245,10 @@ def test_a_seeded_split_of_labelled_nodes(tmp_path, graph):
     write_edges(tmp_path / "e.csv", graph["edges"], "csv")
     np.save(tmp_path / "y.npy", graph["y"])
     summary = ingest(tmp_path / "e.csv", tmp_path / "s", labels=tmp_path / "y.npy", split=(0.5, 0.25, 0.25))
-    labelled = np.flatnonzero(graph["y"] >= 0)
+    labeled = np.flatnonzero(graph["y"] >= 0)
     splits = GraphStore.open(tmp_path / "s").splits
-    assert sorted(np.concatenate(list(splits.values())).tolist()) == labelled.tolist()
-    assert summary.split_rule == f"seeded: 50/25/25 of the {len(labelled)} labelled nodes, seed 0"
+    assert sorted(np.concatenate(list(splits.values())).tolist()) == labeled.tolist()
+    assert summary.split_rule == f"seeded: 50/25/25 of the {len(labeled)} labeled nodes, seed 0"
     assert ingest(tmp_path / "e.csv", tmp_path / "t", labels=tmp_path / "y.npy", split=None).splits == {}
 
 

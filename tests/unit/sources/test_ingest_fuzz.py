@@ -72,7 +72,7 @@ def ingested(tmp_path: Path, source: Path, **options: object) -> GraphStore | No
 def edges_of(store: GraphStore) -> list[tuple[object, object]]:
     """All edges by the users' names, in row order."""
     names = store.names().tolist()
-    return [(names[u], names[v]) for v in range(store.num_nodes) for u in store.neighbours(v)]
+    return [(names[u], names[v]) for v in range(store.num_nodes) for u in store.neighbors(v)]
 
 
 def naive_text(data: bytes, kind: type) -> list[tuple[object, object]]:

@@ -67,7 +67,7 @@ def check(path, arrays, *, missing=0, directions=1) -> None:
     assert store.num_edges == directions * E
     if directions == 1:
         for node in range(N):
-            assert store.neighbours(node).tolist() == arrays["edges"][arrays["edges"][:, 1] == node, 0].tolist()
+            assert store.neighbors(node).tolist() == arrays["edges"][arrays["edges"][:, 1] == node, 0].tolist()
     for name, ids in zip(("train", "val", "test"), arrays["split"], strict=True):
         assert store.split(name).tolist() == sorted(i for i in ids.tolist() if i >= missing)
 

@@ -24,7 +24,6 @@ from partita.core.protocols import Inputs
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.kernels import memory
-from partita.parallel import on_device
 from partita.parallel.engine import Engine
 from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
@@ -46,10 +45,10 @@ def store(tmp_path_factory) -> GraphStore:
 def context(monkeypatch) -> Iterator[Context]:
     """A worker that computes on the simulated device, of which a gigabyte is free."""
     monkeypatch.setattr(team, "choose", lambda name: DEVICE if name in ("cuda", "auto") else torch.device(name))
-    monkeypatch.setattr(on_device, "free_bytes", lambda device: 2**30)
+    monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 2**30)
     for module in (memory, device_topology):
         monkeypatch.setattr(module, "is_pinned", simulated_device.is_pinned)
-    for module in (on_device, device_topology):
+    for module in (graph_placement, device_topology):
         monkeypatch.setattr(module, "pinned", simulated_device.pin)
     with gpu_kernels(interpreted=True):
         launch_on_the_device(monkeypatch)
@@ -110,7 +109,7 @@ def test_rows_that_all_fit_are_summed_where_they_lie(tmp_path, store, context) -
 
 
 def test_memory_that_may_not_be_pinned_is_read_by_the_host(tmp_path, store, context, monkeypatch) -> None:
-    monkeypatch.setattr(on_device, "available_bytes", lambda: 0)
+    monkeypatch.setattr(graph_placement, "available_bytes", lambda: 0)
     settings = {**SETTINGS, "epochs": 1}
     partita.Trainer(store, out=tmp_path / "host", **settings).fit()
     partita.Trainer(
@@ -134,7 +133,7 @@ def test_a_run_goes_on_elsewhere(tmp_path, store, context) -> None:
 
 
 def test_what_does_not_fit_says_how_much_would(tmp_path, store, context, monkeypatch) -> None:
-    monkeypatch.setattr(on_device, "free_bytes", lambda device: 5000)
+    monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 5000)
 
     def refused(**more: object) -> str:
         with pytest.raises(ResourceError) as error:
@@ -144,9 +143,9 @@ def test_what_does_not_fit_says_how_much_would(tmp_path, store, context, monkeyp
     free = 5000 - 8 * 121 - 4 * 120  # less where rows begin, and self loops
     assert "cache is 1,048,576 bytes" in refused(cache="1MiB")
     assert f"only {free:,} are free" in refused(cache="1MiB")
-    monkeypatch.setattr(on_device, "free_bytes", lambda device: 2000)
+    monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 2000)
     assert "topology_cache is 2,000 bytes" in refused(topology_cache=2000)
-    monkeypatch.setattr(on_device, "free_bytes", lambda device: 500)
+    monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 500)
     assert "the columns of 120 nodes" in refused()
 
 

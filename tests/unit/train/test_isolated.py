@@ -16,13 +16,14 @@ from torch.nn import functional as F
 import partita
 from partita.core.errors import ConfigError, ResourceError
 from partita.graph.store import GraphStore
+from partita.isolated import schedules, syncs
+from partita.isolated.schedules import Cyclic
+from partita.isolated.syncs import ModelAverage
 from partita.nn.model import Model
-from partita.parallel import schedules, syncs
-from partita.parallel.schedules import Cyclic
-from partita.parallel.syncs import ModelAverage
 from partita.runs.checkpoint import latest_checkpoint, read_state
 from partita.testing.graphs import small_random_store
-from partita.train import resident, trainer
+from partita.train import phase as train_phase
+from partita.train import trainer
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": "4,3", "batch_size": 16, "epochs": 3, "seed": 5, "eval_every": 0}
 SWEEP = {"views": "tournament"}
@@ -114,7 +115,7 @@ class _StopAt:
 def test_left_anywhere_and_gone_on_with_gives_the_same_bytes(
     stores, tmp_path, monkeypatch, isolated, at, crash
 ) -> None:
-    monkeypatch.setattr(resident, "SETTLE_STEPS", 1)
+    monkeypatch.setattr(train_phase, "SETTLE_STEPS", 1)
     settings = {**SETTINGS, **isolated, "schedule": "linear", "eval_every": 2}
     if crash:
         settings["checkpoint_minutes"] = 1e-9
@@ -148,7 +149,7 @@ def test_the_controller_ends_rounds_early_and_says_so(stores, tmp_path) -> None:
 
 
 def test_models_of_views_come_apart_and_together(stores, tmp_path) -> None:
-    """Against a loop over the parts with an optimiser each, joined by hand."""
+    """Against a loop over the parts with an optimizer each, joined by hand."""
     kept = {"precision": "float64", "dropout": 0.0, "epochs": 4, "average_every": 2, "eval_every": 0}
     train(stores[6], tmp_path / "run", **AVERAGE, **kept)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -242,14 +243,14 @@ def test_a_part_without_training_nodes_is_told_of(stores, tmp_path) -> None:
     assert "6 parts over 1 worker (cyclic, halo none, model-average)" in text
 
 
-def test_batches_without_neighbours_are_logged(tmp_path) -> None:
-    """Two nodes a part: hardly any seed has a neighbour in its view."""
+def test_batches_without_neighbors_are_logged(tmp_path) -> None:
+    """Two nodes a part: hardly any seed has a neighbor in its view."""
     base = small_random_store(tmp_path / "g", 60, 200)
     np.save(tmp_path / "parts.npy", np.arange(60) % 30)
     partita.partition(base, tmp_path / "many", parts=30, algorithm=str(tmp_path / "parts.npy"))
     train(partita.open(tmp_path / "many"), tmp_path / "run", views="cyclic", batch_size=4, epochs=1)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    blind = [line for line in lines if line["event"] == "no_neighbours"]
+    blind = [line for line in lines if line["event"] == "no_neighbors"]
     assert blind
     assert all(line["batches"] == 1 and line["deficit"] > 0 for line in blind)
 
@@ -269,16 +270,16 @@ class Unweighted(ModelAverage):
 
 
 def test_schedules_and_syncs_of_ones_own(stores, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(schedules.SCHEDULES, "_registered", {})
+    monkeypatch.setattr(schedules.VIEW_SCHEDULES, "_registered", {})
     monkeypatch.setattr(syncs.SYNCS, "_registered", {})
-    schedules.SCHEDULES.register("backwards", Backwards)
+    schedules.VIEW_SCHEDULES.register("backwards", Backwards)
     syncs.SYNCS.register("unweighted", Unweighted)
     train(stores[6], tmp_path / "own", views="backwards", sync="unweighted", precision="float64")
     train(stores[6], tmp_path / "plain", **AVERAGE, precision="float64")
     found, plain = model_of(tmp_path / "own"), model_of(tmp_path / "plain")
     assert any(np.abs(found[name] - plain[name]).max() > 1e-6 for name in plain)
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "support")
-    imported = "partita.parallel.schedules:Cyclic"
+    imported = "partita.isolated.schedules:Cyclic"
     train(stores[6], tmp_path / "imported", views=imported, sync="model-average", precision="float64")
     assert_same(tmp_path / "imported", tmp_path / "plain")
 
@@ -290,4 +291,4 @@ def test_more_epochs_keep_the_rounds(stores, tmp_path) -> None:
 
 
 def test_event_steps_are_those_of_the_trainer() -> None:
-    assert trainer.STEP_EVENTS % resident.SETTLE_STEPS == 0
+    assert trainer.STEP_EVENTS % train_phase.SETTLE_STEPS == 0

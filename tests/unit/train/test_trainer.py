@@ -69,8 +69,8 @@ class _StopAt:
     def __init__(self, trainer: partita.Trainer, epoch: int, step: int) -> None:
         self.trainer, self.at, self.original = trainer, (epoch, step), trainer._step
 
-    def __call__(self, resident, batch, *rest):
-        totals = self.original(resident, batch, *rest)
+    def __call__(self, train_phase, batch, *rest):
+        totals = self.original(train_phase, batch, *rest)
         if (batch.key.epoch, batch.key.step) == self.at:
             os.kill(os.getpid(), signal.SIGINT)
         return totals
@@ -115,10 +115,10 @@ def die(*_, **__):
 at = (int(epoch), int(step))
 if stage == "step":
     original = trainer._step
-    def stop(resident, batch, *rest):
+    def stop(train_phase, batch, *rest):
         if (batch.key.epoch, batch.key.step) == at:
             die()
-        return original(resident, batch, *rest)
+        return original(train_phase, batch, *rest)
     trainer._step = stop
 else:
     import partita.runs.checkpoint as checkpoint
@@ -254,10 +254,10 @@ def test_the_run_folder(tmp_path, store) -> None:
 
 def test_bad_starts_write_nothing(tmp_path, store) -> None:
     bare = formula_store(tmp_path / "bare", num_features=0)
-    unlabelled = formula_store(tmp_path / "unlabelled", num_classes=0)
+    unlabeled = formula_store(tmp_path / "unlabeled", num_classes=0)
     for graph, settings, error, words in [
         (bare, {}, ConfigError, "no features"),
-        (unlabelled, {}, ConfigError, "no labels"),
+        (unlabeled, {}, ConfigError, "no labels"),
         (store, {"model": "sgae"}, ConfigError, "'sage'"),
         (store, {"weighted": True}, ConfigError, "edge weight"),
         (store, {"metric": "mae"}, ConfigError, "not reported"),
@@ -281,9 +281,9 @@ def changed(path: Path, base: GraphStore, **columns) -> GraphStore:
 def test_seeds_must_be_there_and_have_labels(tmp_path, store) -> None:
     y = store.y.copy()
     y[store.split("train")[3]] = -1
-    unlabelled = changed(tmp_path / "unlabelled", store, y=y)
+    unlabeled = changed(tmp_path / "unlabeled", store, y=y)
     empty = changed(tmp_path / "empty", store, split_train=store.split("train")[:0])
-    for graph, words in [(unlabelled, "without a label"), (empty, "split is empty")]:
+    for graph, words in [(unlabeled, "without a label"), (empty, "split is empty")]:
         with pytest.raises(ConfigError, match=words):
             partita.Trainer(graph, out=tmp_path / "run", **SETTINGS)
         assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
 from partita.core.records import Block, Coefficients, Reduce
-from partita.nn import initialise, ops
+from partita.nn import initialize, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
 
@@ -35,10 +35,10 @@ class Layer(nn.Module):
         name: the layer's name in the table and in configuration files.
         options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
         coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
-        sums: the layer joins its neighbours by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
+        sums: the layer joins its neighbors by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
-        initial_values: fills the parameters from a key, see :mod:`partita.nn.initialise`.
+        initial_values: fills the parameters from a key, see :mod:`partita.nn.initialize`.
         splittable: whether a destination's edges may be dealt out to several parts.
         in_width, out_width: columns of a source's row and of the result.
         state_width: columns of a state.
@@ -47,9 +47,9 @@ class Layer(nn.Module):
         message_width: columns of :meth:`message` where it maps a source's row, which is then worth doing once per
             source and not once per block; ``None`` where the message is the row itself.
         sums_messages: :meth:`partial` only sums messages, so it takes messages that are read on demand.
-        own_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
+        self_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
             :meth:`finish` be given ``None`` in its place.
-        own_width: columns of :meth:`own` where it exists and does not join the states, else 0.
+        self_width: columns of :meth:`own` where it exists and does not join the states, else 0.
         query_width: columns of :meth:`query`, 0 where it gives ``None``.
         state_is_trained: states depend on parameters; otherwise states over input rows need no gradient.
         sums_over_columns: how the layer is computed from slices of its input columns: ``"rows"``: the sum of
@@ -62,7 +62,7 @@ class Layer(nn.Module):
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[Coefficients] = "none"
     splittable: ClassVar[bool] = True
-    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.glorot)
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
@@ -76,8 +76,8 @@ class Layer(nn.Module):
         self.starts_with_sum = False
         self.message_width: int | None = None
         self.sums_messages = False
-        self.own_joins_state = False
-        self.own_width = 0
+        self.self_joins_state = False
+        self.self_width = 0
         self.query_width = 0
         self.state_is_trained = True
         self.sums_over_columns: Literal["rows", "sources"] | None = None
@@ -106,7 +106,7 @@ class Layer(nn.Module):
         return cls(in_width, out_width, **options)
 
     def reset(self, key: int | None = None) -> None:
-        """Initialise every parameter from a 64-bit key.
+        """Initialize every parameter from a 64-bit key.
 
         Without a key, one is drawn from torch's global generator, as the constructors of torch's own modules do.
         """
@@ -200,7 +200,7 @@ class Layer(nn.Module):
 
 
 class ReducedLayer(Layer):
-    """A layer that reduces its neighbours' rows with a fixed monoid and then maps the result.
+    """A layer that reduces its neighbors' rows with a fixed monoid and then maps the result.
 
     Where the reduction commutes with the layer's linear map, the map is applied where it is cheapest: to the sources
     (``in > 4 out``), to the state (``out < in``: a narrower state travels), or at the end.

@@ -14,20 +14,20 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.keys import fold
 from partita.core.records import Block, LazyRows
-from partita.nn import initialise, ops
+from partita.nn import initialize, ops
 from partita.nn.layers.base import Layer
+from partita.nn.matmul import linear
 from partita.nn.ops import Rows
-from partita.nn.products import linear
 
 OWN_LOOP = 2**32 - 1
 """Folded into the key of attention dropout for the loop that the layer adds; no edge of a block uses that key."""
 
 
 class GAT(Layer):
-    """Attention over the neighbours and, with ``add_self_loops``, the destination itself.
+    """Attention over the neighbors and, with ``add_self_loops``, the destination itself.
 
     For every head, with ``h = W x``: ``e_uv = leaky_relu(a_src . h_u + a_dst . h_v)``, the softmax of ``e`` over the
-    neighbours u of v, and the sum of ``h_u`` so weighted; then the heads are concatenated or averaged, plus b.
+    neighbors u of v, and the sum of ``h_u`` so weighted; then the heads are concatenated or averaged, plus b.
 
     Equals PyG's ``GATConv(in_width, out_per_head, heads, concat, negative_slope, attn_dropout, add_self_loops,
     bias=bias)`` called with ``((x_src, x_dst), edge_index)``: as ``in_channels`` is one integer, sources and
@@ -48,7 +48,7 @@ class GAT(Layer):
         attn_dropout: probability with which an attention coefficient is set to 0 in training; the positions of a
             destination's edges within the whole row are its keys, so it is applied in :meth:`forward` only.
         bias: whether to add b.
-        add_self_loops: whether the destination is its own neighbour, once.
+        add_self_loops: whether the destination is its own neighbor, once.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -82,11 +82,11 @@ class GAT(Layer):
         self.add_self_loops = add_self_loops
         self.state_width = heads * (out_per_head + 2)
         self.message_width = heads * (out_per_head + 1)
-        self.own_joins_state = True
+        self.self_joins_state = True
         self.query_width = heads
         self.sums_over_columns = "sources"
         self.column_width = heads * out_per_head
-        self.lin = initialise.linear(in_width, heads * out_per_head, bias=False)
+        self.lin = initialize.linear(in_width, heads * out_per_head, bias=False)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_per_head))
         self.att_dst = nn.Parameter(torch.empty(1, heads, out_per_head))
         self.bias = nn.Parameter(torch.empty(self.out_width)) if bias else None
@@ -178,7 +178,7 @@ class GAT(Layer):
         return torch.cat([new_largest, merged_sums, merged_rows.flatten(1)], dim=1)
 
     def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
-        """Divide by the sum of exponentials (0 for a destination without neighbours), join the heads, add the bias."""
+        """Divide by the sum of exponentials (0 for a destination without neighbors), join the heads, add the bias."""
         if own is not None:
             state = self.merge([state, own])
         sums = state[:, self.heads : 2 * self.heads]

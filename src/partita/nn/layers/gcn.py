@@ -9,18 +9,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.records import Block, Coefficients
-from partita.nn import initialise
+from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
-from partita.nn.products import linear
+from partita.nn.matmul import linear
 
 
 class GCN(ReducedLayer):
-    """``W (sum of w_uv x_u + w_v x_v) + b``, with ``w_uv = block.weight`` and ``w_v = block.own_weight``.
+    """``W (sum of w_uv x_u + w_v x_v) + b``, with ``w_uv = block.weight`` and ``w_v = block.self_weight``.
 
     The sampler provides the coefficients: ``w_v = 1 / dhat_v`` and, for an edge of a destination with d_v in-edges
     (loops not counted) of which k_v were drawn, ``w_uv = (d_v / k_v) / sqrt(dhat_u dhat_v)``, 0 on loops, where
-    ``dhat = d + 1``. On full neighbourhoods this equals PyG's ``GCNConv(in_width, out_width, bias=bias)``, which
+    ``dhat = d + 1``. On full neighborhoods this equals PyG's ``GCNConv(in_width, out_width, bias=bias)``, which
     replaces existing loops by one of its own; the parameter names are the same.
 
     Args:
@@ -34,8 +34,8 @@ class GCN(ReducedLayer):
 
     def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=True)
-        self.own_joins_state = True
-        self.lin = initialise.linear(in_width, out_width, bias=False)
+        self.self_joins_state = True
+        self.lin = initialize.linear(in_width, out_width, bias=False)
         self.bias = nn.Parameter(torch.empty(out_width)) if bias else None
         self.reset()
 
@@ -88,6 +88,6 @@ class GCN(ReducedLayer):
 
 def _own_weight(block: Block, like: Tensor) -> Float[Tensor, "D 1"]:
     """The coefficients of the destinations' own rows."""
-    if block.weight is None or block.own_weight is None:
-        raise ValueError("a GCN layer needs block.weight and block.own_weight; its `coefficients` say so")
-    return block.own_weight.to(like.dtype).unsqueeze(1)
+    if block.weight is None or block.self_weight is None:
+        raise ValueError("a GCN layer needs block.weight and block.self_weight; its `coefficients` say so")
+    return block.self_weight.to(like.dtype).unsqueeze(1)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.records import Block
-from partita.nn import initialise
+from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
-from partita.nn.products import linear
+from partita.nn.matmul import linear
 
 
 class GIN(ReducedLayer):
@@ -31,20 +31,20 @@ class GIN(ReducedLayer):
     """
 
     name: ClassVar[str] = "gin"
-    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.fan_in)
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.fan_in)
 
     def __init__(self, in_width: int, out_width: int, *, hidden: int | None = None, eps: float = 0.0) -> None:
         super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=False)
-        self.own_joins_state = True
+        self.self_joins_state = True
         self.state_is_trained = True  # by eps
         self.hidden = out_width if hidden is None else hidden
         self.column_width = self.hidden
         self.initial_eps = eps
         self.eps = nn.Parameter(torch.empty(1))
         self.nn = nn.Sequential(
-            initialise.linear(in_width, self.hidden, bias=True),
+            initialize.linear(in_width, self.hidden, bias=True),
             nn.ReLU(),
-            initialise.linear(self.hidden, out_width, bias=True),
+            initialize.linear(self.hidden, out_width, bias=True),
         )
         self.reset()
 

@@ -1,4 +1,4 @@
-"""The monoids with which a layer reduces the rows of its neighbours, and their table."""
+"""The monoids with which a layer reduces the rows of its neighbors, and their table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partita.nn.ops import Rows
 
 @runtime_checkable
 class Reduction(Protocol):
-    """A commutative monoid over the rows of a destination's neighbours.
+    """A commutative monoid over the rows of a destination's neighbors.
 
     Attributes:
         is_sum: a weighted sum: it commutes with linear maps, and rows may be read on demand.

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.records import Block
-from partita.nn import initialise
+from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
-from partita.nn.products import linear, two_products
+from partita.nn.matmul import linear, two_products
 
 
 class SAGE(ReducedLayer):
@@ -33,7 +33,7 @@ class SAGE(ReducedLayer):
     """
 
     name: ClassVar[str] = "sage"
-    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialise.fan_in)
+    initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.fan_in)
     options: ClassVar[frozenset[str]] = frozenset({"aggregator"})
 
     def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean", bias: bool = True) -> None:
@@ -44,10 +44,10 @@ class SAGE(ReducedLayer):
         reduction = REDUCTIONS[aggregator]
         super().__init__(in_width, out_width, reduction, commutes=reduction.is_sum)
         self.aggregator = aggregator
-        self.own_joins_state = self.projects_state
-        self.own_width = 0 if self.own_joins_state else out_width
-        self.lin_l = initialise.linear(in_width, out_width, bias=bias)
-        self.lin_r = initialise.linear(in_width, out_width, bias=False)
+        self.self_joins_state = self.projects_state
+        self.self_width = 0 if self.self_joins_state else out_width
+        self.lin_l = initialize.linear(in_width, out_width, bias=bias)
+        self.lin_r = initialize.linear(in_width, out_width, bias=False)
         self.reset()
 
     def arguments(self) -> dict[str, Any]:
@@ -83,8 +83,8 @@ class SAGE(ReducedLayer):
     ) -> Float[Tensor, "D out"]:
         """Every reduction acts on each column alone, so ``W_l`` and ``W_r`` are sliced; the maximum as well."""
         reduced = self.reduction.finish(self.reduction.over(block, x_src))
-        neighbours = linear(reduced, self.lin_l.weight[:, columns])
-        return neighbours + linear(x_dst, self.lin_r.weight[:, columns])
+        neighbors = linear(reduced, self.lin_l.weight[:, columns])
+        return neighbors + linear(x_dst, self.lin_r.weight[:, columns])
 
     def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Add the bias."""

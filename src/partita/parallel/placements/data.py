@@ -10,15 +10,15 @@ import torch
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
-from partita.core.foresight import Drawn, Foreseen, layer_rows
+from partita.core.estimates import LayerEstimate, SampledLayer, layer_rows
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import askers
+from partita.kernels import rank_masks
 from partita.nn.model import Model
-from partita.parallel.sampling import BlockWorker
+from partita.parallel.block_worker import BlockWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class DataWork:
 
 
 class Data:
-    """The data-parallel placement. Arguments as :class:`~partita.parallel.sampling.BlockWorker` has them."""
+    """The data-parallel placement. Arguments as :class:`~partita.parallel.block_worker.BlockWorker` has them."""
 
     collective = False
 
@@ -71,10 +71,10 @@ class Data:
         """Compute the block; see :class:`partita.core.protocols.Placement`."""
         return self.worker.compute(layer, work.block, h, work.key)
 
-    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+    def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Everybody does what it asks for; see :class:`partita.core.protocols.Placement`."""
-        destinations, edges = askers.tally(asked, mesh.size), askers.tally(asked, mesh.size, drawn.degrees)
-        return self.worker.foresee(layer, drawn, asked, layer_rows(mesh.size, destinations=destinations, edges=edges))
+        destinations, edges = rank_masks.count(asked, mesh.size), rank_masks.count(asked, mesh.size, drawn.degrees)
+        return self.worker.estimate(layer, drawn, asked, layer_rows(mesh.size, destinations=destinations, edges=edges))
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """Nothing travels."""

@@ -14,17 +14,17 @@ from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
-from partita.comm.routing import Gather, Route, first_appearance
-from partita.core.crew import Crew
-from partita.core.foresight import Drawn, Foreseen, layer_rows
+from partita.comm.routing import Route, RowPick, first_appearance
+from partita.core.estimates import LayerEstimate, SampledLayer, layer_rows
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
+from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import askers
+from partita.kernels import rank_masks
 from partita.nn.model import Model
-from partita.parallel.sampling import BlockWorker
+from partita.parallel.block_worker import BlockWorker
 
 ID_BYTES = 8
 
@@ -44,7 +44,7 @@ class DestinationWork:
     block: Block
     key: StepKey
     route: Route
-    repeats: Gather | None
+    repeats: RowPick | None
     rows: LayerRows
 
     @property
@@ -62,7 +62,7 @@ class Destination:
     """The placement by destination.
 
     Args:
-        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.block_worker.BlockWorker` has them.
         axis: the workers, and who of them owns which node.
     """
 
@@ -95,7 +95,7 @@ class Destination:
         if axis.size > 1:
             distinct, place = first_appearance(asked)
             if len(distinct) < len(asked):
-                repeats = Gather.of(place, len(distinct))
+                repeats = RowPick.of(place, len(distinct))
                 asked = distinct
         block, below = self.worker.whole(layer, asked, key)
         rows = LayerRows(destinations=len(requests), remote_destinations=route.remote(axis.rank))
@@ -109,16 +109,16 @@ class Destination:
             rows = work.repeats(rows)
         return work.route.answer(self.axis.computing, rows)
 
-    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+    def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Owners do what anybody of their group asks for; see the protocol."""
-        crew = Crew.of(mesh, self.axis.sampling.workers)
-        home = crew.home(self.axis.owner(drawn.dst))
+        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        home = ranks.at_position(self.axis.owner(drawn.dst))
         rows = layer_rows(
             mesh.size,
-            destinations=askers.tally(asked, mesh.size),
-            remote_destinations=askers.tally(asked & ~home, mesh.size),
+            destinations=rank_masks.count(asked, mesh.size),
+            remote_destinations=rank_masks.count(asked & ~home, mesh.size),
         )
-        return self.worker.foresee(layer, drawn, crew.everyone(asked) & home, rows)
+        return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, rows)
 
     def traffic(self, layer: int, rows: LayerRows) -> Traffic:
         """An id, an output row and its gradient for every remote request."""

@@ -18,19 +18,19 @@ from torch import Tensor
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.group import Group
-from partita.comm.routing import Gather, first_appearance, to_all
-from partita.core.crew import Crew
+from partita.comm.routing import RowPick, first_appearance, to_all
 from partita.core.errors import ConfigError
-from partita.core.foresight import Drawn, Foreseen, PerWorker, layer_rows
+from partita.core.estimates import LayerEstimate, PerWorker, SampledLayer, layer_rows
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
+from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, LayerRows, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import askers
+from partita.kernels import rank_masks
 from partita.nn.layers import Layer
 from partita.nn.model import Model
-from partita.parallel.sampling import BlockWorker
+from partita.parallel.block_worker import BlockWorker
 
 ID_BYTES = 8
 
@@ -52,7 +52,7 @@ class FeatureWork:
     block: Block
     merged: Block
     dst: Int64[Tensor, "D"]
-    src: Gather
+    src: RowPick
     num_dst: tuple[int, ...]
     num_src: tuple[int, ...]
 
@@ -78,7 +78,7 @@ class Feature:
     """The placement by feature column, for layer 1.
 
     Args:
-        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.sampling.BlockWorker` has them.
+        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.block_worker.BlockWorker` has them.
         axis: the workers.
         columns: the feature columns of this worker.
     """
@@ -140,14 +140,14 @@ class Feature:
             indices=place[torch.cat(edges)].int(),
             dst_original=merged_dst,  # a slice of a row draws nothing
             weight=_joined([found.weight for found in blocks]),
-            own_weight=_joined([found.own_weight for found in blocks]),
+            self_weight=_joined([found.self_weight for found in blocks]),
         )
         work = FeatureWork(
             key=key,
             block=block,
             merged=merged,
             dst=place[torch.cat(dst)],
-            src=Gather.of(place, below.shape[0]),
+            src=RowPick.of(place, below.shape[0]),
             num_dst=tuple(found.num_dst for found in blocks),
             num_src=tuple(found.num_src for found in blocks),
         )
@@ -168,29 +168,29 @@ class Feature:
         rows = module.finish_columns(total, work.block, attention)
         return self.worker.stages[layer - 1].post(rows, work.block.dst_original, work.key, layer)
 
-    def foresee(self, layer: int, drawn: Drawn, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> Foreseen:
+    def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """All workers of a group compute for all of them; see the protocol."""
-        crew = Crew.of(mesh, self.axis.sampling.workers)
-        wanted = askers.below(drawn.indptr, drawn.indices, asked, len(drawn.src))
-        below = crew.everyone(wanted)
-        destinations, edges = askers.tally(asked, mesh.size), askers.tally(asked, mesh.size, drawn.degrees)
+        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        below = ranks.whole_groups(wanted)
+        destinations, edges = rank_masks.count(asked, mesh.size), rank_masks.count(asked, mesh.size, drawn.degrees)
 
         def everybodys(numbers: PerWorker) -> PerWorker:
             found = np.empty_like(numbers)
-            for group in crew.groups:
+            for group in ranks.groups:
                 found[list(group)] = numbers[list(group)].sum()
             return found
 
-        return Foreseen(
+        return LayerEstimate(
             rows=layer_rows(
                 mesh.size,
                 destinations=destinations,
-                sources=askers.tally(wanted, mesh.size),
+                sources=rank_masks.count(wanted, mesh.size),
                 edges=edges,
             ),
             drawing=asked,
             computed=destinations,
-            blocks=np.stack([everybodys(destinations), askers.tally(below, mesh.size), everybodys(edges)], 1),
+            blocks=np.stack([everybodys(destinations), rank_masks.count(below, mesh.size), everybodys(edges)], 1),
             below=below,
             columns=1 / self.axis.size,
         )
@@ -220,7 +220,7 @@ def _everybodys(group: Group, block: Block) -> list[Block]:
     lengths = [sum(three) for three in sizes]
     parts = to_all(group, numbers, lengths, "ids").split(lengths)
     weights = _all_weights(group, block.weight, [edges for _, _, edges in sizes])
-    own = _all_weights(group, block.own_weight, [destinations for destinations, _, _ in sizes])
+    own = _all_weights(group, block.self_weight, [destinations for destinations, _, _ in sizes])
     return [_block(*each, src.dtype) for each in zip(parts, sizes, weights, own)]
 
 
@@ -229,7 +229,7 @@ def _all_weights(group: Group, weights: Tensor | None, sizes: list[int]) -> Sequ
 
 
 def _block(
-    numbers: Tensor, sizes: list[int], weight: Tensor | None, own_weight: Tensor | None, dtype: torch.dtype
+    numbers: Tensor, sizes: list[int], weight: Tensor | None, self_weight: Tensor | None, dtype: torch.dtype
 ) -> Block:
     num_dst = sizes[0]
     counts, src, indices = numbers.split(sizes)
@@ -241,7 +241,7 @@ def _block(
         indices=indices,
         dst_original=src[:num_dst],
         weight=weight,
-        own_weight=own_weight,
+        self_weight=self_weight,
     )
 
 

@@ -1,0 +1,47 @@
+"""Workers that are not there: engines can be made for them, to estimate what they would do, but nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from partita.comm.group import Communicator, Group
+from partita.comm.meter import Meter
+from partita.core.mesh import Mesh
+
+
+class FakeGroup(Group):
+    """A group of which nobody is there."""
+
+    def _swap(
+        self, rows: Shaped[Tensor, "n ..."], send: Sequence[int], receive: Sequence[int]
+    ) -> Shaped[Tensor, "m ..."]:
+        raise RuntimeError("the workers of this group are imagined: nothing can be exchanged")
+
+    def begin_sum(self, tensors: Sequence[Tensor], kind: str = "gradients") -> Callable[[], None]:
+        """Refused; see :meth:`Group.begin_sum`."""
+        raise RuntimeError("the workers of this group are imagined: nothing can be summed")
+
+
+@dataclass
+class FakeContext:
+    """What a worker knows, as :class:`partita.comm.context.Context` has it.
+
+    Attributes:
+        mesh: who this worker would be.
+        meter: stays empty.
+    """
+
+    mesh: Mesh
+    meter: Meter = field(default_factory=Meter)
+
+    def group(self, axis: str = "all", purpose: str = "train") -> Group:
+        """The group of this worker along an axis."""
+        own, wire = self.mesh.own_members(axis), torch.device("cpu")
+        return FakeGroup(
+            [Communicator(None)], own.index(self.mesh.rank), own, self.mesh.links(own), self.meter, wire=wire
+        )  # fmt: skip

@@ -1,0 +1,99 @@
+"""Records of what all workers will do in a step, found out by one process that only samples.
+
+A *mask* says who has to do with a row: bit r stands for worker r, of up to 64. Masks are aligned with the distinct
+nodes that anybody asks for at a level, whoever it is: these are the same for every strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int, Int64, UInt64
+from torch import Tensor
+
+from partita.core.records import Block, LayerRows
+
+PerWorker = Int64[np.ndarray, "W"]
+
+
+@dataclass(frozen=True)
+class SampledLayer:
+    """What is drawn for all the nodes that anybody asks for at one layer: a block, its sources de-duplicated.
+
+    Attributes:
+        block: on the CPU.
+    """
+
+    block: Block
+
+    @property
+    def dst(self) -> Int[Tensor, "D"]:
+        """Store ids of the destinations, which are the first of the sources."""
+        return self.block.dst
+
+    @property
+    def src(self) -> Int[Tensor, "S"]:
+        """Store ids of the sources."""
+        assert self.block.src is not None
+        return self.block.src
+
+    @cached_property
+    def indptr(self) -> Int64[np.ndarray, "D_1"]:
+        """Where the edges of each destination begin."""
+        return self.block.indptr.numpy()
+
+    @cached_property
+    def indices(self) -> Int[np.ndarray, "E"]:
+        """The source of each edge."""
+        return self.block.indices.numpy()
+
+    @cached_property
+    def degrees(self) -> Int64[np.ndarray, "D"]:
+        """SampledLayer edges of each destination."""
+        return np.diff(self.indptr)
+
+
+@dataclass(frozen=True)
+class LayerEstimate:
+    """What one layer will be for each worker; see the fields of :class:`~partita.core.protocols.Work`.
+
+    Attributes:
+        rows: (W) requests of the layer, without what others draw.
+        drawing: (D) who draws the neighbors of each destination.
+        computed: (W) rows computed.
+        blocks: (W, 3) destinations, sources and edges of the blocks that a worker computes with.
+        below: (S) who needs each source's row of the layer below.
+        accesses: (W) accesses to rows of the layer below where these are summed by id; ``None``: each row once.
+        columns: which part of the input columns these blocks have.
+    """
+
+    rows: Sequence[LayerRows]
+    drawing: UInt64[np.ndarray, "D"]
+    computed: PerWorker
+    blocks: Int64[np.ndarray, "W 3"]
+    below: UInt64[np.ndarray, "S"]
+    accesses: PerWorker | None = None
+    columns: float = 1.0
+
+
+@dataclass(frozen=True)
+class ReadEstimate:
+    """What input rows will be for each worker; see :class:`~partita.core.protocols.TierWork`.
+
+    Attributes:
+        hits: (W, tiers) rows that each of :data:`~partita.core.records.TIERS` gives.
+        remote: (W) rows from other workers.
+        reads: (S) who looks each row up in its own tiers.
+    """
+
+    hits: Int64[np.ndarray, "W tiers"]
+    remote: PerWorker
+    reads: UInt64[np.ndarray, "S"]
+
+
+def layer_rows(workers: int, **numbers: PerWorker) -> list[LayerRows]:
+    """For each worker the rows whose fields are given."""
+    return [LayerRows(**{name: int(of[worker]) for name, of in numbers.items()}) for worker in range(workers)]

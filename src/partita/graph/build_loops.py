@@ -1,0 +1,296 @@
+"""Kernels that only the building of a graph store uses.
+
+Each exists twice: as loops that numba compiles, and as plain numpy, which is used where numba cannot be imported
+and which the tests compare. Arguments are numpy arrays; an absent array is one of length 0. All run without the
+GIL, allocate nothing but what is said, and are single passes over their edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partita.kernels.compile import COMPILES, compiled
+
+LARGEST_QUANTIZED = 4294967295.0
+"""2^32 - 1: what the largest weight of a row becomes."""
+
+
+# Final ids and both directions of the raw edges
+
+
+def _map_edges_loops(src, dst, weight, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight):
+    count = 0
+    for e in range(len(src)):
+        u = np.int64(src[e])
+        v = np.int64(dst[e])
+        if u < 0 or u >= num_nodes or v < 0 or v >= num_nodes:
+            return count, np.int64(e)
+        if u == v and drop_loops:
+            continue
+        if len(rank) > 0:
+            u = np.int64(rank[u])
+            v = np.int64(rank[v])
+        out_src[count] = u
+        out_dst[count] = v
+        if len(weight) > 0:
+            out_weight[count] = weight[e]
+        count += 1
+        if undirected and u != v:
+            out_src[count] = v
+            out_dst[count] = u
+            if len(weight) > 0:
+                out_weight[count] = weight[e]
+            count += 1
+    return count, np.int64(-1)
+
+
+def map_edges_numpy(src, dst, weight, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight):
+    """Give raw edges their final ids, in order; ``undirected`` adds the reverse right after each edge.
+
+    Args:
+        src: (n) provisional source ids.
+        dst: (n) provisional destination ids.
+        weight: (n) or empty.
+        rank: (num_nodes) final id of each provisional id, or empty for the same ids.
+        num_nodes: N.
+        undirected: emit (u, v) and then (v, u); a self loop once.
+        drop_loops: leave self loops out.
+        out_src: room for n edges, 2n if undirected; likewise ``out_dst`` and ``out_weight``.
+        out_dst: see ``out_src``.
+        out_weight: see ``out_src``.
+
+    Returns:
+        Number of edges written, and the position of the first edge with an id outside [0, num_nodes), or -1.
+    """
+    outside = (src < 0) | (src >= num_nodes) | (dst < 0) | (dst >= num_nodes)
+    if outside.any():
+        return 0, int(np.argmax(outside))
+    if drop_loops:
+        kept = src != dst
+        src, dst, weight = src[kept], dst[kept], weight[kept] if len(weight) else weight
+    if len(rank):
+        src, dst = rank[src], rank[dst]
+    if undirected:
+        mask = np.stack([np.ones(len(src), dtype=bool), src != dst], axis=1).reshape(-1)
+        src, dst = np.stack([src, dst], axis=1).reshape(-1)[mask], np.stack([dst, src], axis=1).reshape(-1)[mask]
+        weight = np.repeat(weight, 2)[mask] if len(weight) else weight
+    count = len(src)
+    out_src[:count] = src
+    out_dst[:count] = dst
+    out_weight[: len(weight)] = weight
+    return count, -1
+
+
+# Counting
+
+
+def _count_rows_loops(dst, degree):
+    for e in range(len(dst)):
+        degree[dst[e]] += 1
+
+
+def count_rows_numpy(dst, degree):
+    """Add the number of edges into every node to ``degree`` (N)."""
+    np.add.at(degree, dst, 1)
+
+
+# Distribution to buckets: a stable counting sort of one chunk
+
+
+def _partition_edges_loops(src, dst, weight, bucket_of, starts, out_src, out_dst, out_weight):
+    starts[:] = 0
+    for e in range(len(dst)):
+        starts[bucket_of[dst[e]] + 1] += 1
+    for b in range(1, len(starts)):
+        starts[b] += starts[b - 1]
+    for e in range(len(dst)):
+        b = bucket_of[dst[e]]
+        slot = starts[b]
+        starts[b] = slot + 1
+        out_src[slot] = src[e]
+        out_dst[slot] = dst[e]
+        if len(weight) > 0:
+            out_weight[slot] = weight[e]
+    for b in range(len(starts) - 1, 0, -1):
+        starts[b] = starts[b - 1]
+    starts[0] = 0
+
+
+def partition_edges_numpy(src, dst, weight, bucket_of, starts, out_src, out_dst, out_weight):
+    """Sort a chunk of edges by bucket, stably.
+
+    Args:
+        src: (n); likewise ``dst``; ``weight`` (n) or empty.
+        dst: see ``src``.
+        weight: see ``src``.
+        bucket_of: (N) bucket of every destination.
+        starts: (buckets + 1) receives where each bucket's edges begin in the output, and n.
+        out_src: (n); likewise ``out_dst`` and ``out_weight``.
+        out_dst: see ``out_src``.
+        out_weight: see ``out_src``.
+    """
+    bucket = bucket_of[dst]
+    starts[0] = 0
+    np.cumsum(np.bincount(bucket, minlength=len(starts) - 1), out=starts[1:])
+    order = np.argsort(bucket, kind="stable")
+    out_src[: len(src)] = src[order]
+    out_dst[: len(src)] = dst[order]
+    if len(weight):
+        out_weight[: len(src)] = weight[order]
+
+
+# Sorting one bucket by destination
+
+
+def _place_edges_loops(src, dst, weight, low, cursor, out_src, out_weight):
+    for e in range(len(dst)):
+        row = dst[e] - low
+        slot = cursor[row]
+        cursor[row] = slot + 1
+        out_src[slot] = src[e]
+        if len(weight) > 0:
+            out_weight[slot] = weight[e]
+
+
+def place_edges_numpy(src, dst, weight, low, cursor, out_src, out_weight):
+    """Put the edges of a chunk into their rows, in order.
+
+    Args:
+        src: (n); likewise ``dst``; ``weight`` (n) or empty.
+        dst: see ``src``.
+        weight: see ``src``.
+        low: first destination of the bucket.
+        cursor: (rows) next free slot of every row; moved on.
+        out_src: the bucket's sources; likewise ``out_weight``.
+        out_weight: see ``out_src``.
+    """
+    if not len(dst):
+        return
+    row = dst - low
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+    first = np.concatenate([[True], row[1:] != row[:-1]])
+    begin = np.flatnonzero(first)
+    rank_in_row = np.arange(len(row)) - np.repeat(begin, np.diff(np.append(begin, len(row))))
+    slot = cursor[row] + rank_in_row
+    out_src[slot] = src[order]
+    if len(weight):
+        out_weight[slot] = weight[order]
+    np.add.at(cursor, row, 1)
+
+
+# What is known only when a row is complete: repeats, self loops, the largest weight
+
+
+def _finish_rows_loops(low, degree, src, weight, last_seen, loops, largest):
+    kept = 0
+    read = 0
+    for r in range(len(degree)):
+        v = low + r
+        begin = kept
+        for _ in range(degree[r]):
+            u = np.int64(src[read])
+            if len(last_seen) > 0:
+                if last_seen[u] == v + 1:
+                    read += 1
+                    continue
+                last_seen[u] = v + 1
+            if u == v:
+                loops[r] += 1
+            src[kept] = u
+            if len(weight) > 0:
+                weight[kept] = weight[read]
+                largest[r] = max(largest[r], weight[kept])
+            kept += 1
+            read += 1
+        degree[r] = kept - begin
+    return kept
+
+
+def finish_rows_numpy(low, degree, src, weight, last_seen, loops, largest):
+    """Drop repeats from consecutive rows (in place, the first stays) and gather what rows add up to.
+
+    A row may be given in several pieces, one call after another: ``last_seen`` remembers.
+
+    Args:
+        low: the node of the first row.
+        degree: (rows) length of every row; receives the lengths that remain.
+        src: sources, row by row; compacted in place. Likewise ``weight``, which may be empty.
+        weight: see ``src``.
+        last_seen: (N) 1 + the last row in which each source was met, 0 before; empty keeps repeats.
+        loops: (rows) the number of self loops is added to it.
+        largest: (rows) raised to the largest weight, if there are weights.
+
+    Returns:
+        Number of edges that remain.
+    """
+    row = np.repeat(np.arange(len(degree)), degree)
+    sources = src[: len(row)].astype(np.int64)
+    weights = weight[: len(row)] if len(weight) else weight
+    if len(last_seen):
+        fresh = last_seen[sources] != low + row + 1
+        order = np.lexsort((sources, row))  # stable: the first of equal pairs comes first
+        repeated = (np.diff(row[order]) == 0) & (np.diff(sources[order]) == 0)
+        fresh[order[1:][repeated]] = False
+        row, sources = row[fresh], sources[fresh]
+        weights = weights[fresh] if len(weight) else weights
+        last_seen[sources] = low + row + 1
+    kept = len(row)
+    src[:kept] = sources
+    degree[:] = np.bincount(row, minlength=len(degree))
+    loops += np.bincount(row[sources == low + row], minlength=len(loops)).astype(loops.dtype)
+    if len(weight):
+        weight[:kept] = weights
+        np.maximum.at(largest, row, weights)
+    return kept
+
+
+# Weights as integers
+
+
+def _quantize_loops(weight, first, indptr, largest, out):
+    row = np.searchsorted(indptr, first, side="right") - 1
+    for e in range(len(weight)):
+        while indptr[row + 1] <= first + e:
+            row += 1
+        w = np.float64(weight[e])
+        if w > 0.0:
+            q = np.rint(w * (LARGEST_QUANTIZED / np.float64(largest[row])))
+            out[e] = np.uint32(min(max(q, 1.0), LARGEST_QUANTIZED))
+        else:
+            out[e] = np.uint32(0)
+
+
+def quantize_numpy(weight, first, indptr, largest, out):
+    """Scale weights so that the largest of each row becomes 2^32-1; positive ones become at least 1.
+
+    Args:
+        weight: (n) float32, edges ``first`` to ``first + n``.
+        first: position of the first edge.
+        indptr: (N+1) rows of all edges.
+        largest: (N) float32, the largest weight of each row.
+        out: (n) uint32.
+    """
+    if not len(weight):
+        return
+    last = first + len(weight)
+    low, high = np.searchsorted(indptr, [first, last - 1], side="right") - 1
+    bounds = np.clip(indptr[low : high + 2], first, last)
+    scale = np.zeros(high + 1 - low)
+    top = largest[low : high + 1].astype(np.float64)
+    np.divide(LARGEST_QUANTIZED, top, out=scale, where=top > 0)
+    wide = weight.astype(np.float64)
+    q = np.clip(np.rint(wide * np.repeat(scale, np.diff(bounds))), 1.0, LARGEST_QUANTIZED)
+    out[:] = np.where(wide > 0, q, 0).astype(np.uint32)
+
+
+def _choose(loops, plain):
+    return compiled(loops) if COMPILES else plain
+
+
+map_edges = _choose(_map_edges_loops, map_edges_numpy)
+count_rows = _choose(_count_rows_loops, count_rows_numpy)
+partition_edges = _choose(_partition_edges_loops, partition_edges_numpy)
+place_edges = _choose(_place_edges_loops, place_edges_numpy)
+finish_rows = _choose(_finish_rows_loops, finish_rows_numpy)
+quantize = _choose(_quantize_loops, quantize_numpy)

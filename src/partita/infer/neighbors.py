@@ -1,0 +1,131 @@
+"""Whose rows a layer joins to the row of a node, in inference: the one place that asks the topology."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
+from partita.core.protocols import Sampler, Topology
+from partita.core.records import Block
+from partita.graph.store import GraphStore
+from partita.kernels import Relabeller
+from partita.nn.layers import Layer
+from partita.sample.blocks import sample_block
+from partita.sample.walks import WalkWise
+
+_ALL = -1
+# Nothing is drawn that is of a step.
+_NO_KEY = StepKey(seed=0, epoch=0, step=0)
+_WALK_BYTES = 16
+
+
+@runtime_checkable
+class Neighbors(Protocol):
+    """The neighbors of nodes: the same whoever asks, and whatever is asked for besides.
+
+    Attributes:
+        node_bytes: memory that finding them takes, for each node.
+    """
+
+    node_bytes: int
+
+    def block(
+        self, ids: Int[Tensor, "D"], layer: Layer, number: int, relabel: Relabeller | None, dtype: torch.dtype
+    ) -> Block:
+        """Those of distinct store ids for a layer, which is the ``number``-th, 1 = input side."""
+        ...
+
+    def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """How many of them there are in a layer, at most."""
+        ...
+
+    def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
+        """The store ids of those of any layer."""
+        ...
+
+
+class AllNeighbors:
+    """Every in-edge of the graph, as it is.
+
+    Args:
+        topology: holds all in-neighbors of all nodes that will be asked for.
+    """
+
+    node_bytes = 0
+    _sampler: Sampler | int = _ALL
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def block(
+        self, ids: Int[Tensor, "D"], layer: Layer, number: int, relabel: Relabeller | None, dtype: torch.dtype
+    ) -> Block:
+        """See :meth:`Neighbors.block`."""
+        return sample_block(
+            self._topology,
+            ids,
+            _NO_KEY,
+            number,
+            self._sampler,
+            coefficients=layer.coefficients,
+            reduce=layer.sums,
+            relabel=relabel,
+            dtype=dtype,
+        )
+
+    def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """See :meth:`Neighbors.most`."""
+        return self._topology.degrees(ids).long()
+
+    def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
+        """See :meth:`Neighbors.ids`."""
+        return self._topology.sample(ids, 0, _ALL).indices
+
+
+class VisitedNeighbors(AllNeighbors):
+    """The nodes that walks visit most, as a model was trained on them.
+
+    Args:
+        topology: holds all in-neighbors of all nodes, as a walk goes anywhere.
+        sampler: with a key of its own.
+    """
+
+    def __init__(self, topology: Topology, sampler: WalkWise) -> None:
+        super().__init__(topology)
+        self._sampler: WalkWise = sampler
+        self.node_bytes = _WALK_BYTES * sampler.walks * (sampler.length + 1)
+
+    def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """See :meth:`Neighbors.most`."""
+        return torch.full(ids.shape, self._sampler.most)
+
+    def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
+        """See :meth:`Neighbors.ids`."""
+        return self._sampler.widest(self._topology, ids).indices
+
+
+def neighbors_of(topology: Topology, sampler: WalkWise | None) -> Neighbors:
+    """The neighbors that a sampler for evaluation takes; ``None``: all."""
+    return AllNeighbors(topology) if sampler is None else VisitedNeighbors(topology, sampler)
+
+
+def check_walkable(store: GraphStore, sampler: WalkWise | None) -> None:
+    """Refuse to evaluate by walks where a host has not the edges to walk on.
+
+    Raises:
+        ConfigError: the store is a shard with the edges of its own nodes only.
+    """
+    shard = store.shard
+    if sampler is None or shard is None or shard.topology != "partitioned" or shard.hosts == 1:
+        return
+    raise ConfigError(
+        "a model that is trained on walks is evaluated on walks, which go anywhere in the graph, but every host has "
+        "the edges of its own nodes only",
+        where=str(store.path),
+        fix="Make shards with --topology replicated, use the whole store, or train with the sampler node",
+    )

@@ -1,0 +1,167 @@
+"""Drawing a layer as a whole, by a race of all its edges: arguments checked, implementation called."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int, UInt32
+from torch import Tensor
+
+from partita.core.records import Sampled
+from partita.kernels import checks
+from partita.kernels.dispatch import implementation
+from partita.kernels.reference_race import LOG_BITS, NEVER, decoded
+
+MOST_EDGES = 2**20
+"""The largest budget: the times of so many arrivals of a single edge, or of those that it takes until each of so many
+edges of a node has arrived, do not overflow."""
+
+
+def race_times(
+    indptr: Int[Tensor, "N_1"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    wanted: int,
+    *,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
+    first_edge: int = 0,
+    last_edge: int | None = None,
+) -> Int[Tensor, "wanted"]:
+    """The smallest distinct times at which in-edges of some nodes arrive: functions of ``key`` and ``dst_original``.
+
+    The exact rule is in :mod:`partita.kernels.reference`.
+
+    Args:
+        indptr: rows of the store, int64.
+        dst: store ids, repeated or not.
+        dst_original: their original indices, the key of their draws.
+        key: 64-bit key of the step and layer.
+        wanted: how many times.
+        replace: every edge arrives again and again, instead of once.
+        weights: uint32 weight of every edge of the store, which is its rate; 1 where there are none.
+        first_edge: position in the store of the first of ``weights``.
+        last_edge: one past the position of the last edge that is there; ``None``: all are.
+
+    Returns:
+        int64 (wanted), ascending, filled up with :data:`~partita.kernels.reference_race.NEVER`.
+
+    Raises:
+        ValueError: ``wanted`` is below 1 or above :data:`MOST_EDGES` + 1; lengths do not fit.
+        IndexError: a destination is no node of the store, or its edges are not there.
+    """
+    if not 1 <= wanted <= MOST_EDGES + 1:
+        raise ValueError(f"{wanted} times: at least 1 and at most {MOST_EDGES + 1}")
+    _check(indptr, dst, dst_original, first_edge, int(indptr[-1]) if last_edge is None else last_edge, weights)
+    return implementation(dst).race_times(
+        checks.as_int64(indptr),
+        checks.as_int64(dst),
+        checks.as_int64(dst_original),
+        key,
+        wanted,
+        replace,
+        None if weights is None else weights.contiguous(),
+        first_edge,
+    )
+
+
+def pick_arrivals(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    before: int,
+    *,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
+    positions: bool = False,
+    first_edge: int = 0,
+) -> Sampled:
+    """Take all in-edges of some nodes that arrive before a time, as often as they do.
+
+    Args:
+        indptr: rows of the store, int64.
+        indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
+        dst: store ids, repeated or not.
+        dst_original: their original indices, the key of their draws.
+        key: 64-bit key of the step and layer.
+        before: the time; :data:`~partita.kernels.reference_race.NEVER` takes all edges without replacement, and none
+            with replacement, where it means that there is none.
+        replace: see :func:`race_times`.
+        weights: see :func:`race_times`.
+        positions: return the position of every picked edge in the store.
+        first_edge: position in the store of the first of ``indices`` and ``weights``.
+
+    Returns:
+        The picks, with their ``weights`` where there are some.
+
+    Raises:
+        ValueError: lengths do not fit.
+        IndexError: a destination is no node of the store, or its edges are not among ``indices``.
+    """
+    if weights is not None and weights.shape != indices.shape:
+        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
+    _check(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0], weights)
+    rows, ids, at = implementation(dst).pick_arrivals(
+        checks.as_int64(indptr),
+        checks.as_ids(indices),
+        checks.as_int64(dst),
+        checks.as_int64(dst_original),
+        key,
+        0 if replace and before == NEVER else before,
+        replace,
+        None if weights is None else weights.contiguous(),
+        first_edge,
+    )
+    picked = None if weights is None else weights[at]
+    return Sampled(rows, ids, None, at + first_edge if positions else None, weights=picked)
+
+
+def importance(
+    before: int,
+    num_edges: int,
+    weights: UInt32[Tensor, "E"] | None,
+    replace: bool,
+    *,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "E"]:
+    """How often each edge that arrived before the time of the first loser must count.
+
+    Args:
+        before: that time, as :func:`race_times` has it.
+        num_edges: E, edges that arrived before it.
+        weights: of these edges; ``None`` where all are 1.
+        replace: see :func:`race_times`.
+        device: where to put it; the CPU if not given.
+
+    Returns:
+        float64 (E).
+    """
+    if before == NEVER:
+        return torch.ones(num_edges, dtype=torch.float64, device=device)
+    time = math.log(2) * decoded(before) / 2**LOG_BITS
+    if weights is None:
+        each = 1 / time if replace else -1 / math.expm1(-time)
+        return torch.full((num_edges,), each, dtype=torch.float64, device=device)
+    passed = weights.double() * time
+    return 1 / passed if replace else -1 / torch.expm1(-passed)
+
+
+def _check(
+    indptr: Int[Tensor, "N_1"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    first_edge: int,
+    last_edge: int,
+    weights: UInt32[Tensor, "M"] | None,
+) -> None:
+    if dst.shape != dst_original.shape:
+        raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
+    if weights is not None and weights.shape[0] < last_edge - first_edge:
+        raise ValueError(f"{weights.shape[0]} weights for {last_edge - first_edge} edges")
+    checks.within("dst", dst, indptr.shape[0] - 1)
+    if first_edge or last_edge != int(indptr[-1]):
+        checks.rows_within("dst", indptr, dst, first_edge, last_edge)

@@ -1,0 +1,60 @@
+"""Keyed initialization: a parameter's first value is a function of (key, its name, its shape) alone.
+
+It depends neither on torch's global generator nor on the order in which layers are built, and it is drawn in
+float64 and then rounded, so that the same model in two precisions starts from the same point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import torch
+from torch import Tensor, nn
+
+from partita.core.keys import fold
+from partita.nn.matmul import Linear
+
+
+def name_key(key: int, name: str) -> int:
+    """Fold a name into a key; stable over processes and Python versions."""
+    return fold(key, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+@torch.no_grad()
+def uniform_(parameter: Tensor, bound: float, key: int) -> None:
+    """Fill uniformly in +-bound."""
+    generator = torch.Generator().manual_seed(key)
+    uniform = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+    parameter.copy_((2.0 * uniform - 1.0) * bound)
+
+
+def glorot(module: nn.Module, key: int) -> None:
+    """+-sqrt(6 / (rows + columns)) over the last two axes (Glorot and Bengio, AISTATS 2010), 0 for biases.
+
+    What PyG's ``GCNConv`` and ``GATConv`` do.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dim() >= 2:
+            bound = math.sqrt(6.0 / (parameter.shape[-2] + parameter.shape[-1]))
+            uniform_(parameter, bound, name_key(key, name))
+        else:
+            torch.nn.init.zeros_(parameter)
+
+
+def fan_in(module: nn.Module, key: int) -> None:
+    """+-1 / sqrt(columns) for the weight and for the bias of every linear map.
+
+    What ``torch.nn.Linear`` does, and with it PyG's ``SAGEConv`` and the usual mlp of ``GINConv``. The last layer's
+    outputs start smaller than with :func:`glorot`, which matters where there are few classes.
+    """
+    for path, linear in module.named_modules():
+        if isinstance(linear, nn.Linear):
+            bound = 1.0 / math.sqrt(linear.in_features)
+            for name, parameter in linear.named_parameters(recurse=False):
+                uniform_(parameter, bound, name_key(key, f"{path}.{name}"))
+
+
+def linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
+    """A linear map whose parameters hold no value yet (and for which no random number was drawn)."""
+    return nn.utils.skip_init(Linear, in_width, out_width, bias=bias)

@@ -1,0 +1,156 @@
+"""Drawing and computing blocks: what every placement does on the worker that it gives a row to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt64
+from torch import Tensor
+
+from partita.comm.routing import order_backward
+from partita.core.errors import ConfigError
+from partita.core.estimates import LayerEstimate, SampledLayer
+from partita.core.keys import StepKey
+from partita.core.protocols import Inputs, Sampler, Topology
+from partita.core.records import Block, LayerRows
+from partita.features.rows import FeatureColumn
+from partita.kernels import Relabeller, rank_masks, transpose
+from partita.nn.model import Model
+from partita.nn.stage import Stage
+from partita.sample.blocks import sample_block
+from partita.sample.samplers import as_sampler
+
+
+class BlockWorker:
+    """Draws blocks and computes them.
+
+    Args:
+        model: computes; says for each layer what the sampler must put on a block.
+        topology: where neighbors are drawn.
+        inputs: level 0, or the feature column where every worker reads its own rows; decides whether layer 1 may
+            sum rows by id.
+        sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbors, stand for
+            :class:`~partita.sample.samplers.NodeWise`.
+        dtype: of edge coefficients.
+
+    Raises:
+        ConfigError: a layer cannot work with what the sampler draws.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        topology: Topology,
+        inputs: Inputs | FeatureColumn,
+        sampler: Sampler | Sequence[int],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.stages = cast("list[Stage]", list(model.stages))
+        self.topology = topology
+        self.inputs = inputs
+        self.sampler = as_sampler(sampler)
+        self.dtype = dtype
+        self._check()
+        # Several threads may sample different steps at once; each has a scratch of its own.
+        self._local = threading.local()
+
+    def _check(self) -> None:
+        for number, stage in enumerate(self.stages, start=1):
+            if stage.layer.coefficients != "none" and not self.sampler.draws_graph_edges:
+                raise ConfigError(
+                    "the layer's coefficients belong to the edges of the graph, and the sampler takes nodes that its "
+                    "walks visit as neighbors, whether an edge joins them or not",
+                    where=f"sampler, layer {number} ({stage.layer.name})",
+                    fix="Use the model sage, gin or gat, or the sampler node or layer",
+                )
+
+    def by_id(self, layer: int) -> bool:
+        """Whether the layer sums input rows straight by store id."""
+        return layer == 1 and self.stages[0].layer.starts_with_sum and self.inputs.sums_by_id(training=True)
+
+    def weights(self, layer: int) -> tuple[bool, bool]:
+        """Whether the blocks that are drawn for a layer have edge weights, and own weights."""
+        module = self.stages[layer - 1].layer
+        gcn = module.coefficients != "none"
+        return gcn or (self.sampler.has_importance and module.sums is not None), gcn
+
+    def draw(self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool) -> Block:
+        """Draw one block; with ``relabel`` its sources are de-duplicated."""
+        return sample_block(
+            self.topology,
+            requests,
+            key,
+            layer,
+            self.sampler,
+            coefficients=self.stages[layer - 1].layer.coefficients,
+            reduce=self.stages[layer - 1].layer.sums,
+            relabel=self._scratch() if relabel else None,
+            dtype=self.dtype,
+        )
+
+    def whole(
+        self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool = False
+    ) -> tuple[Block, Int[Tensor, "S"]]:
+        """Draw a block to compute at one place, its sources de-duplicated unless they are summed by id.
+
+        Args:
+            layer: 1 (input side) to K.
+            requests: distinct store ids.
+            key: names the step.
+            relabel: de-duplicate in any case.
+
+        Returns:
+            The block, and the store ids whose rows of the layer below it needs.
+        """
+        block = self.draw(layer, requests, key, relabel=relabel or not self.by_id(layer))
+        if block.src is None:
+            return block, torch.cat([block.dst, block.indices])
+        return self.prepared(layer, block), block.src
+
+    def estimate(
+        self, layer: int, drawn: SampledLayer, computing: UInt64[np.ndarray, "D"], rows: Sequence[LayerRows]
+    ) -> LayerEstimate:
+        """What workers come to who draw and compute whole blocks.
+
+        Args:
+            layer: 1 (input side) to K.
+            drawn: for all workers.
+            computing: who computes each destination.
+            rows: (W) requests of the layer.
+        """
+        size = len(rows)
+        below = rank_masks.to_sources(drawn.indptr, drawn.indices, computing, len(drawn.src))
+        destinations, edges = rank_masks.count(computing, size), rank_masks.count(computing, size, drawn.degrees)
+        return LayerEstimate(
+            rows=rows,
+            drawing=computing,
+            computed=destinations,
+            blocks=np.stack([destinations, rank_masks.count(below, size), edges], 1),
+            below=below,
+            accesses=destinations + edges if self.by_id(layer) else None,
+        )
+
+    def prepared(self, layer: int, block: Block) -> Block:
+        """The block with what computing it will want, worked out here to keep it off the training thread."""
+        if layer > 1:
+            # The backward pass wants the edges by source.
+            return block.with_(transposed=transpose(block.indptr, block.indices, block.num_src))
+        if self.inputs.dropout > 0 and block.src is not None:
+            return block.with_(src_original=self.topology.original(block.src))
+        return block
+
+    def compute(self, layer: int, block: Block, h: Tensor | FeatureColumn, key: StepKey) -> Float[Tensor, "D F"]:
+        """Rows of the block's destinations, from rows of its sources."""
+        rows: Any = h if isinstance(h, Tensor) else h.rows(block, key)
+        out = self.stages[layer - 1](block, rows, key, layer)
+        # A layer of others may skip its input where there is nothing to do, but the workers below wait for gradients.
+        return order_backward(out, h) if isinstance(h, Tensor) else out
+
+    def _scratch(self) -> Relabeller:
+        if not hasattr(self._local, "relabeller"):
+            self._local.relabeller = Relabeller(self.topology.num_nodes)
+        return self._local.relabeller

@@ -1,0 +1,345 @@
+"""What a user says about nodes: features, labels, splits, in tables joined by node id or in arrays by position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Int64, Shaped
+
+from partita.core import progress
+from partita.core.errors import InputError, nearest
+from partita.graph.writer import StoreWriter
+from partita.sources.batch import Batch, Kind
+from partita.sources.edges import ColumnName, Table, find_column
+from partita.sources.ids import Ids, IndexIds
+from partita.sources.labels import Labels
+
+SPLITS = ("train", "val", "test")
+_SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
+_NO_SPLIT = frozenset(["", "none", "nan", "na", "null"])
+_NAMED_IN_MESSAGES = 5
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """A table about nodes, and what its columns are.
+
+    Attributes:
+        table: the rows.
+        id_column: position of the node ids.
+        features: positions of the feature columns.
+        labels: positions of the label columns.
+        split: position of the split column; ``None`` without one.
+    """
+
+    table: Table
+    id_column: int
+    features: tuple[int, ...] = ()
+    labels: tuple[int, ...] = ()
+    split: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The file."""
+        return str(self.table.path)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Positions of all columns that are read besides the ids."""
+        return self.features + self.labels + (() if self.split is None else (self.split,))
+
+    def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Batch, None, None]:
+        """Rows: the ids first if asked for, then :attr:`columns`."""
+        kinds: list[Kind] = ["float"] * len(self.features)
+        kinds += [labels.kind if labels is not None else "str"] * len(self.labels)
+        kinds += ["str"] * (self.split is not None)
+        columns = self.columns
+        if with_ids:
+            columns, kinds = (self.id_column, *columns), [ids.kind, *kinds]
+        return self.table.batches(columns, kinds, doing=f"read {self.table.path.name}")
+
+
+def describe_table(
+    table: Table,
+    *,
+    id_column: ColumnName | None,
+    feature_columns: Sequence[ColumnName] | None,
+    label_columns: Sequence[ColumnName] | None,
+    split_column: ColumnName | None,
+    roles: str,
+) -> NodeTable:
+    """Decide what the columns of a table about nodes are.
+
+    Args:
+        table: the table.
+        id_column: of the node ids; ``None``: the first.
+        feature_columns: ``None``: all that are nothing else.
+        label_columns: ``None``: in a table of labels all that are nothing else, else the column named "label", if any.
+        split_column: ``None``: the column named "split", if any; in a table of splits else the second.
+        roles: "nodes" (everything), "features", "labels" (which may hold a split too) or "splits".
+
+    Raises:
+        InputError: a named column is not there, or one column has two roles, or nothing is left to read.
+    """
+    ids = find_column(table, 0 if id_column is None else id_column, "node id")
+    split: int | None = None
+    if roles != "features":
+        if split_column is not None:
+            split = find_column(table, split_column, "split")
+        elif table.has_header and table.names.count("split") == 1:
+            split = table.names.index("split")
+        elif roles == "splits" and len(table.names) > 1:
+            split = 1 if ids == 0 else 0
+        if roles == "splits":
+            return _checked(NodeTable(table, ids, split=split), "split column")
+    labels: tuple[int, ...] = ()
+    if roles in ("nodes", "labels"):
+        if label_columns is not None:
+            labels = tuple(find_column(table, name, "label") for name in label_columns)
+        elif roles == "labels":
+            labels = tuple(column for column in range(len(table.names)) if column not in (ids, split))
+        elif table.has_header and table.names.count("label") == 1:
+            labels = (table.names.index("label"),)
+        if roles == "labels":
+            return _checked(NodeTable(table, ids, labels=labels, split=split), "label column")
+    if feature_columns is None:
+        taken = (ids, split, *labels)
+        features = tuple(column for column in range(len(table.names)) if column not in taken)
+    else:
+        features = tuple(find_column(table, name, "feature") for name in feature_columns)
+    return _checked(
+        NodeTable(table, ids, features, labels, split), "feature column" if roles == "features" else "column"
+    )
+
+
+def _checked(found: NodeTable, needed: str) -> NodeTable:
+    used = (found.id_column, *found.columns)
+    if len(used) < 2 and needed != "column":
+        what = f"has no {needed} besides the node ids"
+        raise InputError(what, where=found.where, fix="Name the columns, or the separator")
+    for column in used:
+        if used.count(column) > 1:
+            what = f"column {found.table.names[column]} has two roles (id, feature, label, split)"
+            raise InputError(what, where=found.where, fix="Name another column for one of them")
+    return found
+
+
+class Membership:
+    """The nodes that a table names, in the order of its rows: the table that says which nodes there are.
+
+    Args:
+        nodes: the table.
+        ids: receives the ids of its rows.
+
+    Raises:
+        InputError: an id twice, or ids=index and the ids are not 0..N-1.
+    """
+
+    def __init__(self, nodes: NodeTable, ids: Ids) -> None:
+        self._nodes = nodes
+        self._given: list[Int64[np.ndarray, "n"]] = []
+        self._rank: Int64[np.ndarray, "N"] | None = None
+        self.num_rows = 0
+        only_ids = replace(nodes, features=(), labels=(), split=None)
+        seen = np.zeros(0, bool)
+        with closing(only_ids.batches(ids, None, with_ids=True)) as batches:
+            for batch in batches:
+                found = ids.add_nodes(batch, 0)
+                if isinstance(ids, IndexIds):
+                    ids.check_plausible(self.num_rows + len(batch))
+                    seen = np.concatenate([seen, np.zeros(max(0, int(found.max()) + 1 - len(seen)), bool)])
+                    again = seen[found] | repeated(found)
+                    seen[found] = True
+                    self._given.append(np.asarray(found, np.int64))
+                else:  # the table comes first, so every row must have got the next number
+                    again = found != np.arange(self.num_rows, self.num_rows + len(batch))
+                batch.check(again, 0, "node {} has a row already", "Keep one row for every node")
+                self.num_rows += len(batch)
+        if isinstance(ids, IndexIds):
+            needed = max(len(seen), len(ids))
+            if needed != self.num_rows:
+                missing = int(np.argmin(seen)) if not seen.all() else len(seen)
+                raise InputError(
+                    f"has {self.num_rows} rows, but needs {needed}, one for each of the ids 0..{needed - 1}; "
+                    f"there is none for {missing}",
+                    where=nodes.where,
+                    fix="Add the missing rows, or use ids=int",
+                )
+            ids.set_num_nodes(self.num_rows, nodes.where)
+
+    def freeze(self, ids: Ids, rank: Int64[np.ndarray, "N"] | None) -> None:
+        """Take over the final order of the nodes.
+
+        Raises:
+            InputError: there are features, and nodes of the edges without a row.
+        """
+        self._rank = rank
+        lacking = len(ids) - self.num_rows
+        if lacking > 0 and self._nodes.features:
+            without = np.arange(self.num_rows, len(ids)) if rank is None else np.sort(rank[self.num_rows :])
+            names = ", ".join(ids.name(node) for node in without[:_NAMED_IN_MESSAGES].tolist())
+            more = ", ..." if lacking > _NAMED_IN_MESSAGES else ""
+            raise InputError(
+                f"{lacking} node(s) of the edges have no row of features: {names}{more} "
+                f"(need {len(ids)} rows, have {self.num_rows})",
+                where=self._nodes.where,
+                fix="Add their rows, or leave their edges out",
+            )
+
+    def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Batch], None, None]:
+        """The rows once more, with all columns but the ids, and the node of each row."""
+        given = np.concatenate(self._given) if self._given else None
+        start = 0
+        for batch in self._nodes.batches(ids, labels, with_ids=False):
+            rows = np.arange(start, start + len(batch)) if given is None else given[start : start + len(batch)]
+            yield rows if self._rank is None else self._rank[rows], batch
+            start += len(batch)
+
+
+def located(
+    nodes: NodeTable, ids: Ids, labels: Labels | None
+) -> Generator[tuple[Int[np.ndarray, "n"], Batch], None, None]:
+    """Rows of a table about nodes that are known already: all columns but the ids, and the node of each row.
+
+    Raises:
+        InputError: an unknown node, or a node twice.
+    """
+    seen = np.zeros(len(ids), bool)
+    for batch in nodes.batches(ids, labels, with_ids=True):
+        found = ids.find(batch, 0)
+        fix = "Mend the id, add its edges, or delete the row"
+        batch.check(found < 0, 0, "there is no node {}", fix)
+        batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
+        seen[found] = True
+        yield found, Batch(batch.columns[1:], batch.names[1:], batch.where)
+
+
+def repeated(values: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
+    """Where a value has occurred earlier in the array."""
+    again = np.ones(len(values), bool)
+    again[np.unique(values, return_index=True)[1]] = False
+    return again
+
+
+NameOf = Callable[[int], str]
+"""What the user calls a node (a final id)."""
+
+
+class Features:
+    """Takes feature rows in any order and writes the ``x`` column.
+
+    Args:
+        writer: of the store.
+        num_nodes: N.
+        dtype: float32 or float16.
+        allow_nan: accept values that are not finite.
+        name_of: for messages.
+    """
+
+    def __init__(
+        self, writer: StoreWriter, num_nodes: int, dtype: np.dtype[Any], *, allow_nan: bool, name_of: NameOf
+    ) -> None:
+        self._writer = writer
+        self._num_nodes = num_nodes
+        self._dtype = dtype
+        self._allow_nan = allow_nan
+        self._name_of = name_of
+        self._x: Shaped[np.ndarray, "N F"] | None = None
+
+    @property
+    def width(self) -> int:
+        """F; 0 before the first rows."""
+        return 0 if self._x is None else self._x.shape[1]
+
+    def put(
+        self, nodes: Int[np.ndarray, "n"] | slice, rows: Float[np.ndarray, "n F"], where: Callable[[int], str]
+    ) -> None:
+        """The features of some nodes.
+
+        Raises:
+            InputError: a value is not finite or does not fit the dtype, or the rows are not as wide as before.
+        """
+        if self._x is None:
+            if rows.shape[1] == 0:
+                raise InputError("the rows hold no features", where=where(0), fix="Leave the features out")
+            self._x = self._writer.allocate("x", (self._num_nodes, rows.shape[1]), self._dtype)
+        if rows.shape[1] != self._x.shape[1]:
+            raise InputError(f"the row has {rows.shape[1]} features, not {self._x.shape[1]}", where=where(0))
+        with np.errstate(over="ignore"):
+            kept = rows.astype(self._dtype, copy=False)
+        if not (self._allow_nan or np.isfinite(kept).all()):
+            row, column = (int(place) for place in np.argwhere(~np.isfinite(kept))[0])
+            node = self._name_of(nodes.start + row if isinstance(nodes, slice) else int(nodes[row]))
+            value = rows[row, column]
+            fits = f"does not fit {self._dtype.name}" if np.isfinite(value) else "is not finite"
+            raise InputError(
+                f"feature {column} of node {node} is {value}, which {fits}",
+                where=where(row),
+                fix="Mend it, or allow_nan=True" if not np.isfinite(value) else "Use feature_dtype=float32",
+            )
+        self._x[nodes] = kept
+
+    def put_blocks(self, blocks: Iterator[tuple[int, Shaped[np.ndarray, "n F"]]], where: str) -> None:
+        """The features of all nodes in order, from an array."""
+        with progress.task("read features", total=self._num_nodes, unit="rows") as task:
+            for start, rows in blocks:
+
+                def place(row: int, start: int = start) -> str:
+                    return f"{where}, row {start + row} (from 0)"
+
+                rows = rows if rows.dtype.kind == "f" else rows.astype(np.float32)
+                self.put(slice(start, start + len(rows)), rows, place)
+                task.advance(len(rows))
+
+
+class Splits:
+    """Takes the split of every node: train, val or test, or none."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self._codes = np.full(num_nodes, -1, np.int8)
+
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, column: int) -> None:
+        """The splits of some nodes, as words.
+
+        Raises:
+            InputError: a word that is no split.
+        """
+        encoded = batch.strings(column, missing="").dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        numbers = np.empty(len(encoded.dictionary), np.int8)
+        for position, word in enumerate(encoded.dictionary.to_pylist()):
+            plain = word.strip().lower()
+            if plain not in _SPLIT_WORDS and plain not in _NO_SPLIT:
+                batch.check(codes == position, column, "there is no split '{}'", nearest(plain, ["valid", *SPLITS]))
+            numbers[position] = _SPLIT_WORDS.get(plain, -1)
+        self._codes[nodes] = numbers[codes]
+
+    def put_mask(self, name: str, mask: Bool[np.ndarray, "N"], where: str, name_of: NameOf) -> None:
+        """All nodes of one split.
+
+        Raises:
+            InputError: a node is in another split already.
+        """
+        both = np.flatnonzero(mask & (self._codes >= 0))
+        if len(both):
+            other = SPLITS[self._codes[both[0]]]
+            raise InputError(
+                f"{len(both)} node(s) are in both {other} and {name}, the first is node {name_of(int(both[0]))}",
+                where=where,
+                fix="Put every node into one split",
+            )
+        self._codes[mask] = SPLITS.index(name)
+
+    def leave_out(self, labeled: Bool[np.ndarray, "N"]) -> int:
+        """Take nodes without a label out of their split; returns how many there were."""
+        without = (self._codes >= 0) & ~labeled
+        self._codes[without] = -1
+        return int(np.count_nonzero(without))
+
+    def nodes(self) -> dict[str, Int64[np.ndarray, "s"]]:
+        """Ids of every split, ascending."""
+        return {name: np.flatnonzero(self._codes == code) for code, name in enumerate(SPLITS)}

@@ -1,0 +1,83 @@
+"""Some steps of a run, to see what they take; nothing is left of them."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+
+from partita import kernels
+from partita.comm.group import Group
+from partita.core.memory import PeakMemory, keeping_freed
+from partita.core.records import Counts
+from partita.plan.trials import Trial
+from partita.runs.checkpoint import TrainState
+from partita.train.job import Job
+from partita.train.phase import TrainPhase
+from partita.train.pipeline import Pipeline
+from partita.train.step import Stepper
+
+WARM_UP = 3
+"""Steps that are not timed: they touch memory for the first time, and compile."""
+LEAST, MOST = 4, 20
+"""So many steps are timed, at least and at most."""
+
+
+def trial_run(prepare: Callable[[], Job], seconds: float) -> Trial:
+    """Take some steps of the first epoch, as a run does. All workers call this.
+
+    Args:
+        prepare: makes a job that nobody uses afterwards; its model is changed.
+        seconds: steps are timed for about so long.
+    """
+    kernels.load()  # what the compiler itself takes is not the strategy's memory
+    memory = PeakMemory()
+    # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
+    with keeping_freed():
+        with memory.watching():
+            group, steps, epoch_steps, begin, step = _tried(prepare(), seconds)
+        gc.collect()  # a job is full of cycles
+    begins, takes, peaks = zip(*group.gather([begin, step, memory.peak_bytes]), strict=True)
+    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks))
+
+
+def _tried(job: Job, seconds: float) -> tuple[Group, int, int, float, float]:
+    """The workers; how many steps were timed, and how many an epoch has; and what :func:`_timed` says."""
+    state = TrainState(counts=Counts.zero(job.config.layers))
+    begin, step, steps = _timed(job, state, seconds)
+    return job.team.group, steps, job.views.steps(state), begin, step
+
+
+def _timed(job: Job, state: TrainState, wanted: float) -> tuple[float, float, int]:
+    """What an epoch takes more than its steps, what a step takes, in seconds, and how many were timed."""
+    with closing(job.views):
+        with job.team.sending_for("start"):
+            job.views.start()
+        train_phase = job.views.enter(next(iter(job.views.phases(state))), state)
+        ends = _ends(job, train_phase, min(WARM_UP, train_phase.steps))
+        seconds = max(job.team.group.gather(ends[-1] - ends[0] if len(ends) > 1 else ends[0])) / max(1, len(ends) - 1)
+        steps = min(train_phase.steps, MOST, max(LEAST, math.ceil(wanted / seconds)))
+        ends = _ends(job, train_phase, steps)
+        job.views.leave()
+    step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]
+    return max(0.0, ends[0] - step), step, steps
+
+
+def _ends(job: Job, train_phase: TrainPhase, steps: int) -> list[float]:
+    """When each of the first steps was done, in seconds since all workers began."""
+    stepper = Stepper(job, lambda _: nullcontext())
+    # The stages are to be at work to the end, so they are told of all steps of the epoch.
+    pipeline = Pipeline(
+        train_phase.stages(), 0, train_phase.steps, job.config.prefetch, streams=train_phase.streams,
+        failed=job.team.context.fail,
+    )  # fmt: skip
+    job.team.group.gather(0)
+    begun, ends = time.perf_counter(), list[float]()
+    with pipeline:
+        for step in range(steps):
+            stepper.step(train_phase, step, pipeline.take())
+            ends.append(time.perf_counter() - begun)
+    return ends

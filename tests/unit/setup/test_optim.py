@@ -1,0 +1,80 @@
+"""Learning rates are a function of the step alone; every optimizer has its entry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+import torch
+
+from partita.config import Config
+from partita.setup.optim import LR_SCHEDULES, OPTIMIZERS, learning_rate
+
+
+def test_the_tables_hold_what_the_configuration_allows() -> None:
+    assert set(OPTIMIZERS) == set(get_args(Config.model_fields["optimizer"].annotation))
+    assert set(LR_SCHEDULES) == set(get_args(Config.model_fields["schedule"].annotation))
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_every_optimizer_goes_downhill(name) -> None:
+    weight = torch.nn.Parameter(torch.tensor([3.0]))
+    optimizer = OPTIMIZERS[name]([weight], Config.make({"optimizer": name, "lr": 0.05}))
+    for _ in range(200):
+        optimizer.zero_grad()
+        (weight**2).sum().backward()
+        optimizer.step()
+    assert weight.abs().item() < 0.5
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_every_optimizer_steps_like_that_of_torch(name) -> None:
+    config = Config.make({"optimizer": name, "lr": 0.05, "weight_decay": 0.1})
+    ours, theirs = (torch.nn.Parameter(torch.arange(-4.0, 5.0)) for _ in range(2))
+    optimizer = OPTIMIZERS[name]([ours], config)
+    wanted = getattr(torch.optim, {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}[name])
+    reference = wanted([theirs], lr=0.05, weight_decay=0.1, **({"momentum": config.momentum} if name == "sgd" else {}))
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    for step in range(5):
+        for parameter, each in ((ours, optimizer), (theirs, reference)):
+            each.zero_grad()
+            (parameter.sin().sum() * (step + 1)).backward()
+            each.step()
+        assert not ours.grad_fn
+    assert len(calls) == 5
+    torch.testing.assert_close(ours, theirs)
+    fresh = OPTIMIZERS[name]([torch.nn.Parameter(torch.zeros(9))], config)
+    fresh.load_state_dict(optimizer.state_dict())
+    for mine, saved in zip(fresh.state.values(), optimizer.state.values(), strict=True):
+        assert mine.keys() == saved.keys()
+
+
+TRAINING = """
+import sys
+import partita
+
+store = partita.generate_rmat(sys.argv[1] + "/g", scale=6, edge_factor=4, num_features=4, num_classes=2)
+partita.Trainer(store, out=sys.argv[1] + "/run", layers=1, fanout=3, epochs=1).fit()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_training_does_not_wait_for_a_compiler_that_it_does_not_use(tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout.split()[-1] == "False"
+
+
+def test_warm_up_rises_then_schedules_fall() -> None:
+    for schedule, last in [("constant", 0.1), ("linear", 0.1 / 90), ("cosine", 0.1 * 0.000305)]:
+        config = Config.make({"lr": 0.1, "schedule": schedule, "warmup": 10})
+        rates = [learning_rate(config, step, 100) for step in range(100)]
+        assert rates[:10] == pytest.approx([0.01 * (step + 1) for step in range(10)])
+        assert rates[10] == pytest.approx(0.1)
+        assert all(a >= b for a, b in pairwise(rates[10:]))
+        assert rates[-1] == pytest.approx(last, rel=0.01)
