@@ -1,9 +1,9 @@
-"""Tables of things by name, to which users add their own."""
+"""Tables of things by name: layers, samplers, placements, partitioners and all else that users may add to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.imports import imported
@@ -16,27 +16,44 @@ class Registry(Generic[Thing]):
 
     Args:
         what: is named, in singular, for messages.
-        known: those of Partita, which cannot be replaced.
+        entries: Partita's own: each the thing itself, or ``"package.module:Name"``, which is imported when it is first
+            asked for.
+        setting: that names one of them, for messages; by default ``what``.
     """
 
-    def __init__(self, what: str, known: Mapping[str, Thing]) -> None:
-        self._what = what
-        self._known = dict(known)
-        self._registered: dict[str, Thing] = {}
+    def __init__(self, what: str, entries: Mapping[str, Thing | str], *, setting: str | None = None) -> None:
+        self.what = what
+        self.setting = setting or what
+        self._entries: dict[str, Any] = dict(entries)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._known
-        yield from self._registered
+        return iter(self._entries)
 
-    def register(self, name: str, thing: Thing) -> None:
-        """Make a thing known by a name in this process; one that was registered before is replaced.
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def register(self, name: str, thing: Thing | str) -> None:
+        """Make a thing known by a name in this process.
+
+        Args:
+            name: without ``:`` and ``,``.
+            thing: the thing, or ``"package.module:Name"``.
 
         Raises:
-            ConfigError: the name belongs to Partita's own.
+            ConfigError: another thing has the name, or it cannot be one.
         """
-        if name in self._known:
-            raise ConfigError(f"'{name}' is a {self._what} of Partita", where="name", fix="Choose another")
-        self._registered[name] = thing
+        if not name or set(name) & set(":,"):
+            raise ConfigError(f"'{name}' cannot name a {self.what}", where="name", fix="Leave out ':' and ','")
+        if self._entries.get(name, thing) is not thing:
+            raise ConfigError(f"there is a {self.what} '{name}' already", where="name", fix="Choose another name")
+        self._entries[name] = thing
+
+    def remove(self, name: str) -> None:
+        """Forget a name that was registered in this process."""
+        self._entries.pop(name, None)
 
     def find(self, name: str) -> Thing:
         """The thing of a name, or what ``package.module:Name`` imports.
@@ -44,9 +61,18 @@ class Registry(Generic[Thing]):
         Raises:
             ConfigError: there is none; the message says which name was probably meant.
         """
+        if name in self._entries:
+            thing = self._entries[name]
+            return cast(Thing, imported(thing, self.setting) if isinstance(thing, str) and ":" in thing else thing)
         if ":" in name:
-            return imported(name, self._what)
-        found = self._registered.get(name, self._known.get(name))
-        if found is None:
-            raise ConfigError(f"there is no {self._what} '{name}'", where=self._what, fix=nearest(name, self))
-        return found
+            return cast(Thing, imported(name, self.setting))
+        raise ConfigError(f"there is no {self.what} '{name}'", where=self.setting, fix=nearest(name, self))
+
+    def check(self, name: str) -> None:
+        """See that a name stands for something, without importing Partita's own.
+
+        Raises:
+            ConfigError: as for :meth:`find`.
+        """
+        if name not in self._entries:
+            self.find(name)
