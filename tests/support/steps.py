@@ -160,9 +160,9 @@ class OwnTopology(LocalTopology):
         self._check_own(dst)
         return super().sample(dst, *arguments, **options)
 
-    def race_times(self, dst: Tensor, *arguments: Any) -> Tensor:
+    def arrival_times(self, dst: Tensor, *arguments: Any) -> Tensor:
         self._check_own(dst)
-        return super().race_times(dst, *arguments)
+        return super().arrival_times(dst, *arguments)
 
     def arrivals(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
         self._check_own(dst)
