@@ -35,7 +35,7 @@ class Mine:
 
 @pytest.fixture
 def _clean(monkeypatch):
-    monkeypatch.setattr(partitioners, "_registered", {})
+    monkeypatch.setattr(partitioners.PARTITIONERS, "_entries", {**partitioners.PARTITIONERS._entries})
 
 
 @pytest.mark.usefixtures("_clean")
