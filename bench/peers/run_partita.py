@@ -86,7 +86,7 @@ class Partita(Contender):
         )  # fmt: skip
 
     def worker(self, config: Config) -> BlockWorker:
-        fanouts = NodeWise([config.fanout_of(layer) for layer in range(1, config.layers + 1)])
+        fanouts = NodeWise(config.fanout[::-1])
         features = open_features(self.store, config)
         return BlockWorker(self.model(config), open_topology(self.store, config), features, fanouts)
 

@@ -7,52 +7,38 @@ Every field of :class:`Config` is a key in ``run.yaml``, an option of ``partita 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
+from partita.core.registry import Registry
+from partita.core.sizes import parse_bytes
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "dsp": {"strategy": "gdp", "seed_split": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
-    "apt": {"strategy": "auto", "cache_policy": "strategy"},
-    "gsplit": {"strategy": "gsplit", "seed_split": "owner", "cache_policy": "strategy"},
-    "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
-    "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
-}
+PRESETS: Registry[Mapping[str, Any]] = Registry(
+    "preset",
+    {
+        "dsp": {"strategy": "gdp", "seed_split": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
+        "apt": {"strategy": "auto", "cache_policy": "strategy"},
+        "gsplit": {"strategy": "gsplit", "seed_split": "owner", "cache_policy": "strategy"},
+        "grappa": {"views": "tournament", "halo": "none", "sync": "gradient-sum", "coverage": "resampling"},
+        "sdt-gnn": {"views": "cyclic", "halo": "one-hop", "sync": "model-average"},
+    },
+)
 """Settings of a published system by its name; what is given besides wins over them."""
-
-ISOLATED_PRESETS = ("grappa", "sdt-gnn")
-"""Those that train another model than one process does."""
-
-SAMPLER_SETTINGS: dict[str, tuple[str, ...]] = {
-    "node": ("fanout",),
-    "layer": ("layer_budget",),
-    "walk": ("fanout", "walks", "walk_length", "walk_restart"),
-}
-"""Settings that are only for some samplers, by the name of each sampler."""
 
 RENAMED = {"deal": "seed_split", "products": "matmul", "placements": "strategy"}
 """Settings that had another name before, or have another one; both are taken."""
 
-ALL_NEIGHBORS = -1
 DEFAULT_FANOUTS = (15, 10, 5)
 
-_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
-
-def parse_bytes(value: object) -> object:
-    """Turn ``"512MiB"``, ``"2 GiB"`` or ``"1000000"`` into a number of bytes; anything else is passed through."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
-    if match is None or match.group(2).lower() not in _UNITS:
-        raise ValueError(f"'{value}' is not a size; write for instance 512MiB or 2GiB")
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+def default_fanout(layers: int) -> tuple[int, ...]:
+    """Neighbors sampled in each layer where nothing is said, the hop next to the seeds first."""
+    return (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * layers)[:layers]
 
 
 def _parse_ints(value: object) -> object:
@@ -66,8 +52,18 @@ def _parse_ints(value: object) -> object:
     return value
 
 
+def _parse_options(value: object) -> object:
+    """``name=value`` texts, as on the command line, as a mapping; values as YAML has them."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if not all(isinstance(text, str) and "=" in text for text in value):
+        raise ValueError("write name=value")
+    return {name: yaml.safe_load(text) for name, text in (option.split("=", 1) for option in value)}
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
+Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
 
 
 class Config(BaseModel):
@@ -114,6 +110,9 @@ class Config(BaseModel):
     )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
+    options: Options = Field(
+        default_factory=dict, description="Options of a sampler or a layer of one's own, name=value each."
+    )
 
     # Workers
     preset: str = Field(
@@ -144,8 +143,10 @@ class Config(BaseModel):
     cache: Bytes = Field(
         0, ge=0, description="Memory of every worker for feature rows that are asked for most, for instance 512MiB."
     )
-    cache_policy: Literal["in-degree", "pagerank", "presample", "strategy"] = Field(
-        "in-degree", description="Which rows are cached; strategy: those that the strategy asks this worker for most."
+    cache_policy: str = Field(
+        "in-degree",
+        description="Which rows are cached: in-degree, pagerank, presample, or strategy: those that the strategy "
+        "asks this worker for most.",
     )
     cache_layout: Literal["own", "partitioned"] = Field(
         "own", description="Every worker caches for itself, or the workers of a host share what they cache."
@@ -258,52 +259,16 @@ class Config(BaseModel):
             if name in values:
                 raise ValueError(f"{name} and {other} say the same thing; give one of them")
             values[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        preset = values.get("preset") or ""
-        if preset and preset not in PRESETS:
-            raise ValueError(f"there is no preset '{preset}' (there is: {', '.join(PRESETS)})")
-        return {**PRESETS.get(preset, {}), **values}
-
-    @field_validator("sampler")
-    @classmethod
-    def _known(cls, sampler: str) -> str:
-        if sampler not in SAMPLER_SETTINGS:
-            raise ValueError(f"there is no such sampler ({nearest(sampler, SAMPLER_SETTINGS)})")
-        return sampler
+        return {**_preset(values.get("preset")), **values}
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        own = SAMPLER_SETTINGS[self.sampler]
-        for name in sorted({name for settings in SAMPLER_SETTINGS.values() for name in settings}.difference(own)):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                users = [sampler for sampler, settings in SAMPLER_SETTINGS.items() if name in settings]
-                raise ValueError(f"{name} is for the sampler {' or '.join(users)}, not for '{self.sampler}'")
-        if self.sampler != "node" and self.views != "whole":
-            raise ValueError(
-                f"views '{self.views}' correct for neighbors out of sight by the share of its in-edges that each node "
-                f"has drawn, which the sampler '{self.sampler}' does not settle node by node; use sampler node, or "
-                "views whole"
-            )
-        if "fanout" in own:
-            fanout = self.fanout or (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * self.layers)[: self.layers]
-            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbors")
-        if self.sampler == "walk":
-            self._check_walk()
-        if "layer_budget" in own:
-            if not self.layer_budget:
-                raise ValueError("the sampler 'layer' needs a layer_budget, for instance 512,256,128")
+    def _per_layer(self) -> Self:
+        if self.layer_budget:
             self._set_per_layer("layer_budget", self.layer_budget, None, "every entry must be >= 1")
+        if self.fanout or not self.layer_budget:
+            fanout = self.fanout or default_fanout(self.layers)
+            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbors")
         return self
-
-    def _check_walk(self) -> None:
-        if ALL_NEIGHBORS in self.fanout:
-            raise ValueError(
-                f"fanout {','.join(map(str, self.fanout))}: the sampler 'walk' takes the nodes that its walks visit "
-                "most, so say how many: at least 1 for every layer"
-            )
-        if self.replace:
-            raise ValueError(
-                "replace is not for the sampler 'walk', whose walks may take an edge as often as they like"
-            )
 
     def _set_per_layer(self, name: str, entries: tuple[int, ...], special: int | None, rule: str) -> None:
         """Keep a list with an entry for every layer; a single one stands for all."""
@@ -335,32 +300,44 @@ class Config(BaseModel):
             return cls(**{key: value for key, value in values.items() if value is not None or key in unknown})
         except ValidationError as error:
             raise _readable(error, where) from None
+        except ConfigError as error:
+            raise ConfigError(f"{error.where}: {error.what}", where=where, fix=error.fix) from None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Config:
-        """Read a YAML file of settings; ``overrides`` (from the command line) win over it.
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        notes: list[str] | None = None,
+    ) -> Config:
+        """Read a YAML file of settings.
+
+        Args:
+            path: the file.
+            overrides: settings that win over it, for instance from the command line.
+            notes: gets what a user should know of the file, such as that a setting has another name by now.
 
         Raises:
             ConfigError: the file is missing, is not YAML, or holds a bad setting.
         """
         values = read_yaml(path)
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
-        given = {**PRESETS.get(given.get("preset", ""), {}), **given}
+        given = {**_preset(given.get("preset")), **given}
+        if notes is not None:
+            notes += [f"{path}: the setting {other} is called {RENAMED[other]}" for other in RENAMED if other in values]
         settled = {RENAMED.get(key, key) for key in given}
         values = {key: value for key, value in values.items() if RENAMED.get(key, key) not in settled}
         return cls.make({**values, **given}, where=str(path))
 
-    def fanout_of(self, layer: int) -> int:
-        """Fanout of ``layer``, counted 1 (input side) to K (seed side)."""
-        return self.fanout[self.layers - layer]
-
-    def budget_of(self, layer: int) -> int:
-        """Layer budget of ``layer``, counted 1 (input side) to K (seed side)."""
-        return self.layer_budget[self.layers - layer]
-
     def to_yaml(self) -> str:
         """All settings with their resolved values, as :meth:`load` reads them."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _preset(name: str | None) -> Mapping[str, Any]:
+    """Its settings; none without a name."""
+    return PRESETS.find(name) if name else {}
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
-from partita.config import SAMPLER_SETTINGS, Config
+from partita.config import Config
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import LayerRows
 from partita.kernels import Relabeller
 from partita.sample.collective import CollectiveTopology
-from partita.sample.samplers import SAMPLERS, make_sampler
+from partita.sample.samplers import SAMPLERS
 from partita.sample.topology import ArrayTopology
+from partita.setup.sampler import make_sampler
 from partita.testing.threads import ThreadContext, ThreadGroups
 
 LAYERS = 2
@@ -163,7 +164,7 @@ def check(
 
 
 def test_every_sampler_is_here() -> None:
-    assert set(SETTINGS) == set(SAMPLERS) == set(SAMPLER_SETTINGS)
+    assert set(SETTINGS) == set(SAMPLERS)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)

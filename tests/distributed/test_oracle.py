@@ -240,7 +240,7 @@ def name_of_tiers(case: tuple[tuple[str, int, int], str]) -> str:
     ("case", "number"), [pytest.param(case, number, id=name_of_tiers(case)) for number, case in enumerate(TIERED)]
 )
 def test_rows_through_tiers_are_the_same_rows(store, case, number) -> None:
-    found = check_tiers(store, case, number, POLICIES[number % len(POLICIES)])
+    found = check_tiers(store, case, number, list(POLICIES)[number % len(POLICIES)])
     (strategy, _, hosts), layout = case
     cached, _, _, other_hosts = (sum(c.rows_from[place] for c in found.counts) for place in range(4))
     assert (other_hosts > 0) == (hosts > 1 and not strategy.startswith("snp"))

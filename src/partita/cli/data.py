@@ -205,8 +205,8 @@ def parse_memory(limit: str | None) -> dict[str, Any]:
     Raises:
         ConfigError: it is no size.
     """
-    from partita.config import parse_bytes
     from partita.core.errors import ConfigError
+    from partita.core.sizes import parse_bytes
 
     if limit is None:
         return {}

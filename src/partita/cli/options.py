@@ -31,7 +31,7 @@ def config_options() -> list[inspect.Parameter]:
     for name, field in Config.model_fields.items():
         group = _GROUPS.get(name, group)
         kind, choices = _option_type(field)
-        flag = "--" + name.replace("_", "-")
+        flag = "--option" if kind == list[str] else "--" + name.replace("_", "-")
         text = field.description or ""
         if choices:
             text += f" One of: {', '.join(choices)}."
@@ -64,6 +64,8 @@ def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -
 def _option_type(field: FieldInfo) -> tuple[type, tuple[str, ...]]:
     """The type that the command line takes for a field, and its choices. Lists and sizes are texts there."""
     annotation: Any = field.annotation
+    if typing.get_origin(annotation) is dict:
+        return list[str], ()
     read_by_the_field = any(isinstance(rule, BeforeValidator) for rule in field.metadata)
     if read_by_the_field or isinstance(annotation, types.UnionType):
         return str, ()

@@ -276,8 +276,8 @@ def shard(
     json: Json = False,
 ) -> None:
     """Shard."""
-    from partita.config import parse_bytes
     from partita.core.errors import ConfigError
+    from partita.core.sizes import parse_bytes
     from partita.partitioning.shards import shard as make_shard
 
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from partita.cli.options import config_options, with_options
-from partita.cli.shell import print_table, shown
+from partita.cli.shell import print_table, say, shown
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
 
@@ -65,7 +65,12 @@ def plan(
     from partita.plan.explain import why
     from partita.plan.links import Links
 
-    parsed = Config.load(config, settings) if config is not None else Config.make(settings, where="command line")
+    notes = list[str]()
+    if config is not None:
+        parsed = Config.load(config, settings, notes=notes)
+    else:
+        parsed = Config.make(settings, where="command line")
+    say(notes)
     if out is not None:
         require_parent(out)
     given = None if links is None else Links.load(links)

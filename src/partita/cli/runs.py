@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from partita.cli.options import config_options, with_options
-from partita.cli.shell import INTERRUPTED, finish, print_table, shown
+from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 StorePath = Annotated[Path | None, typer.Option("--store", help="Where the run's store lies now, if it was moved.")]
@@ -89,7 +89,9 @@ def train(
             raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
         settings["strategy"] = placements
     if config is not None:
-        parsed = Config.load(config, settings)
+        notes = list[str]()
+        parsed = Config.load(config, settings, notes=notes)
+        say(notes)
     else:
         parsed = Config.make(settings if resume is None else {}, where="command line")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,6 +66,13 @@ def show(value: object) -> object:
         items = [str(show(item)) for item in value]
         return ("\n" if any(len(item) > 30 for item in items) else ", ").join(items) or "-"
     return value
+
+
+def say(notes: Sequence[str]) -> None:
+    """Write notes to standard error, a line each; of several processes of torchrun, the first does."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        for note in notes:
+            sys.stderr.write(f"partita: note: {note}\n")
 
 
 def print_table(table: Any, least: int = 80) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int, Int64, Num
+from jaxtyping import Bool, Float64, Int, Int32, Int64, Num
 from torch import Tensor
 
 from partita.comm.group import Group
 from partita.core import progress
-
-POLICIES = ("in-degree", "pagerank", "presample", "strategy")
-"""How rows are chosen; see ``docs/features.md``."""
-FROM_DRY_RUN = ("presample", "strategy")
-"""Those that need a dry run."""
+from partita.core.registry import Registry
 
 ITERATIONS = 20
 """Steps of the power iteration: what is left of the start has weight 0.85 ** 20, or 4 %."""
@@ -22,6 +22,52 @@ DAMPING = 0.85
 """Probability of going on instead of restarting."""
 
 _ROWS_AT_ONCE = 1 << 20
+
+
+class CacheStatistics(Protocol):
+    """What scores are made of, for the cache of one worker."""
+
+    def degrees(self) -> Num[Tensor, "N"]:
+        """In-degrees."""
+        ...
+
+    def visits(self) -> Num[Tensor, "N"]:
+        """Visits of walks from the seeds."""
+        ...
+
+    def frequencies(self) -> Int32[Tensor, "N"]:
+        """Steps of epoch 0 in which each row is read, summed over all workers. It needs a dry run."""
+        ...
+
+    def by_rule(self) -> Int32[Tensor, "N"]:
+        """The same as the strategy's rule wants them. It needs a dry run."""
+        ...
+
+
+@dataclass(frozen=True)
+class CachePolicy:
+    """How rows are chosen.
+
+    Attributes:
+        score: a number of at least 0 for every node; the rows with the highest are kept.
+        needs_dry_run: scores are made of how often rows are read in an epoch.
+    """
+
+    score: Callable[[CacheStatistics], Num[Tensor, "N"]]
+    needs_dry_run: bool = False
+
+
+POLICIES: Registry[CachePolicy] = Registry(
+    "cache policy",
+    {
+        "in-degree": CachePolicy(lambda statistics: statistics.degrees()),
+        "pagerank": CachePolicy(lambda statistics: statistics.visits()),
+        "presample": CachePolicy(lambda statistics: statistics.frequencies(), needs_dry_run=True),
+        "strategy": CachePolicy(lambda statistics: statistics.by_rule(), needs_dry_run=True),
+    },
+    setting="cache_policy",
+)
+"""By name; see ``docs/features.md``."""
 
 
 def best_first(

@@ -20,9 +20,9 @@ from partita.infer.row_table import RowTable
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
 from partita.runs.load import load_run
-from partita.sample.samplers import evaluation_sampler
+from partita.sample.base import EvaluationSampler
 from partita.sample.topology import as_tensor
-from partita.sample.walks import WalkWise
+from partita.setup.sampler import evaluation_sampler
 from partita.setup.task import has_label
 
 
@@ -47,7 +47,7 @@ def evaluate_split(
     *,
     memory_limit: int | None = None,
     context: Workers | None = None,
-    sampler: WalkWise | None = None,
+    sampler: EvaluationSampler | None = None,
 ) -> Judged:
     """Metrics of a model on the labeled nodes of one split of a store.
 

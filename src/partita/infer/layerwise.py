@@ -39,7 +39,7 @@ from partita.infer.scratch import Scratch
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
-from partita.sample.walks import WalkWise
+from partita.sample.base import EvaluationSampler
 
 # Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
 _BLOCK_BYTES = 64 * 2**20
@@ -79,7 +79,7 @@ class LayerwiseInference:
         context: of this worker; ``None``: it is the only one.
         ranges: which worker computes which nodes; needed with several workers.
         sampler: takes the neighbors of a node, where not all of them are; see
-            :data:`partita.sample.samplers.FOR_EVALUATION`.
+            :meth:`partita.sample.base.BaseSampler.for_evaluation`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LayerwiseInference:
         scratch: Path | None = None,
         context: Workers | None = None,
         ranges: Ranges | None = None,
-        sampler: WalkWise | None = None,
+        sampler: EvaluationSampler | None = None,
     ) -> None:
         self.model = model
         self.topology = topology

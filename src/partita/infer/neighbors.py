@@ -15,13 +15,12 @@ from partita.core.records import Block
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
+from partita.sample.base import EvaluationSampler
 from partita.sample.blocks import sample_block
-from partita.sample.walks import WalkWise
 
 _ALL = -1
 # Nothing is drawn that is of a step.
 _NO_KEY = StepKey(seed=0, epoch=0, step=0)
-_WALK_BYTES = 16
 
 
 @runtime_checkable
@@ -95,10 +94,10 @@ class VisitedNeighbors(AllNeighbors):
         sampler: with a key of its own.
     """
 
-    def __init__(self, topology: Topology, sampler: WalkWise) -> None:
+    def __init__(self, topology: Topology, sampler: EvaluationSampler) -> None:
         super().__init__(topology)
-        self._sampler: WalkWise = sampler
-        self.node_bytes = _WALK_BYTES * sampler.walks * (sampler.length + 1)
+        self._sampler: EvaluationSampler = sampler
+        self.node_bytes = sampler.node_bytes
 
     def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         """See :meth:`Neighbors.most`."""
@@ -109,12 +108,12 @@ class VisitedNeighbors(AllNeighbors):
         return self._sampler.widest(self._topology, ids).indices
 
 
-def neighbors_of(topology: Topology, sampler: WalkWise | None) -> Neighbors:
+def neighbors_of(topology: Topology, sampler: EvaluationSampler | None) -> Neighbors:
     """The neighbors that a sampler for evaluation takes; ``None``: all."""
     return AllNeighbors(topology) if sampler is None else VisitedNeighbors(topology, sampler)
 
 
-def check_walkable(store: GraphStore, sampler: WalkWise | None) -> None:
+def check_walkable(store: GraphStore, sampler: EvaluationSampler | None) -> None:
     """Refuse to evaluate by walks where a host has not the edges to walk on.
 
     Raises:

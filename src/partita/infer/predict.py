@@ -24,8 +24,8 @@ from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
 from partita.runs.load import load_run
-from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import as_tensor
+from partita.setup.sampler import evaluation_sampler
 
 _FORMATS = {".parquet": "Parquet", ".csv": "CSV"}
 

@@ -7,16 +7,17 @@ from typing import Any
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
-from partita.config import Config, parse_bytes
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
+from partita.core.sizes import parse_bytes
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.infer.row_table import RowTable
 from partita.nn.model import Model
-from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.setup.inputs import feature_column, open_features, open_topology
+from partita.setup.sampler import evaluation_sampler
 
 
 def launched() -> bool:

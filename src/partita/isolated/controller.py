@@ -1,4 +1,4 @@
-"""Decides when a round of a tournament ends early: when too much of the neighborhoods is out of sight."""
+"""Decides when a round ends early: when too much of the neighborhoods is out of sight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from partita.core.errors import ConfigError
-from partita.isolated.schedules import Tournament
+from partita.isolated.schedules import Round, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Controller:
     :meth:`to_json` of its checkpoint goes on as it would have.
 
     Args:
-        schedule: whose rounds.
+        schedule: one that has rounds.
         threshold: in [0, 1].
         window: steps, at least 1.
 
@@ -46,7 +46,7 @@ class Controller:
         ConfigError: a setting is out of range.
     """
 
-    def __init__(self, schedule: Tournament, threshold: float = 0.5, window: int = 20) -> None:
+    def __init__(self, schedule: Schedule, threshold: float = 0.5, window: int = 20) -> None:
         if not 0 <= threshold <= 1 or window < 1:
             raise ConfigError(
                 f"a threshold of {threshold} over {window} steps never decides anything",
@@ -70,7 +70,7 @@ class Controller:
             epoch: that the step belongs to.
             deficit: mean over the seeds of all workers of 1 - d_local / d_global; the same number on all workers.
         """
-        number = self._schedule.round_at(epoch, self.switches).number
+        number = self._round_at(epoch).number
         if number != self._round:
             self._recent.clear()
             self._round = number
@@ -82,7 +82,7 @@ class Controller:
         Returns:
             The decision, which is noted; ``None`` where the round goes on, or ends anyway.
         """
-        now = self._schedule.round_at(epoch, self.switches)
+        now = self._round_at(epoch)
         if now.number != self._round or len(self._recent) < (self._recent.maxlen or 0):
             return None
         deficit = sum(self._recent) / len(self._recent)
@@ -93,6 +93,11 @@ class Controller:
         switch = Switch(epoch + 1, now.number, deficit)
         self.decisions.append(switch)
         return switch
+
+    def _round_at(self, epoch: int) -> Round:
+        found = self._schedule.round_at(epoch, self.switches)
+        assert found is not None, "only schedules with rounds have a controller"
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Decisions, and the steps that the next one looks at, as values that JSON can hold."""

@@ -170,7 +170,7 @@ def _store(source: GraphStore | str | os.PathLike[str], **settings: Any) -> Grap
 
 
 def _bytes(memory: int | str) -> int:
-    from partita.config import parse_bytes
+    from partita.core.sizes import parse_bytes
 
     try:
         found = parse_bytes(memory)

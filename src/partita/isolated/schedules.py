@@ -22,15 +22,26 @@ Assignment = tuple[Phase, ...]
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Which views are train_phase when. Every part is in exactly one view of one phase of every epoch.
+    """Which views are trained on when. Every part is in exactly one view of one phase of every epoch.
 
     Attributes:
         num_parts: of the store.
         num_workers: who train.
+        num_rounds: of a sweep, in which every round has other views; 0: epochs make no rounds.
     """
 
     num_parts: int
     num_workers: int
+    num_rounds: int
+
+    def round_at(self, epoch: int, switches: Sequence[int] = ()) -> Round | None:
+        """The round that an epoch belongs to; ``None`` where there are none.
+
+        Args:
+            epoch: 0-based.
+            switches: see :meth:`assignment`.
+        """
+        ...
 
     def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
         """The views of an epoch.
@@ -55,6 +66,8 @@ class Steady:
         ConfigError: there is no part, or no worker.
     """
 
+    num_rounds = 0
+
     def __init__(self, num_parts: int, num_workers: int, epochs: int = 0) -> None:
         _check(num_parts, num_workers)
         self.num_parts, self.num_workers = num_parts, num_workers
@@ -64,9 +77,12 @@ class Steady:
         """How many parts to make for so many workers, where memory asks for no more."""
         return num_workers
 
+    def round_at(self, epoch: int, switches: Sequence[int] = ()) -> None:
+        """There are no rounds."""
+
 
 class All(Steady):
-    """Every part is train_phase all the time: worker w holds the parts p with ``p mod W = w`` as one view."""
+    """Every part is in training all the time: worker w holds the parts p with ``p mod W = w`` as one view."""
 
     def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
         """One phase, the same in every epoch."""

@@ -106,6 +106,7 @@ def build_model(
     attn_dropout: float = 0.0,
     aggregator: str = "mean",
     seed: int = 0,
+    options: Mapping[str, Any] = {},
 ) -> Model:
     """A model of equal layers.
 
@@ -122,6 +123,7 @@ def build_model(
         attn_dropout: probability with which an attention coefficient is set to 0 in training.
         aggregator: a name from :data:`~partita.nn.layers.reductions.REDUCTIONS`.
         seed: of the initialization, see :meth:`Model.reset`.
+        options: further ones, of a layer of one's own; those that the layer does not name are left out.
 
     Raises:
         ConfigError: a name is not known, a number is out of range, or an option is set that the layer does not have.
@@ -134,10 +136,11 @@ def build_model(
     for option, value in given.items():
         if option not in layer_type.options and value != defaults[option]:
             raise ConfigError(f"the layer '{name}' has no option '{option}'", where=option, fix=f"Leave {option} out")
-    options = {option: given[option] for option in sorted(layer_type.options)}
+    given |= options
+    own = {option: given[option] for option in sorted(layer_type.options & given.keys())}
     widths = [in_width, *[hidden] * (layers - 1), out_width]
     chain = [
-        layer_type.for_model(below, above, last=number == layers, **options)
+        layer_type.for_model(below, above, last=number == layers, **own)
         for number, (below, above) in enumerate(pairwise(widths), start=1)
     ]
     for layer in chain:

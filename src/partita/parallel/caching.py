@@ -14,10 +14,9 @@ from torch import Tensor
 from partita.comm.axis import Workers, make_axis
 from partita.comm.group import Group
 from partita.core import progress
-from partita.core.errors import ConfigError, nearest
 from partita.core.keys import StepKey
 from partita.features.cache import owned
-from partita.features.policies import FROM_DRY_RUN, POLICIES, best_first, in_degrees, pagerank, share_of_rows
+from partita.features.policies import POLICIES, best_first, in_degrees, pagerank, share_of_rows
 from partita.features.tiers import Cache, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
@@ -93,12 +92,12 @@ def fill_caches(
     Raises:
         ConfigError: the policy is not known.
     """
-    _check_policy(settings)
+    POLICIES.check(settings.policy)
     cache = cast(HasCache, engine.inputs).cache
     if cache is None:
         return
     rule = rule_of(strategy)
-    scores = SCORES[settings.policy](
+    scores = POLICIES.find(settings.policy).score(
         _MeasuredStatistics(engine, context, store, seed_order, share, seed, rule, settings)
     )
     cache.fill(_chosen(cache, scores, strategy, context, part_offsets, store.num_nodes))
@@ -127,7 +126,7 @@ def assume_caches(
     Raises:
         ConfigError: the policy is not known.
     """
-    _check_policy(settings)
+    POLICIES.check(settings.policy)
     if cast(HasCache, engines[0].inputs).cache is None:
         return
     kept = np.zeros(store.num_nodes, np.uint64)
@@ -135,7 +134,7 @@ def assume_caches(
     for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
         cache = cast(HasCache, engine.inputs).cache
         assert cache is not None
-        scores = SCORES[settings.policy](_AssumedStatistics(store, seeds, rule, settings, reads, rank))
+        scores = POLICIES.find(settings.policy).score(_AssumedStatistics(store, seeds, rule, settings, reads, rank))
         ids = _chosen(cache, scores, strategy, context, part_offsets, store.num_nodes)
         kept[ids.numpy()] |= np.uint64(1 << rank)
     cache = cast(HasCache, engines[0].inputs).cache
@@ -145,14 +144,7 @@ def assume_caches(
 
 def needs_dry_run(settings: CacheSettings) -> bool:
     """Whether what caches hold depends on how often rows are read."""
-    return settings.bytes > 0 and settings.policy in FROM_DRY_RUN
-
-
-def _check_policy(settings: CacheSettings) -> None:
-    if settings.policy not in POLICIES:
-        raise ConfigError(
-            f"unknown cache policy '{settings.policy}'", where="cache_policy", fix=nearest(settings.policy, POLICIES)
-        )
+    return settings.bytes > 0 and POLICIES.find(settings.policy).needs_dry_run
 
 
 def _chosen(
@@ -165,35 +157,6 @@ def _chosen(
         mine = owned(make_axis(context, strategy.axis, part_offsets), num_nodes)
         allowed = mine if allowed is None else mine & allowed
     return best_first(scores, cache.capacity, allowed)
-
-
-class CacheStatistics(Protocol):
-    """What scores are made of, for the cache of one worker."""
-
-    def degrees(self) -> Num[Tensor, "N"]:
-        """In-degrees."""
-        ...
-
-    def visits(self) -> Num[Tensor, "N"]:
-        """Visits of walks from the seeds."""
-        ...
-
-    def frequencies(self) -> Int32[Tensor, "N"]:
-        """Steps of epoch 0 in which each row is read, summed over all workers."""
-        ...
-
-    def by_rule(self) -> Int32[Tensor, "N"]:
-        """The same as the strategy's rule wants them."""
-        ...
-
-
-SCORES: dict[str, Callable[[CacheStatistics], Num[Tensor, "N"]]] = {
-    "in-degree": lambda statistics: statistics.degrees(),
-    "pagerank": lambda statistics: statistics.visits(),
-    "presample": lambda statistics: statistics.frequencies(),
-    "strategy": lambda statistics: statistics.by_rule(),
-}
-"""Scores by policy."""
 
 
 def _counts_alone(rule: Rule, settings: CacheSettings) -> bool:

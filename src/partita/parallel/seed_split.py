@@ -9,7 +9,6 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.comm.axis import owners_of_parts
-from partita.config import Config
 from partita.core.mesh import Mesh
 from partita.parallel.strategies import Strategy
 
@@ -49,10 +48,10 @@ def share_of(
     return seeds[owner.to(seeds.device)[part] == (mesh.worker if within_host else mesh.rank)]
 
 
-def seed_split_of(config: Config, strategy: Strategy, num_parts: int, mesh: Mesh) -> SeedSplit:
-    """How seeds are dealt out: as the settings say, or by owner where every worker owns one part."""
-    if config.seed_split != "auto":
-        return config.seed_split
+def seed_split_of(wanted: SeedSplit | Literal["auto"], strategy: Strategy, num_parts: int, mesh: Mesh) -> SeedSplit:
+    """How seeds are dealt out: as is wanted, or with ``auto`` by owner where every worker owns one part."""
+    if wanted != "auto":
+        return wanted
     owned = num_parts == mesh.size or (strategy.axis == "workers" and num_parts == mesh.workers)
     return "owner" if mesh.size > 1 and owned else "even"
 

@@ -374,7 +374,7 @@ def parse_parts(parts: int | str) -> tuple[tuple[int, ...], int]:
 
 
 def _limit(memory_limit: int | str | None, partitioner: Partitioner) -> int:
-    from partita.config import parse_bytes
+    from partita.core.sizes import parse_bytes
 
     if memory_limit is None:  # where the result depends on the limit, it must not depend on the moment
         return available_bytes() if partitioner.requires.in_memory else _DEFAULT_LIMIT

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from partita.comm.context import Context
-from partita.config import ISOLATED_PRESETS, PRESETS, Config
+from partita.config import PRESETS, Config
 from partita.core import progress
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.memory import available_bytes, keeping_freed
@@ -102,8 +102,10 @@ def choose(
 def _isolated(context: Context, trial_run: TrialRun) -> tuple[list[Candidate], dict[str, str]]:
     """Isolated training as published systems do it, tried out; and why they cannot be used. All workers call this."""
     found, refused = list[Candidate](), dict[str, str]()
-    for name in ISOLATED_PRESETS:
-        settings, trial, error = {**PRESETS[name], "strategy": PLAIN}, None, None
+    for name in PRESETS:
+        settings, trial, error = {**PRESETS.find(name), "strategy": PLAIN}, None, None
+        if "views" not in settings:
+            continue
         try:
             trial = trial_run(settings, TRIAL_SECONDS)
         except (ConfigError, ResourceError) as raised:

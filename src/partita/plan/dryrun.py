@@ -31,10 +31,10 @@ from partita.parallel.graph_placement import place_topology
 from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
-from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.sampler import WHOLE, make_sampler
 from partita.setup.task import named_model, training_labels, training_seeds
 
 CACHE_STEPS = 64
@@ -181,7 +181,7 @@ class DryRun:
         """Which worker has each seed."""
         mesh, batch = self._mesh, self._order.batch(0, step)
         place = torch.argsort(batch)
-        seed_split = seed_split_of(self.config, strategy, self._store.num_parts, mesh)
+        seed_split = seed_split_of(self.config.seed_split, strategy, self._store.num_parts, mesh)
         found = np.zeros(len(batch), np.uint64)
         for rank in range(mesh.size):
             own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), seed_split, self._part_offsets)
@@ -192,7 +192,7 @@ class DryRun:
 def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
     if mesh.size > MOST_WORKERS:
         raise ConfigError(f"{mesh.size} workers", where="workers", fix=f"Plan for {MOST_WORKERS} at most")
-    if config.views != "whole":
+    if config.views != WHOLE:
         raise ConfigError(
             f"views '{config.views}' train another model than one process does, so there is nothing to choose",
             where="views",

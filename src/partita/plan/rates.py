@@ -25,11 +25,11 @@ from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
 from partita.nn.model import Model
 from partita.parallel.placements.data import Data, DataWork
-from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_features, open_topology
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
+from partita.setup.sampler import make_sampler
 from partita.setup.task import named_model, training_labels, training_seeds
 
 REPEATS, LONG_SECONDS = 3, 0.1

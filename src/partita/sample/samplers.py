@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxtyping import Int, Int64
@@ -11,38 +11,43 @@ from torch import Tensor
 from partita import kernels
 from partita.comm.group import Group
 from partita.comm.routing import to_all
-from partita.config import Config
-from partita.core.errors import ConfigError, nearest
+from partita.core.errors import ConfigError
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.registry import Registry
 from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
+from partita.sample.base import BaseSampler, SamplerSettings
 from partita.sample.topology import ArrayTopology
-from partita.sample.walks import WalkWise
+from partita.sample.walks import WalkWise, expected_neighbors
 
 _TIME_BYTES = 8
 _WEIGHT_BYTES = 4
 
 
-class NodeWise:
+class NodeWise(BaseSampler):
     """A number of in-edges for every node, whoever else is in the batch.
 
     Args:
         fanouts: neighbors per layer, layer 1 (input side) first; -1 for all.
     """
 
-    collective = False
-    has_importance = False
-    draws_graph_edges = True
+    settings = ("fanout",)
+    draws_on_device = True
+    counts_neighbors = True
 
     def __init__(self, fanouts: Sequence[int]) -> None:
         self.fanouts = tuple(fanouts)
 
     @classmethod
-    def of(cls, config: Config, group: Group) -> NodeWise:
+    def of(cls, settings: SamplerSettings, group: Group) -> NodeWise:
         """As the settings say."""
-        return cls([config.fanout_of(layer) for layer in range(1, config.layers + 1)])
+        return cls(settings.fanouts)
+
+    def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
+        """As many as the fanout allows."""
+        return expected_neighbors(self.fanouts[layer - 1], destinations, degree)
 
     def draw(
         self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
@@ -50,16 +55,8 @@ class NodeWise:
         """See :class:`partita.core.protocols.Sampler`."""
         return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
-        """Nothing."""
-        return LayerRows()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """Nothing travels but what the topology sends."""
-        return Traffic()
-
-
-class LayerWise:
+class LayerWise(BaseSampler):
     """A number of in-edges for a layer as a whole, over the union of what all workers ask for.
 
     The layer-wise form of DSP's collective sampling primitive (Cai et al., PPoPP 2023, section 4.1), with one
@@ -80,8 +77,8 @@ class LayerWise:
         collective: there are several workers.
     """
 
+    settings = ("layer_budget",)
     has_importance = True
-    draws_graph_edges = True
 
     def __init__(self, budgets: Sequence[int], group: Group, *, weighted: bool = False) -> None:
         self.budgets = tuple(budgets)
@@ -90,20 +87,27 @@ class LayerWise:
         self._group = group
 
     @classmethod
-    def of(cls, config: Config, group: Group) -> LayerWise:
-        """As the settings say.
+    def of(cls, settings: SamplerSettings, group: Group) -> LayerWise:
+        """As the settings say."""
+        return cls(settings.budgets, group, weighted=settings.weighted)
 
-        Raises:
-            ConfigError: a budget is too large.
-        """
-        budgets = [config.budget_of(layer) for layer in range(1, config.layers + 1)]
-        if max(budgets) > MOST_EDGES:
+    @classmethod
+    def check(cls, settings: SamplerSettings) -> None:
+        """A budget is needed that is not too large; see :meth:`BaseSampler.check`."""
+        if not settings.budgets:
             raise ConfigError(
-                f"at most {MOST_EDGES:,} edges are drawn for a layer, not {max(budgets):,}",
+                "the sampler 'layer' needs a layer_budget", where="layer_budget", fix="Give for instance 512,256,128"
+            )
+        if max(settings.budgets) > MOST_EDGES:
+            raise ConfigError(
+                f"at most {MOST_EDGES:,} edges are drawn for a layer, not {max(settings.budgets):,}",
                 where="layer_budget",
                 fix="Draw fewer edges, or use the sampler node",
             )
-        return cls(budgets, group, weighted=config.weighted)
+
+    def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
+        """A share of the budget."""
+        return self.budgets[layer - 1] / workers
 
     def draw(
         self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
@@ -160,38 +164,8 @@ class _FirstArrivals:
         return held.arrivals(dst, self._key, self.before)
 
 
-SAMPLERS: dict[str, Callable[[Config, Group], Sampler]] = {
-    "node": NodeWise.of,
-    "layer": LayerWise.of,
-    "walk": WalkWise.of,
-}
-"""By name; each is made from the settings and the group of all workers for sampling."""
-
-FOR_EVALUATION: dict[str, Callable[[Config], WalkWise]] = {"walk": WalkWise.for_evaluation}
-"""What a model is evaluated with that was trained with a sampler; where nothing is said, with all neighbors."""
-
-
-def make_sampler(config: Config, group: Group) -> Sampler:
-    """The sampler of a run.
-
-    Args:
-        config: the settings.
-        group: all workers, for what is sent while sampling.
-
-    Raises:
-        ConfigError: there is no such sampler, or its settings cannot be used.
-    """
-    if config.sampler not in SAMPLERS:
-        raise ConfigError(
-            f"there is no sampler '{config.sampler}'", where="sampler", fix=nearest(config.sampler, SAMPLERS)
-        )
-    return SAMPLERS[config.sampler](config, group)
-
-
-def evaluation_sampler(config: Config) -> WalkWise | None:
-    """What a model of these settings is evaluated with; ``None``: all neighbors."""
-    make = FOR_EVALUATION.get(config.sampler)
-    return None if make is None else make(config)
+SAMPLERS: Registry[type[BaseSampler]] = Registry("sampler", {"node": NodeWise, "layer": LayerWise, "walk": WalkWise})
+"""By name."""
 
 
 def as_sampler(sampler: Sampler | Sequence[int]) -> Sampler:

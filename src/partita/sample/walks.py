@@ -17,14 +17,16 @@ from torch import Tensor
 
 from partita import kernels
 from partita.comm.group import Group
-from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
 from partita.core.protocols import Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import LayerRows, RemoteDraws, Sampled
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
+from partita.sample.base import BaseSampler, SamplerSettings
 from partita.sample.topology import LocalTopology
+
+_WALK_BYTES = 16
 
 
 def step_by_step(
@@ -51,7 +53,7 @@ def step_by_step(
     return nodes, remote
 
 
-class WalkWise:
+class WalkWise(BaseSampler):
     """As neighbors the nodes that random walks from a node visit most, each with its share of their visits.
 
     The importance neighborhoods and the importance pooling of PinSAGE (Ying et al., "Graph convolutional neural
@@ -65,9 +67,10 @@ class WalkWise:
         key: of all walks, whatever the step and the layer; ``None``: that of the step and layer.
     """
 
-    collective = False
+    settings = ("fanout", "walks", "walk_length", "walk_restart")
     has_importance = True
     draws_graph_edges = False
+    plannable_in_parts = False
 
     def __init__(
         self, fanouts: Sequence[int], *, walks: int, length: int, restart: float, key: int | None = None
@@ -77,23 +80,48 @@ class WalkWise:
         self._key = key
 
     @classmethod
-    def of(cls, config: Config, group: Group | None, key: int | None = None) -> WalkWise:
+    def of(cls, settings: SamplerSettings, group: Group | None, key: int | None = None) -> WalkWise:
         """As the settings say."""
-        fanouts = [config.fanout_of(layer) for layer in range(1, config.layers + 1)]
         return cls(
-            fanouts, walks=config.walks, length=config.walk_length, restart=config.walk_restart, key=key
+            settings.fanouts, walks=settings.walks, length=settings.walk_length, restart=settings.walk_restart, key=key
         )  # fmt: skip
 
     @classmethod
-    def for_evaluation(cls, config: Config) -> WalkWise:
+    def check(cls, settings: SamplerSettings) -> None:
+        """Say how many nodes to take, and nothing of replacement; see :meth:`BaseSampler.check`."""
+        if any(fanout < 1 for fanout in settings.fanouts):
+            raise ConfigError(
+                f"fanout {','.join(map(str, settings.fanouts[::-1]))}: the sampler 'walk' takes the nodes that its "
+                "walks visit most, so say how many",
+                where="fanout",
+                fix="Give at least 1 for every layer",
+            )
+        if settings.replace:
+            raise ConfigError(
+                "replace is not for the sampler 'walk', whose walks may take an edge as often as they like",
+                where="replace",
+                fix="Leave replace out",
+            )
+
+    @classmethod
+    def for_evaluation(cls, settings: SamplerSettings) -> WalkWise:
         """With walks that belong to the run and to no step: a node has one neighborhood, of which layers take more
         or fewer nodes."""
-        return cls.of(config, None, fold(int(Purpose.EVALUATION_WALK), config.seed))
+        return cls.of(settings, None, fold(int(Purpose.EVALUATION_WALK), settings.seed))
+
+    def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
+        """As many as the fanout allows."""
+        return expected_neighbors(self.fanouts[layer - 1], destinations, degree)
 
     @property
     def most(self) -> int:
         """Neighbors of a node, at most, in any layer."""
         return min(max(self.fanouts), self.walks * self.length)
+
+    @property
+    def node_bytes(self) -> int:
+        """Memory that walks from a node take."""
+        return _WALK_BYTES * self.walks * (self.length + 1)
 
     def draw(
         self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
@@ -120,10 +148,6 @@ class WalkWise:
             )
         return LayerRows()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """Nothing travels but what the topology sends."""
-        return Traffic()
-
     def _draw(
         self, topology: Topology, dst: Int[Tensor, "D"], key: int, count: int, relabel: Relabeller | None
     ) -> Sampled:
@@ -137,6 +161,11 @@ class WalkWise:
         if relabel is not None:
             src, indices = kernels.relabel(dst, indices, relabel)
         return Sampled(indptr, indices, src, None, remote, visit_weight=_shares(indptr, visits))
+
+
+def expected_neighbors(fanout: int, destinations: int, degree: float) -> float:
+    """About how many neighbors are taken by nodes of a mean in-degree; -1 for all."""
+    return destinations * (degree if fanout < 0 else min(fanout, degree))
 
 
 def _shares(indptr: Int64[Tensor, "D_1"], visits: Int32[Tensor, "E"]) -> Float64[Tensor, "E"]:

@@ -64,4 +64,5 @@ def named_model(config: Config, store: GraphStore) -> Model:
         attn_dropout=config.attn_dropout,
         aggregator=config.aggregator,
         seed=config.seed,
+        options=config.options,
     )

@@ -12,7 +12,7 @@ from partita.infer.row_table import RowTable
 from partita.infer.run import open_inference
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
-from partita.sample.samplers import evaluation_sampler
+from partita.setup.sampler import evaluation_sampler
 from partita.train.job import WHOLE, Job
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from partita.comm.context import Context
+from partita.comm.group import Group
 from partita.comm.tensors import gather_tensors
 from partita.config import Config
 from partita.core.errors import ConfigError
@@ -23,7 +24,7 @@ from partita.isolated.coverage import Covered, deficit
 from partita.isolated.phases import EpochPlan, Phase, progress_from_json, view_name
 from partita.isolated.prefetcher import Parts, ViewPrefetcher, fit_views
 from partita.isolated.replicas import Layout, ViewReplicas
-from partita.isolated.schedules import Schedule, Tournament, make_schedule
+from partita.isolated.schedules import Schedule, make_schedule
 from partita.isolated.syncs import Sync, SyncSettings, make_sync
 from partita.isolated.views import PartView
 from partita.nn.model import Model
@@ -33,6 +34,7 @@ from partita.parallel.strategies import Strategy, build_engine, check_model
 from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
+from partita.setup.sampler import make_sampler
 from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
@@ -90,11 +92,11 @@ class PartViews:
         )
         self.controller: Controller | None = None
         if config.switch_deficit:
-            if not isinstance(self.schedule, Tournament):
+            if not self.schedule.num_rounds:
                 raise ConfigError(
                     f"views '{config.views}' have no rounds that could end early",
                     where="switch_deficit",
-                    fix="Use views 'tournament', or leave switch_deficit out",
+                    fix="Use views that have rounds, such as 'tournament', or leave switch_deficit out",
                 )
             self.controller = Controller(self.schedule, config.switch_deficit, config.switch_window)
 
@@ -199,7 +201,7 @@ class PartViews:
                 self._model,
                 view.topology(replace=config.replace, weighted=config.weighted),
                 view.column(dtype, normalize=config.normalize_features, dropout=config.input_dropout),
-                [config.fanout_of(layer) for layer in range(1, config.layers + 1)],
+                make_sampler(config, Group.alone()),
                 dtype,
                 self._context,
                 torch.tensor([0, view.num_nodes]),
@@ -240,8 +242,8 @@ class PartViews:
     def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
         """Join models if it is time to, and see which views come next."""
         events: list[dict[str, Any]] = []
-        if isinstance(self.schedule, Tournament):
-            now = self.schedule.round_at(epoch, self.controller.switches if self.controller else ())
+        now = self.schedule.round_at(epoch, self.controller.switches if self.controller else ())
+        if now is not None:
             early = self.controller.decide(epoch) if self.controller else None
             if early is not None:
                 events = [{"event": "switch", "reason": "deficit", "round": now.number, "deficit": early.deficit}]

@@ -18,18 +18,15 @@ from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, parse_strategy
-from partita.sample.samplers import evaluation_sampler
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, require_features
 from partita.setup.optim import make_optimizer
+from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.setup.task import named_model, training_labels, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
 from partita.train.whole import WholeGraph
-
-WHOLE = "whole"
-"""The setting ``views`` of a run whose workers share the whole graph."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Job:
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
-        team = Team(context, seed_split_of(config, strategy, store.num_parts, context.mesh), store)
+        team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)
         team.check_same(config, store)
         views: Views
         if config.views == WHOLE:
@@ -108,7 +105,7 @@ class Job:
         """
         config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
         strategy = parse_strategy(name, config.layers)
-        team.seed_split = seed_split_of(config, strategy, store.num_parts, team.context.mesh)
+        team.seed_split = seed_split_of(config.seed_split, strategy, store.num_parts, team.context.mesh)
         seeds = training_seeds(store, self.task, self.y)
         views = WholeGraph.make(config, store, team, strategy, seeds, self.model)
         return replace(self, config=config, strategy=strategy, views=views)

@@ -11,10 +11,12 @@ from time import perf_counter
 
 import torch
 
+from partita.comm.group import Group
 from partita.config import Config
 from partita.nn.matmul import BACKENDS, LEAST_COLUMNS, LEAST_ROWS, TORCH, Backend, Linear, onednn_works
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState
+from partita.setup.sampler import sampler_settings, sampler_type
 from partita.train.job import Job
 from partita.train.recorder import Recorder
 
@@ -124,16 +126,11 @@ def batch_rows(config: Config, nodes: int, edges: int, seeds: int, workers: int)
         seeds: training nodes.
         workers: which share a batch.
     """
-    degree = edges / max(1, nodes)
+    degree, sampler = edges / max(1, nodes), sampler_type(config).of(sampler_settings(config), Group.alone())
     wanted = math.ceil(min(config.batch_size or seeds, seeds) / workers)
     rows: list[tuple[int, int]] = []
     for layer in range(config.layers, 0, -1):
-        if config.sampler == "layer":
-            drawn = config.budget_of(layer) / workers
-        else:
-            fanout = config.fanout_of(layer)
-            drawn = wanted * (degree if fanout < 0 else min(fanout, degree))
-        sources = min(nodes, math.ceil(wanted + drawn))
+        sources = min(nodes, math.ceil(wanted + sampler.expected_edges(layer, wanted, degree, workers)))
         rows.append((wanted, sources))
         wanted = sources
     return rows[::-1]

@@ -23,7 +23,8 @@ from partita.plan.remote import plan_elsewhere
 from partita.plan.trials import Trial
 from partita.setup.check import check_names
 from partita.setup.runtime import threads
-from partita.train.job import WHOLE, Job
+from partita.setup.sampler import WHOLE, sampler_type
+from partita.train.job import Job
 from partita.train.matmul_backend import Choice, choose_products
 from partita.train.team import PURPOSES, join_team
 from partita.train.trial_run import trial_run
@@ -144,6 +145,6 @@ def resolve_strategy(
 
 
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
-    walks_elsewhere = config.sampler == "walk" and config.topology == "partitioned"
+    cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return here and config.views == WHOLE and store.shard is None and not walks_elsewhere
+    return here and config.views == WHOLE and store.shard is None and not cut

@@ -22,10 +22,10 @@ from partita.parallel.engine import Engine
 from partita.parallel.graph_placement import place_on_device, place_topology
 from partita.parallel.strategies import Strategy, build_engine
 from partita.runs.checkpoint import TrainState
-from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
+from partita.setup.sampler import make_sampler, sampler_type
 from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
@@ -80,7 +80,7 @@ class WholeGraph:
         if context.device.type != "cpu":
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
-                cache=config.cache, draws=config.sampler == "node",
+                cache=config.cache, draws=sampler_type(config).draws_on_device,
             )  # fmt: skip
             local, rows, notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
             cache = replace(cache, bytes=placed.cache)

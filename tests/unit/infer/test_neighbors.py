@@ -17,9 +17,9 @@ from partita.infer.row_table import RowTable
 from partita.infer.run import open_inference
 from partita.nn.model import build_model
 from partita.partitioning.shards import shard
-from partita.sample.samplers import evaluation_sampler
 from partita.sample.topology import LocalTopology
 from partita.setup.inputs import open_topology
+from partita.setup.sampler import evaluation_sampler
 from partita.testing.graphs import formula_store, small_random_store
 from partita.testing.threads import ThreadGroups
 

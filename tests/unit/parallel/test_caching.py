@@ -153,7 +153,7 @@ def test_every_placement_has_a_rule() -> None:
 
 def test_what_cannot_be_is_refused(store) -> None:
     step = Step(store, parts=PARTS)
-    with pytest.raises(ConfigError, match=r"cache_policy: unknown cache policy 'presampel'.*'presample'"):
+    with pytest.raises(ConfigError, match=r"cache_policy: there is no cache policy 'presampel'.*'presample'"):
         made(step, "gdp", CacheSettings(ROOM, "presampel"))
     with pytest.raises(ConfigError, match=r"no room for a row"):
         made(step, "gdp", CacheSettings(67))

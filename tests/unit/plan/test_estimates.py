@@ -21,10 +21,10 @@ from partita.plan.candidates import candidates, name_of
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
 from partita.plan.trials import Trial
-from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import open_rows, open_topology
+from partita.setup.sampler import make_sampler
 from partita.setup.task import named_model, training_labels, training_seeds
 from partita.testing.graphs import small_random_store
 from partita.testing.threads import ThreadGroups

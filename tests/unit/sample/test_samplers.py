@@ -13,8 +13,9 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.kernels import Relabeller
 from partita.sample.blocks import sample_block
-from partita.sample.samplers import LayerWise, NodeWise, as_sampler, make_sampler
+from partita.sample.samplers import LayerWise, NodeWise, as_sampler
 from partita.sample.topology import LocalTopology
+from partita.setup.sampler import make_sampler
 
 KEY = StepKey(seed=3, epoch=1, step=2)
 

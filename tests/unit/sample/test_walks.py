@@ -24,6 +24,7 @@ from partita.sample.blocks import sample_block
 from partita.sample.collective import CollectiveTopology
 from partita.sample.topology import LocalTopology
 from partita.sample.walks import WalkWise, step_by_step
+from partita.setup.sampler import sampler_settings
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadGroups
 
@@ -235,7 +236,7 @@ def test_the_most_visited_nodes_and_their_shares(tmp_path, relabeled):
 def test_a_key_of_its_own_holds_in_every_step_and_layer(tmp_path):
     topology = LocalTopology(formula_store(tmp_path / "g", num_nodes=40))
     config = Config.make({"sampler": "walk", "fanout": "4,9,2", "seed": 3})
-    sampler, dst = WalkWise.for_evaluation(config), torch.arange(40)
+    sampler, dst = WalkWise.for_evaluation(sampler_settings(config)), torch.arange(40)
     assert (sampler.fanouts, sampler.most) == ((2, 9, 4), 9)
     one, other = (sampler.draw(topology, dst, key, 1) for key in (1, 2))
     assert torch.equal(one.indices, other.indices)
@@ -245,9 +246,9 @@ def test_a_key_of_its_own_holds_in_every_step_and_layer(tmp_path):
         for i in range(40):
             mine, wide = (part.indices[part.indptr[i] : part.indptr[i + 1]].tolist() for part in (found, widest))
             assert mine == wide[:count]
-    trained = WalkWise.of(config, None)
+    trained = WalkWise.of(sampler_settings(config), None)
     assert not torch.equal(trained.draw(topology, dst, 1, 1).indices, trained.draw(topology, dst, 2, 1).indices)
-    another = WalkWise.for_evaluation(config.model_copy(update={"seed": 4}))
+    another = WalkWise.for_evaluation(sampler_settings(config.model_copy(update={"seed": 4})))
     assert not torch.equal(another.draw(topology, dst, 1, 1).indices, one.indices)
 
 

@@ -1,0 +1,85 @@
+"""The sampler that the settings of a run name."""
+
+from __future__ import annotations
+
+from partita.comm.group import Group
+from partita.config import Config, default_fanout
+from partita.core.errors import ConfigError
+from partita.core.protocols import Sampler
+from partita.sample.base import BaseSampler, EvaluationSampler, SamplerSettings
+from partita.sample.samplers import SAMPLERS
+
+WHOLE = "whole"
+"""The setting ``views`` of a run whose workers share the whole graph."""
+
+
+def sampler_type(config: Config) -> type[BaseSampler]:
+    """What makes the sampler.
+
+    Raises:
+        ConfigError: there is no such sampler.
+    """
+    return SAMPLERS.find(config.sampler)
+
+
+def sampler_settings(config: Config) -> SamplerSettings:
+    """What the sampler is told."""
+    return SamplerSettings(
+        fanouts=config.fanout[::-1],
+        budgets=config.layer_budget[::-1],
+        walks=config.walks,
+        walk_length=config.walk_length,
+        walk_restart=config.walk_restart,
+        replace=config.replace,
+        weighted=config.weighted,
+        seed=config.seed,
+        options=config.options,
+    )
+
+
+def make_sampler(config: Config, group: Group) -> Sampler:
+    """The sampler of a run.
+
+    Args:
+        config: the settings.
+        group: all workers, for what is sent while sampling.
+
+    Raises:
+        ConfigError: there is no such sampler, or its settings cannot be used.
+    """
+    check_sampler(config)
+    return sampler_type(config).of(sampler_settings(config), group)
+
+
+def evaluation_sampler(config: Config) -> EvaluationSampler | None:
+    """What a model of these settings is evaluated with; ``None``: all neighbors."""
+    return sampler_type(config).for_evaluation(sampler_settings(config))
+
+
+def check_sampler(config: Config) -> None:
+    """See that settings which are only for some samplers are for this one, and fit it.
+
+    Raises:
+        ConfigError: there is no such sampler, or a setting is not for it.
+    """
+    kind, users = sampler_type(config), dict[str, list[str]]()
+    for name in SAMPLERS:
+        for setting in SAMPLERS.find(name).settings:
+            users.setdefault(setting, []).append(name)
+    for setting in sorted(users.keys() - set(kind.settings)):
+        untouched = default_fanout(config.layers) if setting == "fanout" else ()
+        if getattr(config, setting) not in (type(config).model_fields[setting].default, untouched):
+            raise ConfigError(
+                f"{setting} is for the sampler {' or '.join(users[setting])}, not for '{config.sampler}'",
+                where=setting,
+                fix=f"Leave {setting} out",
+            )
+    if config.views != WHOLE and not kind.counts_neighbors:
+        able = [name for name in SAMPLERS if SAMPLERS.find(name).counts_neighbors]
+        raise ConfigError(
+            f"views '{config.views}' correct for neighbors out of sight by the share of its in-edges that each node "
+            f"has drawn, which the sampler '{config.sampler}' does not settle node by node",
+            where="sampler",
+            fix=f"Use sampler {' or '.join(able)}, or views {WHOLE}",
+        )
+    kind.check(sampler_settings(config))
