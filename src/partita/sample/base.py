@@ -11,7 +11,7 @@ from torch import Tensor
 
 from partita.comm.group import Group
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows, Sampled, Traffic
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller
 
 
@@ -116,10 +116,10 @@ class BaseSampler:
         """See :class:`partita.core.protocols.Sampler`."""
         raise NotImplementedError
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing."""
-        return LayerRows()
+        return RemoteDraws()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()

@@ -20,7 +20,7 @@ from partita.comm.group import Group
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
 from partita.core.protocols import Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled
+from partita.core.records import RemoteDraws, Sampled
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.sample.base import BaseSampler, SamplerSettings
@@ -134,7 +134,7 @@ class WalkWise(BaseSampler):
         assert self._key is not None
         return self._draw(topology, dst, self._key, self.most, None)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing.
 
         Raises:
@@ -146,7 +146,7 @@ class WalkWise(BaseSampler):
                 where="sampler 'walk'",
                 fix="Use --topology replicated, or name a strategy yourself",
             )
-        return LayerRows()
+        return RemoteDraws()
 
     def _draw(
         self, topology: Topology, dst: Int[Tensor, "D"], key: int, count: int, relabel: Relabeller | None
