@@ -77,9 +77,6 @@ def train(
     **settings: Any,
 ) -> None:
     """Train."""
-    from partita.runs.folder import RunFolder
-    from partita.train.recorder import RunSummary
-
     if placements is not None:
         if settings.get("strategy") is not None:
             raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
@@ -96,6 +93,9 @@ def train(
     }
     status, path, leads = _train_on_workers(parsed, resume, settings, arguments)
     if leads:
+        from partita.runs.folder import RunFolder
+        from partita.train.recorder import RunSummary
+
         folder = RunFolder.open(path)
         _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
 
@@ -143,8 +143,10 @@ def _train_on_workers(
     if workers == 1:
         return train_worker(None, **arguments)
     from partita.comm.launch import launch
+    from partita.setup.check import check_names
     from partita.train.team import PURPOSES
 
+    check_names(parsed)  # complains before workers are started
     with shown(quiet=True):
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},

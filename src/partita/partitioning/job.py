@@ -291,7 +291,7 @@ def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: P
         source=store,
     )
     name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", type(algorithm).__name__)
-    return PartitionJob(store, partitioner, name, task, levels, weights, options.refine, known=name in PARTITIONERS)
+    return PartitionJob(store, partitioner, name, task, levels, weights, options.refine, known=name in PARTITIONERS.own)
 
 
 def _open(
