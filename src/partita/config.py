@@ -213,7 +213,7 @@ class Config(BaseModel):
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
     matmul: str = Field(
         "auto",
-        description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
+        description="Library for matrix multiplications (device cpu, precision float32): torch, its own; onednn; "
         "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
     )
     prefetch: int = Field(

@@ -47,7 +47,7 @@ Examples:
 """
 _SHARD_HELP = """Write what one host needs of a partitioned graph: a store with the rows of its own nodes only.
 
-The store's parts are dealt to the hosts in order, as partition --parts HOSTSxWORKERS makes them.
+The store's parts are divided among the hosts in order, as partition --parts HOSTSxWORKERS makes them.
 
 Features are cut; edges too, unless the topology is replicated. The rest is whole in any shard.
 

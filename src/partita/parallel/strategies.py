@@ -158,7 +158,7 @@ def _parse_list(text: str, layers: int, axis: str) -> Strategy:
     implied = "columns" if names[0] == "feature" else "direct"
     if (inputs or implied) != implied and "columns" in (inputs, implied):
         raise ConfigError(
-            f"level 0 '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
+            f"input placement '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
         )
     return Strategy(inputs or implied, tuple(names), axis)
 

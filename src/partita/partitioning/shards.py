@@ -72,7 +72,7 @@ def shard(
             presampled mini-batches), or store ids without repeats, best first. Equals go by store id.
 
     Raises:
-        ConfigError: there is no such host, the parts cannot be dealt to the hosts, or the hot rows are impossible.
+        ConfigError: there is no such host, the parts cannot be divided among the hosts, or the hot rows are impossible.
         StoreError: the store is a shard itself, or ``out`` may not be replaced.
         ResourceError: the disk has no room.
     """
@@ -132,7 +132,7 @@ def _plan(store: GraphStore, out: Path, host: int, hosts: int, topology: str) ->
         )
     if store.num_parts % hosts:
         raise ConfigError(
-            f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be dealt to {hosts} hosts evenly",
+            f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be divided among {hosts} hosts evenly",
             where=str(store.path),
             fix=f"Run partita partition STORE OUT --parts {hosts}xWORKERS, then shard OUT",
         )
