@@ -101,7 +101,9 @@ def choose_products(job: Job, recorded: str | None) -> Choice:
     if recorded is None and steps * sum(shape.flop * times for shape, times in shapes.items()) < WORTH_FLOP:
         return Choice(TORCH)
     if not all(team.group.gather(onednn_works())):
-        return Choice(TORCH, None if recorded is None else f"matrix multiplication by torch: there is no {recorded} here")
+        return Choice(
+            TORCH, None if recorded is None else f"matrix multiplication by torch: there is no {recorded} here"
+        )
     if recorded is not None:
         return Choice(recorded)
 
