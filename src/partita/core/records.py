@@ -7,7 +7,7 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -19,9 +19,6 @@ from partita.core.adding import Adding
 
 Reduce = Literal["sum", "mean"]
 """How the rows of a destination's sources are joined."""
-
-Coefficients = Literal["none", "gcn"]
-"""Which edge coefficients the sampler puts on a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,9 @@ class RemoteDraws(Adding):
         )
 
 
+_EDGE_COLUMNS = ("indices", "positions", "weights", "importance", "visit_weight")
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """The sampled in-edges of a list of destinations.
@@ -76,6 +76,12 @@ class Sampled:
     weights: UInt32[Tensor, "E"] | None = None
     importance: Float[Tensor, "E"] | None = None
     visit_weight: Float[Tensor, "E"] | None = None
+
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> Sampled:
+        """A copy in which every column of edges that is there is moved: the one way in which they travel."""
+        columns = {name: getattr(self, name) for name in _EDGE_COLUMNS}
+        moved: dict[str, Any] = {name: move(column) for name, column in columns.items() if column is not None}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, slots=True)
