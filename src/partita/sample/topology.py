@@ -153,9 +153,9 @@ class ArrayTopology:
             first_edge=self._first_edge,
         )
 
-    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.race_times`."""
-        return kernels.race_times(
+    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
+        return kernels.arrival_times(
             self._indptr,
             dst,
             self.original(dst),
