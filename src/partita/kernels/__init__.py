@@ -10,7 +10,7 @@ or int64. Letters as in :mod:`partita.core.records`: D destinations, S sources, 
 N nodes of the store, M edges of the store. Every function can be called from several threads at once; no result
 depends on the number of threads.
 
-Registry are loaded when they are first used: building a store needs :mod:`partita.graph.build_loops` and
+Names are loaded when they are first used: building a store needs :mod:`partita.graph.build_loops` and
 :mod:`partita.sources.id_loops`, and should not have to wait for torch.
 """
 
