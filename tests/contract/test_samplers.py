@@ -18,7 +18,7 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.config import SAMPLER_SETTINGS, Config
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows
+from partita.core.records import RemoteDraws
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS, make_sampler
 from partita.sample.topology import ArrayTopology
@@ -147,8 +147,7 @@ def check(
             assert (sampled.importance is not None or sampled.visit_weight is not None) == sampler.has_importance
             assert sampled.positions is None
             assert sampled.weights is None
-            rows = sampled.remote.rows
-            sent += topology.traffic(rows).ids + sampler.traffic(layer, rows).ids
+            sent += topology.traffic(sampled.remote).ids + sampler.traffic(layer, sampled.remote).ids
     assert sent == groups.sent()["ids"]
     assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
     if not any(sampler.collective or topology.collective for sampler, topology, _ in results):
@@ -199,4 +198,4 @@ def test_draws_are_a_function_of_the_key(name) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nothing_travels_without_rows(name) -> None:
     sampler = sampler_of(name, 0, Group.alone(), False, False)
-    assert sampler.traffic(1, LayerRows(destinations=5, edges=9)).total == 0
+    assert sampler.traffic(1, RemoteDraws()).total == 0
