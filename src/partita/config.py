@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
+from partita.core.options import parse_bytes, whole_numbers
 from partita.core.registry import Registry
-from partita.core.sizes import parse_bytes
 
 PRESETS: Registry[Mapping[str, Any]] = Registry(
     "preset",
@@ -30,8 +30,11 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
 )
 """Settings of a published system by its name; what is given besides wins over them."""
 
-RENAMED = {"deal": "seed_split", "products": "matmul", "placements": "strategy"}
-"""Settings that had another name before, or have another one; both are taken."""
+OLD_NAMES = {"deal": "seed_split", "products": "matmul"}
+"""Settings by the names that they had before, which are taken too."""
+
+RENAMED = {**OLD_NAMES, "placements": "strategy"}
+"""Settings by all other names that are taken."""
 
 DEFAULT_FANOUTS = (15, 10, 5)
 
@@ -44,12 +47,7 @@ def default_fanout(layers: int) -> tuple[int, ...]:
 def _parse_ints(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
-    if isinstance(value, str):
-        try:
-            return tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise ValueError(f"'{value}' is not a list of whole numbers such as 15,10,5") from None
-    return value
+    return whole_numbers(value) if isinstance(value, str) else value
 
 
 def _parse_options(value: object) -> object:
@@ -228,7 +226,7 @@ class Config(BaseModel):
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
     matmul: str = Field(
         "auto",
-        description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
+        description="Library for matrix multiplications (device cpu, precision float32): torch, its own; onednn; "
         "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
     )
     prefetch: int = Field(

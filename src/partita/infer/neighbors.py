@@ -17,6 +17,7 @@ from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.sample.base import EvaluationSampler
 from partita.sample.blocks import sample_block
+from partita.sample.samplers import Fanout
 
 _ALL = -1
 # Nothing is drawn that is of a step.
@@ -83,7 +84,7 @@ class AllNeighbors:
 
     def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
         """See :meth:`Neighbors.ids`."""
-        return self._topology.sample(ids, 0, _ALL).indices
+        return self._topology.at_owners(ids, Fanout(0, _ALL)).indices
 
 
 class VisitedNeighbors(AllNeighbors):

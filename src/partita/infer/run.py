@@ -10,7 +10,7 @@ from partita.comm.launch import launch
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
-from partita.core.sizes import parse_bytes
+from partita.core.options import parse_bytes
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.infer.row_table import RowTable

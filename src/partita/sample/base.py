@@ -12,7 +12,6 @@ from torch import Tensor
 from partita.comm.group import Group
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,7 @@ class BaseSampler:
         """
         return destinations * degree
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
         raise NotImplementedError
 

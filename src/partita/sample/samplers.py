@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jaxtyping import Int, Int64
 from torch import Tensor
@@ -15,7 +15,6 @@ from partita.core.errors import ConfigError
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.core.registry import Registry
-from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
 from partita.sample.base import BaseSampler, SamplerSettings
@@ -24,6 +23,25 @@ from partita.sample.walks import WalkWise, expected_neighbors
 
 _TIME_BYTES = 8
 _WEIGHT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Fanout:
+    """A rule: draw a number of in-edges of every node, whoever else is in the batch.
+
+    Attributes:
+        key: of the step and layer; a node's draws are a function of it and of the node's original index.
+        fanout: edges per node; -1 for all.
+        positions: say where in the store's ``indices`` every edge is.
+    """
+
+    key: int
+    fanout: int
+    positions: bool = False
+
+    def __call__(self, held: ArrayTopology, ids: Int[Tensor, "n"]) -> Sampled:
+        """Draw; see :attr:`partita.core.protocols.Rule`."""
+        return held.sample(ids, self.key, self.fanout, positions=self.positions)
 
 
 class NodeWise(BaseSampler):
@@ -49,11 +67,9 @@ class NodeWise(BaseSampler):
         """As many as the fanout allows."""
         return expected_neighbors(self.fanouts[layer - 1], destinations, degree)
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
-        return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
+        return topology.at_owners(dst, Fanout(key, self.fanouts[layer - 1]))
 
 
 class LayerWise(BaseSampler):
@@ -109,16 +125,14 @@ class LayerWise(BaseSampler):
         """A share of the budget."""
         return self.budgets[layer - 1] / workers
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`. All workers of the run call this, each once per layer and step.
 
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
         rule = _FirstArrivals(self, key, self.budgets[layer - 1])
-        found = topology.draw(dst, rule, relabel=relabel)
+        found = topology.at_owners(dst, rule)
         importance = kernels.importance(
             rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )
