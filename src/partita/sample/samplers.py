@@ -17,7 +17,7 @@ from partita.core.protocols import Sampler, Topology
 from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
-from partita.kernels.reference_race import NEVER
+from partita.kernels.reference.draws import NEVER
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import WalkWise
 
