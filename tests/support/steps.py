@@ -52,7 +52,7 @@ def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
     options = {"aggregator": option} if option in ("max", "sum") else {}
     if name == "gat":
         options = {"heads": 2 if last else 3, "attn_dropout": 0.3 if option == "dropout" else 0.0}
-    return LAYERS[name].for_model(width, out, last=last, **options)
+    return LAYERS.find(name).for_model(width, out, last=last, **options)
 
 
 @dataclass(frozen=True)
