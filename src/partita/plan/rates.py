@@ -28,7 +28,7 @@ from partita.parallel.placements.data import Data, DataWork
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_features, open_topology
-from partita.setup.optim import OPTIMIZERS
+from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.task import named_model, training_labels, training_seeds
 
@@ -162,7 +162,7 @@ class _Bench:
         self._column = open_features(store, config)
         model = named_model(config, store) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
-        self._optimizer = OPTIMIZERS[config.optimizer](list(self._model.parameters()), config)
+        self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone())
         self._data = Data(self._model, open_topology(store, config), self._column, sampler, self._dtype)
         seeds = training_seeds(store, *training_labels(store))
