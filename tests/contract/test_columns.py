@@ -31,7 +31,7 @@ ROWS = [name for name, spec in known(COLUMNS).items() if spec.of in ("nodes", "e
 @pytest.fixture(autouse=True)
 def added():
     for name, spec in ADDED.items():
-        COLUMNS.register(name, spec)
+        partita.register("column", name, spec)
     yield
     for name in ADDED:
         COLUMNS.remove(name)

@@ -298,8 +298,11 @@ def test_shards_give_the_views_of_their_host(tmp_path, topology) -> None:
 
 
 def same(a: PartView, b: PartView) -> None:
-    for name in ("store_ids", "original_index", "indptr", "indices", "weights", "inside", "whole", "x", "seeds"):
+    for name in ("store_ids", "original_index", "indptr", "indices", "inside", "whole", "seeds"):
         assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert set(a.columns) == set(b.columns) >= {WEIGHTS, "self_loops", "x"}
+    for name, column in a.columns.items():
+        assert torch.equal(column, b.columns[name]), name
 
 
 MEMORY = """
