@@ -14,7 +14,7 @@ from partita.comm.routing import to_all
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
@@ -50,11 +50,11 @@ class NodeWise:
         """See :class:`partita.core.protocols.Sampler`."""
         return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing."""
-        return LayerRows()
+        return RemoteDraws()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()
 
@@ -121,14 +121,14 @@ class LayerWise:
         remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Its times, to all others."""
-        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1)).rows
+        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1))
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
-        weights = _WEIGHT_BYTES * rows.drawn_edges if self.weighted else 0
-        return Traffic(ids=_TIME_BYTES * rows.drawn_times + weights)
+        weights = _WEIGHT_BYTES * remote.edges if self.weighted else 0
+        return Traffic(ids=_TIME_BYTES * remote.times + weights)
 
     def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
         """All workers' times, ascending, each once."""

@@ -15,7 +15,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, RemoteDraws, Sampled, Traffic
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
@@ -262,11 +262,11 @@ class ArrayTopology:
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
 
-    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """Nobody draws for others."""
-        return [LayerRows()] * mesh.size
+        return [RemoteDraws()] * mesh.size
 
-    def traffic(self, rows: LayerRows) -> Traffic:
+    def traffic(self, remote: RemoteDraws) -> Traffic:
         """Nothing travels."""
         return Traffic()
 
