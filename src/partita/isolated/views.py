@@ -210,7 +210,7 @@ class PartView:
     def topology(self, *, replace: bool = False, weighted: bool = False) -> ArrayTopology:
         """The view as a :class:`~partita.core.protocols.Topology` over local ids.
 
-        Degrees and the coefficients of GCN are those of the whole graph, as inference will use them: degrees in the
+        Degrees and the coefficients of edges are those of the whole graph, as inference will use them: degrees in the
         view would be wrong by the edges that are missing, most of all for halo nodes, which have none.
 
         Args:
@@ -222,7 +222,7 @@ class PartView:
         """
         arrays: dict[str, Any] = {"original": self.store_ids, "indptr": self.indptr, "indices": self.indices}
         arrays |= {spec.sampler: self.columns[name] for name, spec in known(self.columns).items() if spec.sampler}
-        return ArrayTopology(**arrays, degrees=self.whole, replace=replace, weighted=weighted)
+        return ArrayTopology(**arrays, degree_offsets=self.whole, replace=replace, weighted=weighted)
 
     def column(
         self, dtype: torch.dtype = torch.float32, *, normalize: bool = False, dropout: float = 0.0
