@@ -31,7 +31,7 @@ from typing import Any
 from rows import append_row
 
 import partita
-from partita.isolated.views import PartView
+from partita.isolated.views import WEIGHTS, PartView
 
 FIELDS = (
     "scale", "nodes", "edges", "store_bytes", "parts", "views", "epochs", "generate_seconds", "partition_seconds",
@@ -60,7 +60,7 @@ def measure(scale: int, options: argparse.Namespace) -> dict[str, Any]:
     store = partita.open(str(cut))
     share = 2 / 3
     if options.one_at_a_time:  # room for one and a half
-        share = 1 - 1.5 * PartView.measure(store, (0, 1), "none", weights=False).bytes / options.budget
+        share = 1 - 1.5 * PartView.measure(store, (0, 1), "none", without=(WEIGHTS,)).bytes / options.budget
     # In a process of its own, whose memory is nobody else's.
     command = [sys.executable, "-c", "from partita.cli import main; main()", "train", str(cut), "--out", str(out)]
     options_of_run = {
@@ -100,7 +100,7 @@ def measure(scale: int, options: argparse.Namespace) -> dict[str, Any]:
 
 def parts_for(store: partita.GraphStore, room: int) -> int:
     """Chunks such that two views, of two chunks each, fit; at least 4."""
-    everything = PartView.bound(store, range(store.num_parts), "none", weights=False).bytes
+    everything = PartView.bound(store, range(store.num_parts), "none", without=(WEIGHTS,)).bytes
     found = 4
     # A pair has 2 / c of the nodes, and at random (2 / c)^2 of the edges; the bound counts 2 / c of them.
     while 2 * (2 / found) * everything * 1.1 > room:

@@ -23,6 +23,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "sync": "partita.isolated.syncs:SYNCS",
         "coverage": "partita.isolated.coverage:COVERAGES",
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
+        "column": "partita.graph.column_specs:COLUMNS",
         "optimizer": "partita.setup.optim:OPTIMIZERS",
         "lr_schedule": "partita.setup.optim:LR_SCHEDULES",
         "preset": "partita.config:PRESETS",

@@ -9,12 +9,12 @@ _Record = TypeVar("_Record", bound="Adding")
 
 
 class Adding:
-    """Base of dataclasses whose fields add up: ``a + b`` has the sum of each field."""
+    """Base of dataclasses whose fields add up: ``a + b`` has the sum of each field, of tuples that of each element."""
 
     __slots__ = ()
 
     def __add__(self: _Record, other: _Record) -> _Record:
-        return type(self)(*(a + b for a, b in zip(self.values(), other.values(), strict=True)))
+        return type(self)(*(_sum(a, b) for a, b in zip(self.values(), other.values(), strict=True)))
 
     def values(self) -> list[Any]:
         """All fields, in their order."""
@@ -23,3 +23,7 @@ class Adding:
     def to_json(self) -> dict[str, Any]:
         """Values by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return tuple(_sum(*each) for each in zip(a, b, strict=True)) if isinstance(a, tuple) else a + b

@@ -9,6 +9,9 @@ from typing import Any
 
 from partita.core.errors import ConfigError, PartitaError
 
+RUN_FORMAT = 1
+"""Version of run folders: how ``run.json`` is to be read."""
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a file aside and rename it into place."""

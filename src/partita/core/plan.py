@@ -11,7 +11,7 @@ from partita.core.adding import Adding
 from partita.core.errors import ConfigError
 from partita.core.files import read_object
 
-FORMAT = 2
+PLAN_FORMAT = 2
 STAGES = {
     "sample": "sampling",
     "exchange": "sending rows",
@@ -126,7 +126,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
         lists = {name: [_to_json(each) for each in getattr(self, name)] for name in _LISTS}
-        return {"format": FORMAT, "strategy": self.best.name, **asdict(self), **lists}
+        return {"format": PLAN_FORMAT, "strategy": self.best.name, **asdict(self), **lists}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "plan") -> Plan:
@@ -136,8 +136,10 @@ class Plan:
             ConfigError: it is something else.
         """
         try:
-            if values["format"] != FORMAT:
-                raise ConfigError(f"format {values['format']}, this version reads {FORMAT}", where=where, fix=_AGAIN)
+            if values["format"] != PLAN_FORMAT:
+                raise ConfigError(
+                    f"format {values['format']}, this version reads {PLAN_FORMAT}", where=where, fix=_AGAIN
+                )
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = dict(rest["made_for"])

@@ -192,7 +192,7 @@ def read_here(rows: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Adding):
     """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.
 
     Attributes:
@@ -214,15 +214,6 @@ class Counts:
     def zero(cls, layers: int) -> Counts:
         """Nothing done yet in a model of so many layers."""
         return cls(0, (0,) * layers, 0, 0)
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.sampled_edges + other.sampled_edges,
-            tuple(a + b for a, b in zip(self.computed_destinations, other.computed_destinations, strict=True)),
-            self.input_rows_read + other.input_rows_read,
-            self.row_reads + other.row_reads,
-            tuple(a + b for a, b in zip(self.rows_from, other.rows_from, strict=True)),
-        )
 
     def flat(self) -> list[int]:
         """All numbers in a row, for sums over workers."""

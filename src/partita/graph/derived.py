@@ -21,9 +21,10 @@ from jaxtyping import Integer
 
 from partita.core import progress
 from partita.core.errors import ResourceError, StoreError, is_disk_full, nearest
+from partita.graph.column_specs import derived
 from partita.graph.columns import HEADER_BYTES, allocate_column, record_of
 from partita.graph.files import fsync_path
-from partita.graph.metadata import DERIVED_COLUMNS, FILE_NAME, ColumnRecord, StoreMetadata
+from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata
 from partita.graph.store import GraphStore
 
 try:
@@ -92,18 +93,18 @@ class DerivedColumns:
         """A writable map of a new column, zeros at first: (N) or (E) of the column's dtype. It is no private memory.
 
         Args:
-            name: of a derived column; see :data:`~partita.graph.metadata.DERIVED_COLUMNS`.
+            name: of a derived column, which begins with ``presample_``; see :mod:`partita.graph.column_specs`.
 
         Raises:
             ValueError: no derived column has this name.
             ResourceError: the disk has no room for the column.
         """
-        if name not in DERIVED_COLUMNS:
-            raise ValueError(f"'{name}' is no derived column. {nearest(name, DERIVED_COLUMNS)}")
-        dtype, length = DERIVED_COLUMNS[name]
-        shape = (int(getattr(self.store.metadata, length)),)
+        forms = derived(self.store.metadata)
+        if name not in forms:
+            raise ValueError(f"'{name}' is no derived column. {nearest(name, forms)}")
+        dtype, shape = forms[name]
         path = self._file(name)
-        allocate_column(path, shape, np.dtype(dtype))
+        allocate_column(path, shape, dtype)
         self._maps[name] = np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
         return self._maps[name].view(np.ndarray)
 

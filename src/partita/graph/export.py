@@ -14,10 +14,11 @@ from jaxtyping import Int64, Shaped
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.files import require_parent
+from partita.graph.column_specs import known
 from partita.graph.store import GraphStore
 
+_BLOCK_BYTES = 8 << 20
 _BLOCK_EDGES = 1 << 20
-_MASKS = ("train", "val", "test")
 
 
 def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -27,6 +28,7 @@ def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[st
     file has ``edge_index`` (2, E) int64, ``num_nodes``, and, as far as the store has them, ``x``, ``y``,
     ``edge_weight``, ``train_mask``, ``val_mask``, ``test_mask``, ``class_names``, and ``name``, the user's ids. PyG's
     ``Data`` takes these names; :func:`partita.ingest` makes the same store of the file again, but for the users' ids.
+    Other columns are added where :mod:`partita.graph.column_specs` names arrays for them.
 
     Args:
         store: a graph store, or its path.
@@ -68,29 +70,30 @@ class _Export:
     def write(self) -> None:
         store, order = self._store, self._order
         n, e = store.num_nodes, store.num_edges
-        with progress.task("export", total=(2 + (store.edge_weight is not None)) * e + n, unit="rows") as self._task:
+        columns = {name: spec for name, spec in known(store.columns).items() if spec.export}
+        of_edges = sum(spec.of == "edges" for spec in columns.values())
+        with progress.task("export", total=(2 + of_edges) * e + n, unit="rows") as self._task:
             self._put("edge_index", np.dtype(np.int64), (2, e), self._ends())
             self._whole("num_nodes", np.array(n))
-            if store.x is not None:
-                rows = max(1, (8 << 20) // max(1, store.x.itemsize * store.num_features))
-                blocks = (store.x[order[at : at + rows]] for at in range(0, n, rows))
-                self._put("x", store.x.dtype, store.x.shape, blocks)
-            if store.y is not None:
-                self._whole("y", store.y[order])
-            if store.edge_weight is not None:
-                self._put(
-                    "edge_weight", store.edge_weight.dtype, (e,), (store.edge_weight[at] for at, _ in self._rows())
-                )
-            for name in _MASKS:
-                if name in store.splits:
+            for name, spec in columns.items():
+                column = store.column(name)
+                if spec.of == "list":
                     mask = np.zeros(n, dtype=bool)
-                    mask[store.split(name)] = True
-                    self._whole(f"{name}_mask", mask[order])
+                    mask[column] = True
+                    self._whole(f"{spec.export}", mask[order])
+                else:
+                    at = (at for at, _ in self._rows()) if spec.of == "edges" else self._nodes(column)
+                    self._put(f"{spec.export}", column.dtype, column.shape, (column[rows] for rows in at))
             if store.class_names is not None:
                 self._whole("class_names", np.array(store.class_names))
             if store.has("name") or store.has("name_offsets"):
                 names = store.names(order)
                 self._whole("name", names.astype(str) if names.dtype.hasobject else names)
+
+    def _nodes(self, column: Shaped[np.ndarray, "N ..."]) -> Iterator[Int64[np.ndarray, "n"]]:
+        """Nodes in the order of ingest, in pieces of which rows of a column take little memory."""
+        at_once = max(1, _BLOCK_BYTES // max(1, column.itemsize * int(np.prod(column.shape[1:]))))
+        return (self._order[at : at + at_once] for at in range(0, len(self._order), at_once))
 
     def _ends(self) -> Iterator[Int64[np.ndarray, "n"]]:
         """The sources of all edges, then their destinations."""

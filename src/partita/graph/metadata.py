@@ -14,7 +14,7 @@ import xxhash
 from partita.core.errors import StoreError
 from partita.graph.shard import Shard
 
-FORMAT = "partita-graph-store"
+STORE_FORMAT = "partita-graph-store"
 VERSION = 1
 FILE_NAME = "metadata.json"
 TASKS = ("classes", "multilabel", "regression")
@@ -23,8 +23,6 @@ SPLIT_PREFIX = "split_"
 """Columns whose names begin so are lists of the nodes of a split."""
 DERIVED_PREFIX = "presample_"
 """Columns whose names begin so are statistics of a store: checksummed, but no part of its identity."""
-DERIVED_COLUMNS = {"presample_node": ("<i8", "num_nodes"), "presample_edge": ("<u4", "num_edges")}
-"""Derived column -> dtype, and the field of :class:`StoreMetadata` that is its length."""
 
 
 def index_dtype(num_nodes: int) -> np.dtype[Any]:
@@ -96,7 +94,7 @@ class StoreMetadata:
 
     def to_json(self) -> str:
         """The text of ``metadata.json``, its own checksum included."""
-        content: dict[str, Any] = {"format": FORMAT, **asdict(self)}
+        content: dict[str, Any] = {"format": STORE_FORMAT, **asdict(self)}
         if self.shard is None:
             del content["shard"]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=1, sort_keys=True) + "\n"
@@ -110,7 +108,7 @@ class StoreMetadata:
         """
         path = directory / FILE_NAME
         content = _read_json(path)
-        if content.get("format") != FORMAT:
+        if content.get("format") != STORE_FORMAT:
             raise StoreError("this is not the metadata of a Partita graph store", where=str(path), fix=_how_to_make())
         version = content.get("version")
         if not isinstance(version, int) or version > VERSION:
@@ -144,7 +142,7 @@ class StoreMetadata:
 def is_store(directory: Path) -> bool:
     """Whether a directory holds something that calls itself a graph store, whole or damaged."""
     try:
-        return f'"{FORMAT}"' in (directory / FILE_NAME).read_text(errors="replace")
+        return f'"{STORE_FORMAT}"' in (directory / FILE_NAME).read_text(errors="replace")
     except OSError:
         return False
 

@@ -9,11 +9,12 @@ from jaxtyping import Int64, Integer
 
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
+from partita.graph.column_specs import MASKS
 from partita.graph.hashing import fold_array
-from partita.graph.store import SPLIT_PREFIX
+from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.writer import StoreWriter
 
-NAMES = ("train", "val", "test")
+NAMES = tuple(MASKS)
 
 
 def seeded_split(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 
 from partita.core.errors import StoreError, nearest
+from partita.graph.column_specs import MASKS
 from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata
 from partita.graph.shard import Shard
 from partita.graph.structure import check_structure, map_column
@@ -89,6 +90,11 @@ class GraphStore:
 
     # Columns
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return tuple(self._columns)
+
     def has(self, name: str) -> bool:
         """Whether the store has a column of this name."""
         return name in self._columns
@@ -129,6 +135,16 @@ class GraphStore:
         if self.shard is None or "hot_index" not in self._columns:
             return None
         return self._columns["hot_index"], self._columns["hot_x"]
+
+    @property
+    def edges_are_cut(self) -> bool:
+        """Whether this is a shard that has the edges into its host's own nodes only."""
+        return self.shard is not None and self.shard.topology == "partitioned"
+
+    @property
+    def nodes_with_edges(self) -> range:
+        """The nodes whose in-edges are here: all, or those of the host where the edges are cut."""
+        return self.shard.nodes if self.shard is not None and self.edges_are_cut else range(self.num_nodes)
 
     def require_whole(self, purpose: str) -> None:
         """Refuse a shard where the whole graph is needed.
@@ -250,7 +266,7 @@ class GraphStore:
     @cached_property
     def splits(self) -> dict[str, Int64[np.ndarray, "_"]]:
         """All splits by name (``"train"``, ``"val"``, ``"test"``): store ids in ascending original index."""
-        known = [name for name in ("train", "val", "test") if SPLIT_PREFIX + name in self._columns]
+        known = [name for name in MASKS if SPLIT_PREFIX + name in self._columns]
         other = sorted(
             name.removeprefix(SPLIT_PREFIX)
             for name in self._columns

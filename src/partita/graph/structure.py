@@ -9,20 +9,10 @@ import numpy as np
 from jaxtyping import Shaped
 
 from partita.core.errors import StoreError
-from partita.graph.metadata import (
-    DERIVED_COLUMNS,
-    SPLIT_PREFIX,
-    TASKS,
-    StoreMetadata,
-    how_to_mend,
-    index_dtype,
-)
-
-_REQUIRED = ("indptr", "indices", "part_offsets")
+from partita.graph.column_specs import COLUMNS, known
+from partita.graph.metadata import TASKS, StoreMetadata, how_to_mend
 
 _Columns = Mapping[str, Shaped[np.ndarray, "..."]]
-_Expected = tuple[tuple[str, ...], tuple[int, ...]]
-"""Dtypes that a column may have, and its shape."""
 
 
 def map_column(directory: Path, name: str, metadata: StoreMetadata) -> Shaped[np.ndarray, "..."]:
@@ -82,17 +72,17 @@ class _DamageError(Exception):
 
 def _check(metadata: StoreMetadata, columns: _Columns) -> None:
     n, e, task = metadata.num_nodes, metadata.num_edges, metadata.task
-    for name in _REQUIRED:
-        if name not in columns:
+    for name in COLUMNS:
+        if COLUMNS.find(name).required and name not in columns:
             raise _DamageError(name, "the column is missing")
     _check_ends(columns, "indptr", n + 1, e)
     _check_ends(columns, "part_offsets", None, n)
     cut = _rows_of_cut_columns(metadata, columns)
-    for name, (dtypes, shape) in _expected(metadata).items():
-        column = columns.get(name)
-        if column is None:
-            continue
-        if column.dtype.str not in dtypes or column.shape != (cut.get(name, shape[0]), *shape[1:]):
+    for name, spec in known(columns).items():
+        column, form = columns[name], spec.expected(metadata)
+        if form is not None and (
+            column.dtype.str not in form[0] or column.shape != (cut.get(name, form[1][0]), *form[1][1:])
+        ):
             raise _DamageError(
                 name, f"{column.dtype.name} {column.shape} does not fit {n:,} nodes, {e:,} edges, task {task}"
             )
@@ -104,30 +94,10 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
         raise _DamageError("name_bytes", "name_offsets and name_bytes must come together")
     if "name_offsets" in columns:
         _check_ends(columns, "name_offsets", n + 1, len(columns["name_bytes"]))
-    for name, ids in columns.items():
-        if name.startswith(SPLIT_PREFIX) and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
+    for name, spec in known(columns).items():
+        ids = columns[name]
+        if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
             raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is no list of node ids")
-
-
-def _expected(metadata: StoreMetadata) -> dict[str, _Expected]:
-    """Of the columns whose length is known; those of a whole store."""
-    n, e = metadata.num_nodes, metadata.num_edges
-    labels: dict[str | None, _Expected] = {
-        "classes": (("<i8",), (n,)),
-        "multilabel": (("|u1",), (n, metadata.num_classes)),
-        "regression": (("<f4",), (n,)),
-    }
-    return {
-        "indices": ((index_dtype(n).str,), (e,)),
-        "edge_weight": (("<f4",), (e,)),
-        "edge_weight_quantised": (("<u4",), (e,)),
-        "self_loops": (("<i4",), (n,)),
-        "x": (("<f4", "<f2"), (n, metadata.num_features)),
-        "original_index": (("<i8",), (n,)),
-        "name": (("<i8",), (n,)),
-        "y": labels.get(metadata.task, ((), (0,))),
-        **{name: ((dtype,), (getattr(metadata, length),)) for name, (dtype, length) in DERIVED_COLUMNS.items()},
-    }
 
 
 def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str, int]:

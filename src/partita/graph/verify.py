@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
+from partita.graph.column_specs import known
 from partita.graph.metadata import how_to_mend
 from partita.graph.store import SPLIT_PREFIX, GraphStore
 from partita.graph.writer import file_checksum
@@ -31,16 +32,18 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     """
     store = GraphStore.open(path)
     problems = _check_checksums(store)
-    for names, check in _CHECKS:
+    columns = known(store.columns)
+    finite = [((name,), _check_finite(name, f"{spec.of}"[:-1])) for name, spec in columns.items() if spec.finite]
+    for names, check in [*_CHECKS, *finite]:
         present = [name for name in names if store.has(name)]
         # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
         if present and not any(name in problems for name in (*present, "indptr")):
             with progress.task(f"check {present[0]}") as task:
                 if wrong := check(store, task):
                     problems[present[0]] = wrong
-    for name in store.metadata.columns:
+    for name, spec in columns.items():
         judged = name in problems or "original_index" in problems
-        if name.startswith(SPLIT_PREFIX) and not judged and (wrong := _check_split(store, name)):
+        if spec.of == "list" and not judged and (wrong := _check_split(store, name)):
             problems[name] = wrong
     if not any(name.startswith(SPLIT_PREFIX) for name in problems):
         _check_disjoint(store, problems)
@@ -112,8 +115,8 @@ def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
             else None
         )
     differs = loops != store.self_loops
-    if store.shard is not None and store.shard.topology == "partitioned":
-        differs[: store.shard.first_node] = differs[store.shard.last_node :] = False  # their edges are elsewhere
+    here = store.nodes_with_edges
+    differs[: here.start] = differs[here.stop :] = False
     return (
         f"node {int(np.argmax(differs))} has another number of self loops than self_loops says"
         if differs.any()
@@ -145,10 +148,15 @@ def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
     return None
 
 
-def _check_features(store: GraphStore, task: progress.Task) -> str | None:
-    x, first = store.held("x")
-    position = _not_finite(store, x, task)
-    return None if position is None else f"the row of node {first + position:,} holds a number that is not finite"
+def _check_finite(name: str, row_of: str) -> Callable[[GraphStore, progress.Task], str | None]:
+    def check(store: GraphStore, task: progress.Task) -> str | None:
+        rows, first = store.held(name)
+        position = _not_finite(store, rows, task)
+        return (
+            None if position is None else f"the row of {row_of} {first + position:,} holds a number that is not finite"
+        )
+
+    return check
 
 
 def _check_hot(store: GraphStore, task: progress.Task) -> str | None:
@@ -163,13 +171,14 @@ def _check_hot(store: GraphStore, task: progress.Task) -> str | None:
     return None if position is None else f"the row of node {int(ids[position]):,} holds a number that is not finite"
 
 
-def _not_finite(store: GraphStore, x: Float[np.ndarray, "n F"], task: progress.Task) -> int | None:
+def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress.Task) -> int | None:
     """The first row that holds a number that is not finite, unless the store allows that."""
     if store.metadata.notes.get("allow_nan"):
         return None
-    rows = max(1, _CHUNK // max(1, x.shape[1]))
+    width = int(np.prod(x.shape[1:]))
+    rows = max(1, _CHUNK // max(1, width))
     for start in range(0, len(x), rows):
-        wrong = ~np.isfinite(x[start : start + rows]).all(axis=1)
+        wrong = ~np.isfinite(x[start : start + rows]).reshape(-1, width).all(axis=1)
         if wrong.any():
             return start + int(np.argmax(wrong))
         task.advance(rows)
@@ -266,7 +275,6 @@ _CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Task], str |
     (("part_offsets",), _check_offsets("part_offsets")),
     (("indices", "self_loops"), _check_indices),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
-    (("x",), _check_features),
     (("hot_index", "hot_x"), _check_hot),
     (("y",), _check_labels),
     (("original_index",), _check_permutation),

@@ -9,7 +9,8 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ from partita.graph.columns import (
     ColumnStream,
     PlacedColumn,
     allocate_column,
+    column_bytes,
     file_checksum,
     little_endian,
     record_of,
@@ -41,9 +43,26 @@ try:
 except ImportError:  # not a POSIX system: directories that a killed process left are not removed
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["HEADER_BYTES", "ColumnStream", "PlacedColumn", "StoreWriter", "file_checksum"]
+__all__ = ["HEADER_BYTES", "ColumnStream", "NewColumn", "PlacedColumn", "StoreWriter", "file_checksum"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column to be written.
+
+    Attributes:
+        shape: of the whole column.
+        dtype: of its elements.
+        unit: what progress counts.
+        fill: writes it; the task advances by ``unit``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    unit: str
+    fill: Callable[[PlacedColumn, progress.Task], None]
 
 
 class StoreWriter:
@@ -89,7 +108,7 @@ class StoreWriter:
         self._maps: list[np.memmap[Any, Any]] = []
 
     def __enter__(self) -> StoreWriter:
-        self._check_target()
+        check_target(self.path, self.overwrite)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._remove_abandoned()
         if self._resume_key is not None:
@@ -217,6 +236,32 @@ class StoreWriter:
         self._maps.append(mapped)
         return mapped.view(np.ndarray)
 
+    def fill(self, columns: Mapping[str, NewColumn]) -> None:
+        """Write columns of known sizes, one after the other, but those that are finished.
+
+        Raises:
+            ResourceError: the disk has no room for all of them; nothing was written then.
+        """
+        missing = {name: column for name, column in columns.items() if not self.is_done(name)}
+        need = sum(column_bytes(column.shape, column.dtype) for column in missing.values())
+        free = shutil.disk_usage(self.path.parent).free
+        if need > free:
+            raise ResourceError(
+                f"the store needs {need:,} bytes, {free:,} bytes are free",
+                where=str(self.path.parent),
+                fix="Free space there, or write the store to another disk",
+            )
+        for name, column in missing.items():
+            placed = self.place(name, column.shape, column.dtype)
+            with progress.task(f"write {name}", total=column.shape[0], unit=column.unit) as task:
+                column.fill(placed, task)
+            placed.close()
+
+    def finish_like(self, other: StoreMetadata, notes: Mapping[str, Any], shard: Shard | None = None) -> Path:
+        """Complete a store of the same graph as another one; see :meth:`finish`."""
+        same = ("num_nodes", "num_edges", "task", "num_classes", "class_names", "source", "split_rule")
+        return self.finish(shard=shard, **{name: getattr(other, name) for name in same}, **notes)
+
     def finish(
         self,
         *,
@@ -278,8 +323,8 @@ class StoreWriter:
         return columns
 
     def _install(self) -> None:
-        """Put the finished directory where it belongs; an old store goes only then."""
-        self._check_target()
+        """Put the finished directory where it belongs."""
+        check_target(self.path, self.overwrite)
         if self._journal is not None:  # out of the way of a writer with the same key, before the lock goes
             private = f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}"
             self.directory = self.directory.rename(self.path.parent / private)
@@ -287,37 +332,12 @@ class StoreWriter:
             Journal.remove(self.directory)
         (self.directory / LOCK_NAME).unlink(missing_ok=True)
         self.directory.chmod(0o777 & ~_umask())  # a temporary directory is private, a store is not
-        if not self.path.exists():
-            os.rename(self.directory, self.path)
-        else:
-            retired = Path(tempfile.mkdtemp(prefix=f"{self._prefix}old-", dir=self.path.parent))
-            os.rename(self.path, retired / "store")
-            try:
-                os.rename(self.directory, self.path)
-            except OSError:
-                os.rename(retired / "store", self.path)
-                raise
-            finally:
-                shutil.rmtree(retired, ignore_errors=True)
+        install(self.directory, self.path, overwrite=self.overwrite)
         self._finished = True
-        fsync_path(self.path.parent)
-
-    def _check_target(self) -> None:
-        path = self.path
-        if path.is_dir() and not any(path.iterdir()):
-            return
-        if not os.path.lexists(path):
-            return
-        if not self.overwrite:
-            fix = "Choose another path, or allow overwriting (--overwrite)"
-            raise StoreError("already exists", where=str(path), fix=fix)
-        if not is_store(path):
-            fix = "Choose another path, or remove it yourself"
-            raise StoreError("what is here is not a graph store, so it is not replaced", where=str(path), fix=fix)
 
     @property
     def _prefix(self) -> str:
-        return f".{self.path.name}.partial-"
+        return _prefix(self.path)
 
     def _remove_abandoned(self) -> None:
         """Remove directories of writers of this path that were killed: nobody holds their lock. Its own one stays."""
@@ -367,6 +387,49 @@ class StoreWriter:
                 shutil.rmtree(self.directory, ignore_errors=True)
         self._unlock()
         return written
+
+
+def check_target(path: Path, overwrite: bool) -> None:
+    """Refuse before the work what could not be written after it.
+
+    Raises:
+        StoreError: something is there that may not be replaced.
+    """
+    if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not overwrite:
+        fix = "Choose another path, or allow overwriting (--overwrite)"
+        raise StoreError("already exists", where=str(path), fix=fix)
+    if not is_store(path):
+        fix = "Choose another path, or remove it yourself"
+        raise StoreError("what is here is not a graph store, so it is not replaced", where=str(path), fix=fix)
+
+
+def install(directory: Path, path: Path, *, overwrite: bool) -> None:
+    """Rename a complete store to where it belongs; a store that is there goes only then.
+
+    Raises:
+        StoreError: something is there that may not be replaced.
+    """
+    check_target(path, overwrite)
+    if not path.exists():
+        os.rename(directory, path)
+    else:
+        retired = Path(tempfile.mkdtemp(prefix=f"{_prefix(path)}old-", dir=path.parent))
+        os.rename(path, retired / "store")
+        try:
+            os.rename(directory, path)
+        except OSError:
+            os.rename(retired / "store", path)
+            raise
+        finally:
+            shutil.rmtree(retired, ignore_errors=True)
+    fsync_path(path.parent)
+
+
+def _prefix(path: Path) -> str:
+    """How the names of hidden directories begin that belong to writers of a store."""
+    return f".{path.name}.partial-"
 
 
 def _umask() -> int:

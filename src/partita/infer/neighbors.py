@@ -120,8 +120,8 @@ def check_walkable(store: GraphStore, sampler: EvaluationSampler | None) -> None
     Raises:
         ConfigError: the store is a shard with the edges of its own nodes only.
     """
-    shard = store.shard
-    if sampler is None or shard is None or shard.topology != "partitioned" or shard.hosts == 1:
+    one_host = store.shard is None or store.shard.hosts == 1
+    if sampler is None or one_host or not store.edges_are_cut:
         return
     raise ConfigError(
         "a model that is trained on walks is evaluated on walks, which go anywhere in the graph, but every host has "

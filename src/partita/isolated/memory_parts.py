@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from partita.core.errors import ConfigError, PartitaError, ResourceError, StoreError
+from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.options import fields_of, size_of, takes
-from partita.graph.files import fsync_path
 from partita.graph.journal import lock_directory
-from partita.graph.metadata import is_store
 from partita.graph.store import GraphStore
+from partita.graph.writer import check_target, install
 from partita.isolated.parts_budget import PartsPlan, parts_for
 from partita.isolated.subgraph import checked_halo
 from partita.isolated.views import PartView
@@ -128,7 +126,7 @@ def partition_for_memory(
             plan = plan.recheck(replication, _largest(GraphStore.open(candidate), options.halo))
             made.append(plan)
             if plan.fits:
-                _install(candidate, path, options.overwrite)
+                install(candidate, path, overwrite=options.overwrite)
                 return MemoryPartition(replace(summary, path=str(out)), plan, tuple(made))
             shutil.rmtree(candidate)
             tell(plan.explain())
@@ -202,7 +200,7 @@ def _folder(path: Path, overwrite: bool) -> Iterator[Path]:
     It is named and locked as the temporary directories of :class:`~partita.graph.writer.StoreWriter` are, so the next
     writer of the store removes what a killed process has left.
     """
-    _check_target(path, overwrite)
+    check_target(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = path.parent / f".{path.name}.partial-auto"
     with _named(folder, path):
@@ -232,33 +230,3 @@ def _named(temporary: Path, path: Path) -> Iterator[None]:
         error.rename(str(temporary), str(path))
         error.rename(str(temporary.parent), str(path.parent))
         raise
-
-
-def _check_target(path: Path, overwrite: bool) -> None:
-    """Refuse before the work what could not be written after it."""
-    if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not overwrite:
-        fix = "Choose another path, or allow overwriting (--overwrite)"
-        raise StoreError("already exists", where=str(path), fix=fix)
-    if not is_store(path):
-        fix = "Choose another path, or remove it yourself"
-        raise StoreError("what is here is not a graph store, so it is not replaced", where=str(path), fix=fix)
-
-
-def _install(candidate: Path, path: Path, overwrite: bool) -> None:
-    """Put a finished store where it belongs; an old one goes only then."""
-    _check_target(path, overwrite)
-    if not os.path.lexists(path):
-        os.rename(candidate, path)
-    else:
-        retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-old-", dir=path.parent))
-        os.rename(path, retired / "store")
-        try:
-            os.rename(candidate, path)
-        except OSError:
-            os.rename(retired / "store", path)
-            raise
-        finally:
-            shutil.rmtree(retired, ignore_errors=True)
-    fsync_path(path.parent)

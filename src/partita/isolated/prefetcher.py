@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from partita.comm.group import Group
+from partita.core.adding import Adding
 from partita.core.errors import ResourceError
 from partita.graph.store import GraphStore
 from partita.isolated.views import PartView
@@ -16,7 +17,7 @@ Parts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LoadTimes:
+class LoadTimes(Adding):
     """What loading views has cost a worker.
 
     Attributes:
@@ -30,14 +31,6 @@ class LoadTimes:
     bytes: int = 0
     seconds: float = 0.0
     waited: float = 0.0
-
-    def __add__(self, other: LoadTimes) -> LoadTimes:
-        return LoadTimes(
-            self.views + other.views,
-            self.bytes + other.bytes,
-            self.seconds + other.seconds,
-            self.waited + other.waited,
-        )
 
 
 class ViewPrefetcher:
@@ -93,7 +86,9 @@ class ViewPrefetcher:
         return view, time.perf_counter() - started
 
 
-def fit_views(store: GraphStore, views: Iterable[Parts], halo: str, room: int, group: Group, *, weights: bool) -> bool:
+def fit_views(
+    store: GraphStore, views: Iterable[Parts], halo: str, room: int, group: Group, *, without: Collection[str] = ()
+) -> bool:
     """See that every view fits the memory that there is for views; known before any is loaded.
 
     Reads the edges of views where bounds do not tell, on all workers together. All workers call this.
@@ -104,7 +99,7 @@ def fit_views(store: GraphStore, views: Iterable[Parts], halo: str, room: int, g
         halo: see :class:`~partita.isolated.views.PartView`.
         room: bytes that a worker has for views.
         group: of all workers.
-        weights: whether views take edge weights.
+        without: columns that views leave out.
 
     Returns:
         Whether two views fit at a time.
@@ -113,12 +108,12 @@ def fit_views(store: GraphStore, views: Iterable[Parts], halo: str, room: int, g
         ResourceError: a view is too large, on all workers; names its parts and bytes.
     """
     listed = sorted(set(views))
-    bounds = [PartView.bound(store, parts, halo, weights=weights).bytes for parts in listed]
+    bounds = [PartView.bound(store, parts, halo, without=without).bytes for parts in listed]
     if 2 * max(bounds, default=0) <= room:
         return True
     unsure = [parts for parts, size in zip(listed, bounds) if 2 * size > room]
     sizes = [
-        [PartView.measure(store, parts, halo, weights=weights).bytes, list(parts)]
+        [PartView.measure(store, parts, halo, without=without).bytes, list(parts)]
         for parts in unsure[group.rank :: group.size]
     ]
     largest, parts = max([max(found) for found in group.gather(sizes) if found])

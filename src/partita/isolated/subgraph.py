@@ -263,12 +263,12 @@ def _tally(
 
 def _require_edges(store: GraphStore, first: int, last: int, parts: Sequence[int]) -> None:
     """Refuse nodes whose edges are in the shard of another host."""
-    shard = store.shard
-    if shard is None or shard.topology == "replicated" or (first >= shard.first_node and last < shard.last_node):
+    here = store.nodes_with_edges
+    if first >= here.start and last < here.stop:
         return
     raise StoreError(
         f"a view of part{'' if len(parts) == 1 else 's'} {', '.join(map(str, parts))} needs the edges of nodes "
-        f"{first:,} to {last:,}, and {shard} has those of {shard.first_node:,}:{shard.last_node:,}",
+        f"{first:,} to {last:,}, and {store.shard} has those of {here.start:,}:{here.stop:,}",
         where=str(store.path),
         fix="Give parts of this host and halo 'none' or 'one-hop', or use the whole store",
     )

@@ -6,27 +6,30 @@ Grappa trains on pairs of chunks (section 3.3), SDT-GNN on a part and its one-ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, Shaped, UInt32
+from jaxtyping import Float, Int, Int64, Shaped
 from torch import Tensor
 
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError
 from partita.core.memory import fresh_array
 from partita.features.rows import FeatureColumn, l1_scale
+from partita.graph.column_specs import ColumnSpec, known
 from partita.graph.metadata import index_dtype
 from partita.graph.store import GraphStore
 from partita.isolated.subgraph import EDGES_AT_ONCE, HALOS, Halo, Owned, Subgraph, checked_halo
 from partita.sample.topology import ArrayTopology, as_tensor
 
-__all__ = ["HALOS", "Halo", "PartView", "ViewSize"]
+__all__ = ["HALOS", "WEIGHTS", "Halo", "PartView", "ViewSize"]
 
 _CHUNK_BYTES = 8 * 2**20
-_WEIGHTS = "edge_weight_quantised"
+WEIGHTS = "edge_weight_quantised"
+"""The column of edge weights for sampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +62,29 @@ class PartView:
         halo: what it has of the nodes around its parts.
         num_owned: m.
         store_ids: int64 (n).
-        original_index: int64 (n), the key of sampling.
         indptr: int64 (n+1), rows.
         indices: int32 or int64 (E), local ids of in-neighbors.
-        weights: uint32 (E), weights of the edges as the store has them for sampling; ``None`` without.
         inside: int64 (m+1), running sums over owned nodes of their in-edges from owned nodes.
         whole: int64 (n+1), running sums over all nodes of their in-degrees in the whole graph.
-        self_loops: int32 (n), self loops in the whole graph; ``None`` where that has none.
-        x: (n, F) float16 or float32, features; ``None`` without.
         seeds: int64 (S), local ids of the training nodes among the owned, in ascending original index.
+        columns: the rows of the view of every column of the store that views take, by its name: of nodes (n), or (m)
+            where only those of owned nodes are taken; of edges (E). See :mod:`partita.graph.column_specs`.
     """
 
     parts: tuple[int, ...]
     halo: Halo
     num_owned: int
     store_ids: Int64[Tensor, "n"]
-    original_index: Int64[Tensor, "n"]
     indptr: Int64[Tensor, "n_1"]
     indices: Int[Tensor, "E"]
-    weights: UInt32[Tensor, "E"] | None
     inside: Int64[Tensor, "m_1"]
     whole: Int64[Tensor, "n_1"]
-    self_loops: Int32[Tensor, "n"] | None
-    x: Float[Tensor, "n F"] | None
     seeds: Int64[Tensor, "S"]
+    columns: Mapping[str, Shaped[Tensor, "rows ..."]]
 
     @classmethod
     def load(
-        cls,
-        store: GraphStore,
-        parts: Sequence[int],
-        halo: str = "none",
-        *,
-        features: bool = True,
-        weights: bool = True,
+        cls, store: GraphStore, parts: Sequence[int], halo: str = "none", *, without: Collection[str] = ()
     ) -> PartView:
         """Copy a view into memory. Reads the slices of its parts, and what belongs to halo nodes; nothing else.
 
@@ -103,50 +95,47 @@ class PartView:
             store: the graph, or a shard that has the parts.
             parts: distinct, in any order; none for an empty view.
             halo: one of :data:`~partita.isolated.subgraph.HALOS`.
-            features: take feature rows, where the store has them.
-            weights: take edge weights, where the store has them.
+            without: columns of the store that are left out: ``"x"``, :data:`WEIGHTS`.
 
         Raises:
             ConfigError: no such part, or no such halo.
-            StoreError: the store is a shard that lacks edges or feature rows of the view; the message says what to do.
+            StoreError: the store is a shard that lacks edges or rows of the view; the message says what to do.
         """
         found = Subgraph.find(store, parts, halo)
-        columns = _Taken.of(store, features, weights)
+        taken = _taken(store, without)
         indices = fresh_array(found.num_edges, index_dtype(found.num_nodes))
-        weight = fresh_array(found.num_edges, np.uint32) if columns.weights else None
+        of_edges = {
+            name: (store.held(name)[0], fresh_array(found.num_edges, store.held(name)[0].dtype))
+            for name, spec in taken.items()
+            if spec.of == "edges"
+        }
         done = 0
         for local, at, kept in found.edges():
             indices[done : done + len(local)] = local
-            if weight is not None:
-                piece = store.held(_WEIGHTS)[0][at]
-                weight[done : done + len(local)] = piece if kept is None else piece[kept]
+            for held, copy in of_edges.values():
+                copy[done : done + len(local)] = held[at] if kept is None else held[at][kept]
             done += len(local)
         store_ids = np.concatenate([*(np.arange(a, b) for a, b, _ in found.owned.runs()), found.halo_ids])
-        original = store_ids if store.original_index is None else store.original_index[store_ids]
+        columns = {
+            name: of_edges[name][1] if name in of_edges else _rows(store, found, name, spec.view == "all")
+            for name, spec in taken.items()
+        }
         return cls(
             parts=found.owned.parts,
             halo=found.halo,
             num_owned=found.owned.count,
             store_ids=as_tensor(store_ids),
-            original_index=as_tensor(original),
             indptr=as_tensor(found.indptr),
             indices=as_tensor(indices),
-            weights=None if weight is None else as_tensor(weight),
             inside=as_tensor(found.inside),
             whole=as_tensor(found.degrees),
-            self_loops=None if store.self_loops is None else as_tensor(store.self_loops[store_ids]),
-            x=as_tensor(_rows(store, found)) if columns.features else None,
             seeds=as_tensor(_seeds(store, found.owned)),
+            columns={name: as_tensor(column) for name, column in columns.items()},
         )
 
     @staticmethod
     def measure(
-        store: GraphStore,
-        parts: Sequence[int],
-        halo: str = "none",
-        *,
-        features: bool = True,
-        weights: bool = True,
+        store: GraphStore, parts: Sequence[int], halo: str = "none", *, without: Collection[str] = ()
     ) -> ViewSize:
         """The exact size of a view, by reading the edges of its parts once. Arguments and errors as in :meth:`load`.
 
@@ -155,16 +144,11 @@ class PartView:
         found = Subgraph.find(store, parts, halo)
         sizes = found.owned.count, len(found.halo_ids), found.num_edges
         same = found.indptr is found.inside
-        return _Taken.of(store, features, weights).size(store, *sizes, len(_seeds(store, found.owned)), same)
+        return _size(store, without, *sizes, len(_seeds(store, found.owned)), same)
 
     @staticmethod
     def bound(
-        store: GraphStore,
-        parts: Sequence[int],
-        halo: str = "none",
-        *,
-        features: bool = True,
-        weights: bool = True,
+        store: GraphStore, parts: Sequence[int], halo: str = "none", *, without: Collection[str] = ()
     ) -> ViewSize:
         """No view is larger than this; known at once, without reading edges. Arguments as in :meth:`load`.
 
@@ -177,8 +161,17 @@ class PartView:
         if halo == "one-hop+edges" and around:
             edges = store.num_edges
         seeds = min(owned.count, len(store.splits.get("train", ())))
-        same = halo == "none"
-        return _Taken.of(store, features, weights).size(store, owned.count, around, edges, seeds, same)
+        return _size(store, without, owned.count, around, edges, seeds, same=halo == "none")
+
+    @property
+    def original_index(self) -> Int64[Tensor, "n"]:
+        """int64 (n), the key of sampling."""
+        return self.columns.get("original_index", self.store_ids)
+
+    @property
+    def x(self) -> Float[Tensor, "n F"] | None:
+        """(n, F) float16 or float32, features; ``None`` without."""
+        return self.columns.get("x")
 
     @property
     def num_nodes(self) -> int:
@@ -193,11 +186,8 @@ class PartView:
     @property
     def size(self) -> ViewSize:
         """What it holds; equal to what :meth:`measure` says."""
-        arrays = (
-            self.store_ids, self.original_index, self.indptr, self.indices, self.weights, self.inside, self.whole,
-            self.self_loops, self.x, self.seeds,
-        )  # fmt: skip
-        held = {array.data_ptr(): array.nbytes for array in arrays if array is not None and array.nbytes}
+        own = (self.store_ids, self.indptr, self.indices, self.inside, self.whole, self.seeds)
+        held = {array.data_ptr(): array.nbytes for array in (*own, *self.columns.values()) if array.nbytes}
         halo = self.num_nodes - self.num_owned
         return ViewSize(self.num_owned, halo, self.num_edges, sum(held.values()))
 
@@ -230,16 +220,9 @@ class PartView:
         Raises:
             ConfigError: ``weighted`` without edge weights.
         """
-        return ArrayTopology(
-            self.indptr,
-            self.indices,
-            original=self.original_index,
-            self_loops=self.self_loops,
-            weights=self.weights,
-            degree_offsets=self.whole,
-            replace=replace,
-            weighted=weighted,
-        )
+        arrays: dict[str, Any] = {"original": self.store_ids, "indptr": self.indptr, "indices": self.indices}
+        arrays |= {spec.sampler: self.columns[name] for name, spec in known(self.columns).items() if spec.sampler}
+        return ArrayTopology(**arrays, degree_offsets=self.whole, replace=replace, weighted=weighted)
 
     def column(
         self, dtype: torch.dtype = torch.float32, *, normalize: bool = False, dropout: float = 0.0
@@ -261,30 +244,29 @@ class PartView:
         return FeatureColumn(self.x, dtype, l1_scale(self.x) if normalize else None, dropout)
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """Which optional columns of the store a view takes."""
+def _taken(store: GraphStore, without: Collection[str]) -> dict[str, ColumnSpec]:
+    """The columns that a view takes of a store."""
+    return {name: spec for name, spec in known(store.columns).items() if spec.view and name not in without}
 
-    features: bool
-    weights: bool
 
-    @classmethod
-    def of(cls, store: GraphStore, features: bool, weights: bool) -> _Taken:
-        return cls(features and store.has("x"), weights and store.has(_WEIGHTS))
+def _size(
+    store: GraphStore, without: Collection[str], owned: int, halo: int, edges: int, seeds: int, same: bool
+) -> ViewSize:
+    """Size of a view with so many nodes, edges and seeds; ``same``: its rows hold what is inside, and nothing else.
 
-    def size(self, store: GraphStore, nodes: int, halo: int, edges: int, seeds: int, same: bool) -> ViewSize:
-        """Size of a view with so many nodes, edges and seeds; ``same``: its rows hold what is inside, and nothing else.
+    See :class:`PartView` for the arrays.
+    """
+    count = owned + halo
+    lists = count + 2 * (count + 1) + (0 if same else owned + 1) + seeds  # store ids; indptr, whole; inside; seeds
+    total = 8 * lists + index_dtype(count).itemsize * edges
+    for name, spec in _taken(store, without).items():
+        rows = edges if spec.of == "edges" else count if spec.view == "all" else owned
+        total += rows * _row_bytes(store.held(name)[0])
+    return ViewSize(owned, halo, edges, total)
 
-        See :class:`PartView` for the arrays.
-        """
-        count = nodes + halo
-        lists = 8 * count if store.original_index is None else 16 * count  # store ids, original indices
-        lists += 8 * (count + 1) * 2 + (0 if same else 8 * (nodes + 1))  # indptr, whole; inside
-        lists += 0 if store.self_loops is None else 4 * count
-        per_edge = index_dtype(count).itemsize + (4 if self.weights else 0)
-        x = store.held("x")[0] if self.features else None
-        row = 0 if x is None else x.shape[1] * x.itemsize
-        return ViewSize(nodes, halo, edges, lists + 8 * seeds + per_edge * edges + row * count)
+
+def _row_bytes(column: Shaped[np.ndarray, "n ..."]) -> int:
+    return column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
 
 
 def _differences(sums: Int64[Tensor, "n_1"], ids: Int[Tensor, "B"] | None) -> Int64[Tensor, "B"]:
@@ -294,40 +276,49 @@ def _differences(sums: Int64[Tensor, "n_1"], ids: Int[Tensor, "B"] | None) -> In
     return sums[ids + 1] - sums[ids]
 
 
-def _rows(store: GraphStore, found: Subgraph) -> Shaped[np.ndarray, "n F"]:
-    """Copies of the feature rows of all nodes of a view."""
-    held, first = store.held("x")
-    _require_rows(store, found, range(first, first + len(held)))
-    m, out = found.owned.count, fresh_array((found.num_nodes, held.shape[1]), held.dtype)
-    at_once = max(1, _CHUNK_BYTES // max(1, held.itemsize * held.shape[1]))
-    with progress.task("load feature rows", total=len(out), unit="rows") as task:
+def _rows(store: GraphStore, found: Subgraph, name: str, with_halo: bool) -> Shaped[np.ndarray, "rows ..."]:
+    """Copies of the rows of a view's nodes, or of those that it owns, of a column of nodes."""
+    held, first = store.held(name)
+    halo_ids = found.halo_ids if with_halo else found.halo_ids[:0]
+    hot_ids, hot = store.hot if store.hot is not None and name == "x" else (halo_ids[:0], held[:0])
+    _require_rows(store, found, name, range(first, first + len(held)), halo_ids, hot_ids)
+    m = found.owned.count
+    out = fresh_array((m + len(halo_ids), *held.shape[1:]), held.dtype)
+    at_once = max(1, _CHUNK_BYTES // max(1, _row_bytes(held)))
+    with progress.task(f"load rows of {name}", total=len(out), unit="rows") as task:
         for start, stop, base in found.owned.runs():
             for row in range(start, stop, at_once):
                 last = min(row + at_once, stop)
                 out[base + row - start : base + last - start] = held[row - first : last - first]
                 task.advance(last - row)
-        for low in range(0, len(found.halo_ids), at_once):
-            ids = found.halo_ids[low : low + at_once]
+        for low in range(0, len(halo_ids), at_once):
+            ids = halo_ids[low : low + at_once]
             here = (ids >= first) & (ids < first + len(held))
             rows = out[m + low : m + low + len(ids)]
             rows[here] = held[ids[here] - first]
-            if store.hot is not None and not here.all():
-                hot_ids, hot = store.hot
+            if not here.all():
                 rows[~here] = hot[np.searchsorted(hot_ids, ids[~here])]
             task.advance(len(ids))
     return out
 
 
-def _require_rows(store: GraphStore, found: Subgraph, held: range) -> None:
-    """Refuse nodes whose feature rows are in the shard of another host, and not among the hot rows of this one."""
-    owned, ids = found.owned, found.halo_ids
+def _require_rows(
+    store: GraphStore,
+    found: Subgraph,
+    name: str,
+    held: range,
+    halo_ids: Int64[np.ndarray, "h"],
+    hot_ids: Int64[np.ndarray, "M"],
+) -> None:
+    """Refuse nodes whose rows are in the shard of another host, and not among the hot rows of this one."""
+    owned = found.owned
     missing = owned.count - sum(len(range(max(a, held.start), min(b, held.stop))) for a, b, _ in owned.runs())
-    away = ids[(ids < held.start) | (ids >= held.stop)]
-    missing += len(away) if store.hot is None else int(np.isin(away, store.hot[0], invert=True).sum())
+    away = halo_ids[(halo_ids < held.start) | (halo_ids >= held.stop)]
+    missing += int(np.isin(away, hot_ids, invert=True).sum())
     if missing:
         raise StoreError(
             f"a view of part{'' if len(owned.parts) == 1 else 's'} {', '.join(map(str, owned.parts))} with halo "
-            f"'{found.halo}' needs the feature rows of {missing:,} nodes that {store.shard} does not have",
+            f"'{found.halo}' needs the rows of '{name}' of {missing:,} nodes that {store.shard} does not have",
             where=str(store.path),
             fix="Give parts of this host and halo 'none', give the shard more hot rows, or use the whole store",
         )

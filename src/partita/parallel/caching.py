@@ -214,12 +214,8 @@ class _MeasuredStatistics:
         store, mesh = self.store, self.context.mesh
         indptr = as_tensor(store.indptr)
         indices, first_edge = store.held("indices")
-        cut = store.shard is not None and store.shard.topology == "partitioned"
-        if cut:
-            assert store.shard is not None
-            rows = share_of_rows(indptr, store.shard.nodes, mesh.worker, mesh.workers)
-        else:
-            rows = share_of_rows(indptr, range(store.num_nodes), mesh.rank, mesh.size)
+        place = (mesh.worker, mesh.workers) if store.edges_are_cut else (mesh.rank, mesh.size)
+        rows = share_of_rows(indptr, store.nodes_with_edges, *place)
         restart, group = _restart(store.num_nodes, self.seed_order.seeds), self.context.group("all", "train")
         return pagerank(indptr, as_tensor(indices), first_edge, rows, group, restart)
 

@@ -138,9 +138,8 @@ def place_topology(
     Raises:
         ConfigError: the parts of the store do not fit the workers, or a shard has no edges of other hosts' nodes.
     """
-    cut = store.shard is not None and store.shard.topology == "partitioned"
     if mode == "replicated":
-        if cut and context.mesh.hosts > 1:
+        if store.edges_are_cut and context.mesh.hosts > 1:
             raise ConfigError(
                 "every host has the edges of its own nodes only",
                 where=str(store.path),
@@ -148,7 +147,7 @@ def place_topology(
             )
         return local
     mesh = context.mesh
-    if cut:
+    if store.edges_are_cut:
         axis = "hosts"
     else:
         axis = "workers" if store.num_parts == mesh.workers else "all"

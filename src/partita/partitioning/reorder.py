@@ -2,17 +2,9 @@
 
 A new id is the position of a node when all are sorted by (part, old id). The old store is read front to back.
 
-Which columns there are and what becomes of them (N nodes, E edges):
-
-- ``indptr``, ``name_offsets``: offsets of rows, computed anew; ``name_bytes`` goes with its offsets.
-- ``indices``: ids of nodes, mapped; one entry for every edge.
-- columns of edges: ``edge_weight``, ``edge_weight_quantised``, names that begin with ``presample_edge``.
-- columns of nodes: ``x``, ``y``, ``self_loops``, ``name``, names that begin with ``presample_node``.
-- ``original_index``: moves with the nodes; left out where it is the identity, as everywhere.
-- ``split_*``: lists of ids of nodes, mapped, in their old order (ascending original index).
-- ``part_offsets``: made anew.
-- any other column is one of edges if it is one-dimensional of length E, or one of nodes if its length is N; its values
-  are moved as they are. Where both or neither is true, the store is refused.
+What becomes of each column is said by :mod:`partita.graph.column_specs`. A column that nothing is known about is one of
+edges if it is one-dimensional of length E, or one of nodes if its length is N; its values are moved as they are. Where
+both or neither is true, the store is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +13,6 @@ import json
 import logging
 import math
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +23,15 @@ import xxhash
 from jaxtyping import Int32, Integer, Shaped
 
 from partita.core import progress
-from partita.core.errors import ConfigError, InputError, ResourceError, StoreError
+from partita.core.errors import ConfigError, InputError, StoreError
 from partita.core.partitioning import checked_parts
-from partita.graph.columns import PlacedColumn, column_bytes
-from partita.graph.store import SPLIT_PREFIX, GraphStore
-from partita.graph.writer import StoreWriter
+from partita.graph.column_specs import ROWS_BY, ColumnSpec, spec_of
+from partita.graph.columns import PlacedColumn
+from partita.graph.store import GraphStore
+from partita.graph.writer import NewColumn, StoreWriter
 from partita.partitioning._scatter import Scatter
 
 _MOST_BUFFER_BYTES = 64 << 20
-_NODE_COLUMNS = ("x", "y", "self_loops", "name")
-_EDGE_COLUMNS = ("edge_weight", "edge_weight_quantised")
 _FEATURE_DTYPES = ("float16", "float32")
 
 _log = logging.getLogger(__name__)
@@ -111,23 +101,6 @@ def reorder(
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """A column to be written.
-
-    Attributes:
-        shape: of the new column.
-        dtype: of the new column.
-        unit: what progress counts.
-        fill: writes it.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    unit: str
-    fill: Callable[[PlacedColumn, progress.Task], None]
-
-
-@dataclass(frozen=True, slots=True)
 class _Job:
     store: GraphStore
     parts: Int32[np.ndarray, "N"]
@@ -149,77 +122,56 @@ class _Job:
         with progress.task("rank nodes"):
             scatter = Scatter(self.parts, self.num_parts, min(self.memory_limit, _MOST_BUFFER_BYTES) // 2)
             columns = self._columns(scatter)
-        missing = {name: column for name, column in columns.items() if not writer.is_done(name)}
-        _check_space(writer.path, missing)
-        for name, column in missing.items():
-            placed = writer.place(name, column.shape, column.dtype)
-            with progress.task(f"write {name}", total=column.shape[0], unit=column.unit) as task:
-                column.fill(placed, task)
-            placed.close()
-        metadata = self.store.metadata
-        notes = {key: value for key, value in metadata.notes.items() if key != "levels"}
-        writer.finish(
-            num_nodes=metadata.num_nodes,
-            num_edges=metadata.num_edges,
-            task=metadata.task,
-            num_classes=metadata.num_classes,
-            class_names=metadata.class_names,
-            source=metadata.source,
-            split_rule=metadata.split_rule,
-            **{**notes, **self.notes, **({"levels": list(self.levels)} if self.levels else {})},
-        )
+        writer.fill(columns)
+        notes = {key: value for key, value in self.store.metadata.notes.items() if key != "levels"}
+        levels = {"levels": list(self.levels)} if self.levels else {}
+        writer.finish_like(self.store.metadata, {**notes, **self.notes, **levels})
         return GraphStore.open(writer.path)
 
-    def _columns(self, scatter: Scatter) -> dict[str, _Column]:
+    def _columns(self, scatter: Scatter) -> dict[str, NewColumn]:
         """All columns of the new store. Features come first: they may turn out not to fit their new dtype."""
-        store = self.store
-        names = [name for name in store.metadata.columns if name not in ("original_index", "part_offsets")]
-        columns = {name: self._column(name, scatter) for name in sorted(names, key=lambda name: (name != "x", name))}
+        specs = {name: self._spec(name) for name in sorted(self.store.columns, key=lambda name: (name != "x", name))}
+        columns = {name: self._column(name, spec, scatter) for name, spec in specs.items() if spec.reorder != "make"}
         if not scatter.is_identity(self._original):
-            columns["original_index"] = _Column(
-                (store.num_nodes,), np.dtype(np.int64), "nodes",
+            columns["original_index"] = NewColumn(
+                (self.store.num_nodes,), np.dtype(np.int64), "nodes",
                 lambda column, task: scatter.rows(column, self._original, task),
             )  # fmt: skip
         offsets = scatter.part_offsets
-        columns["part_offsets"] = _Column(
+        columns["part_offsets"] = NewColumn(
             offsets.shape, offsets.dtype, "parts", lambda column, _: column.put(0, offsets)
         )
         return columns
 
-    def _column(self, name: str, scatter: Scatter) -> _Column:
-        store, data = self.store, self.store.column(name)
-        same = (data.shape, data.dtype)
-        if name in ("indptr", "name_offsets"):
-            return _Column(*same, "nodes", lambda column, task: scatter.offsets(column, data, task))
-        if name == "name_bytes":
-            ends = store.column("name_offsets")
-            return _Column(*same, "bytes", lambda column, task: scatter.items(column, data, ends, task))
-        if name == "indices":
-            ends = store.indptr
-            return _Column(*same, "edges", lambda column, task: scatter.items(column, data, ends, task, are_nodes=True))
-        if name.startswith(SPLIT_PREFIX):
-            return _Column(*same, "nodes", lambda column, task: scatter.ids(column, data, task))
-        if name == "x" and self.feature_dtype is not None and data.dtype != self.feature_dtype:
+    def _column(self, name: str, spec: ColumnSpec, scatter: Scatter) -> NewColumn:
+        data = self.store.column(name)
+        dtype, take = data.dtype, _rows_of(data)
+        if name == "x" and self.feature_dtype is not None and dtype != self.feature_dtype:
             dtype = np.dtype(self.feature_dtype)
-            return _Column(
-                data.shape, dtype, "nodes", lambda column, task: scatter.rows(column, self._converted(dtype), task)
-            )
-        if self._is_of_edges(name, data):
-            return _Column(*same, "edges", lambda column, task: scatter.items(column, data, store.indptr, task))
-        return _Column(*same, "nodes", lambda column, task: scatter.rows(column, _rows_of(data), task))
+            take = self._converted(dtype)
 
-    def _is_of_edges(self, name: str, data: Shaped[np.ndarray, "..."]) -> bool:
-        """Whether a column belongs to edges; else it belongs to nodes."""
-        of_edges = data.shape == (self.store.num_edges,)
-        of_nodes = data.ndim > 0 and len(data) == self.store.num_nodes
-        if of_edges and (name in _EDGE_COLUMNS or name.startswith("presample_edge")):
-            return True
-        if of_nodes and (name in _NODE_COLUMNS or name.startswith("presample_node")):
-            return False
+        def fill(column: PlacedColumn, task: progress.Task) -> None:
+            if spec.reorder == "offsets":
+                scatter.offsets(column, data, task)
+            elif spec.of == "list":
+                scatter.ids(column, data, task)
+            elif spec.of in ROWS_BY:
+                scatter.items(column, data, self.store.column(ROWS_BY[spec.of]), task, are_nodes=spec.reorder == "map")
+            else:
+                scatter.rows(column, take, task)
+
+        return NewColumn(data.shape, dtype, spec.of if spec.of in ROWS_BY else "nodes", fill)
+
+    def _spec(self, name: str) -> ColumnSpec:
+        """What a column is, where need be by its length."""
+        spec, shape = spec_of(name), self.store.metadata.columns[name].shape
+        of_edges, of_nodes = shape == (self.store.num_edges,), shape[:1] == (self.store.num_nodes,)
+        if spec is not None and {"edges": of_edges, "nodes": of_nodes}.get(f"{spec.of}", True):
+            return spec
         if of_edges != of_nodes:
-            return of_edges
+            return ColumnSpec("edges" if of_edges else "nodes")
         raise StoreError(
-            f"it cannot be told whether column '{name}' {data.shape} belongs to nodes or to edges",
+            f"it cannot be told whether column '{name}' {shape} belongs to nodes or to edges",
             where=str(self.store.path),
             fix="Leave the column out of the store, or upgrade Partita if a newer one made it",
         )
@@ -257,14 +209,3 @@ class _Job:
 
 def _rows_of(data: Shaped[np.ndarray, "N ..."]) -> Callable[[int, int], Shaped[np.ndarray, "n ..."]]:
     return lambda first, stop: data[first:stop]
-
-
-def _check_space(path: Path, columns: Mapping[str, _Column]) -> None:
-    need = sum(column_bytes(column.shape, column.dtype) for column in columns.values())
-    free = shutil.disk_usage(path.parent).free
-    if need > free:
-        raise ResourceError(
-            f"the store needs {need:,} bytes, {free:,} bytes are free",
-            where=str(path.parent),
-            fix="Free space there, or write the store to another disk",
-        )

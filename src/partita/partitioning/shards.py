@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,16 +11,14 @@ import numpy as np
 from jaxtyping import Int64, Integer, Shaped
 
 from partita.core import progress
-from partita.core.errors import ConfigError, ResourceError, nearest
+from partita.core.errors import ConfigError, nearest
 from partita.core.options import takes
-from partita.graph.columns import CHUNK_BYTES, column_bytes
+from partita.graph.column_specs import known
+from partita.graph.columns import CHUNK_BYTES, PlacedColumn, column_bytes
 from partita.graph.shard import Shard, ShardTopology
 from partita.graph.store import GraphStore
-from partita.graph.writer import StoreWriter
+from partita.graph.writer import NewColumn, StoreWriter
 from partita.partitioning.options import ShardOptions
-
-_EDGE_COLUMNS = ("indices", "edge_weight", "edge_weight_quantised", "presample_edge")
-_FEATURES = "x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +80,19 @@ def shard(
     ids = _hot_ids(store, cut, options.hot_bytes, hot)
     columns = _columns(store, cut, ids)
     with StoreWriter(out, overwrite=options.overwrite) as writer:
-        _check_space(writer.path, columns)
-        for column in columns:
-            placed = writer.place(column.name, column.shape, column.dtype)
-            with progress.task(f"write {column.name}", total=column.shape[0], unit=column.unit) as task:
-                row = 0
-                for rows in column.pieces():
-                    placed.put(row, rows)
-                    row += len(rows)
-                    task.advance(len(rows))
-            placed.close()
-        metadata = store.metadata
+        writer.fill(columns)
         ranking = hot if isinstance(hot, str) else "given"
         policy = {"hot": {"ranking": ranking, "bytes": options.hot_bytes}} if len(ids) else {}
-        writer.finish(
-            num_nodes=metadata.num_nodes,
-            num_edges=metadata.num_edges,
-            task=metadata.task,
-            num_classes=metadata.num_classes,
-            class_names=metadata.class_names,
-            source=metadata.source,
-            split_rule=metadata.split_rule,
-            shard=cut,
-            **{**metadata.notes, **policy},
-        )
+        writer.finish_like(store.metadata, {**store.metadata.notes, **policy}, cut)
     return ShardSummary(
         path=str(writer.path),
         host=options.host,
         hosts=options.hosts,
         topology=cut.topology,
         nodes=len(cut.nodes),
-        edges=next(column.shape[0] for column in columns if column.name == "indices"),
+        edges=columns["indices"].shape[0],
         hot=len(ids),
-        bytes=sum(column_bytes(column.shape, column.dtype) for column in columns),
+        bytes=sum(column_bytes(column.shape, column.dtype) for column in columns.values()),
     )
 
 
@@ -141,16 +117,14 @@ def _plan(store: GraphStore, out: Path, host: int, hosts: int, topology: str) ->
             "the shard would replace the only whole store", where=str(out), fix="Give the shard another path"
         )
     parts = store.num_parts // hosts
-    cut = {_FEATURES: "nodes"} if store.has(_FEATURES) else {}
-    if topology == "partitioned":
-        cut |= {name: "edges" for name in _EDGE_COLUMNS if store.has(name)}
+    specs = known(store.columns).items()
     return Shard(
         host=host,
         hosts=hosts,
         first_node=int(store.part_offsets[host * parts]),
         last_node=int(store.part_offsets[(host + 1) * parts]),
         fingerprint=store.fingerprint,
-        cut=cut,
+        cut={name: f"{spec.of}" for name, spec in specs if spec.is_cut(edges=topology == "partitioned")},
     )
 
 
@@ -197,55 +171,30 @@ def _ranked(store: GraphStore, hot: str | Integer[np.ndarray, "_"]) -> Int64[np.
     return ranked
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    unit: str
-    pieces: Callable[[], Iterator[Shaped[np.ndarray, "n ..."]]]
-
-
-def _columns(store: GraphStore, cut: Shard, hot: Int64[np.ndarray, "M"]) -> list[_Column]:
+def _columns(store: GraphStore, cut: Shard, hot: Int64[np.ndarray, "M"]) -> dict[str, NewColumn]:
     """All columns of the shard. Columns that nothing is known about are taken whole."""
     edges = slice(int(store.indptr[cut.first_node]), int(store.indptr[cut.last_node]))
-    rows = {"nodes": slice(cut.first_node, cut.last_node), "edges": edges}
-    columns = []
-    for name in sorted(store.metadata.columns):
-        by = cut.cut.get(name)
-        columns.append(_taken(name, store.column(name) if by is None else store.column(name)[rows[by]], by or "rows"))
+    rows = {"nodes": slice(cut.first_node, cut.last_node), "edges": edges, "rows": slice(None)}
+    columns = {}
+    for name in sorted(store.columns):
+        by = cut.cut.get(name, "rows")
+        columns[name] = _taken(store.column(name)[rows[by]], by)
     if len(hot):
-        x = store.column(_FEATURES)
-        columns.append(_taken("hot_index", hot, "nodes"))
-        columns.append(_Column("hot_x", (len(hot), *x.shape[1:]), x.dtype, "nodes", lambda: _picked(x, hot)))
+        columns["hot_index"] = _taken(hot, "nodes")
+        columns["hot_x"] = _taken(store.column("x"), "nodes", hot)
     return columns
 
 
-def _taken(name: str, data: Shaped[np.ndarray, "n ..."], unit: str) -> _Column:
-    def pieces() -> Iterator[Shaped[np.ndarray, "m ..."]]:
-        at_once = _rows_at_once(data)
-        for start in range(0, len(data), at_once):
-            yield data[start : start + at_once]
+def _taken(data: Shaped[np.ndarray, "n ..."], unit: str, ids: Int64[np.ndarray, "M"] | None = None) -> NewColumn:
+    """A copy of a column, or of some of its rows."""
+    count = len(data) if ids is None else len(ids)
+    at_once = max(1, CHUNK_BYTES // max(1, data.itemsize * int(np.prod(data.shape[1:], dtype=np.int64))))
 
-    return _Column(name, data.shape, data.dtype, unit, pieces)
+    def fill(column: PlacedColumn, task: progress.Task) -> None:
+        for start in range(0, count, at_once):
+            at = slice(start, start + at_once)
+            rows = data[at if ids is None else ids[at]]
+            column.put(start, rows)
+            task.advance(len(rows))
 
-
-def _picked(x: Shaped[np.ndarray, "N F"], ids: Int64[np.ndarray, "M"]) -> Iterator[Shaped[np.ndarray, "m F"]]:
-    at_once = _rows_at_once(x)
-    for start in range(0, len(ids), at_once):
-        yield x[ids[start : start + at_once]]
-
-
-def _rows_at_once(data: Shaped[np.ndarray, "n ..."]) -> int:
-    return max(1, CHUNK_BYTES // max(1, data.itemsize * int(np.prod(data.shape[1:], dtype=np.int64))))
-
-
-def _check_space(path: Path, columns: list[_Column]) -> None:
-    need = sum(column_bytes(column.shape, column.dtype) for column in columns)
-    free = shutil.disk_usage(path.parent).free
-    if need > free:
-        raise ResourceError(
-            f"the shard needs {need:,} bytes, {free:,} bytes are free",
-            where=str(path.parent),
-            fix="Free space there, or write the shard to another disk",
-        )
+    return NewColumn((count, *data.shape[1:]), data.dtype, unit, fill)

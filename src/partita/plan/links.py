@@ -22,7 +22,7 @@ from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
 from partita.core.machine import machine, now
 
-FORMAT = 1
+LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
 QUICK_LARGEST = 2**21
 LONGEST_SECONDS = 0.3
@@ -77,7 +77,7 @@ class Links:
 
     def to_json(self) -> dict[str, Any]:
         """As the file holds it."""
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": LINKS_FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], where: str = "links") -> Links:
@@ -87,9 +87,9 @@ class Links:
             ConfigError: it is something else.
         """
         try:
-            if values["format"] != FORMAT:
+            if values["format"] != LINKS_FORMAT:
                 raise ConfigError(
-                    f"format {values['format']}, this version reads {FORMAT}", where=where, fix="Measure again"
+                    f"format {values['format']}, this version reads {LINKS_FORMAT}", where=where, fix="Measure again"
                 )
             curves = {
                 kind: {

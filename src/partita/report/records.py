@@ -12,9 +12,7 @@ from typing import Any
 import yaml
 
 from partita.core.errors import ConfigError, RunError
-from partita.core.files import read_object
-
-RUN_FORMAT = 1
+from partita.core.files import RUN_FORMAT, read_object
 
 
 @dataclass(frozen=True)

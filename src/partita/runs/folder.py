@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partita.core.errors import RunError
-from partita.core.files import read_object, write_text
-
-RUN_FORMAT = 1
+from partita.core.files import RUN_FORMAT, read_object, write_text
 
 
 class RunFolder:

@@ -16,22 +16,21 @@ from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
-from partita.sample.topology import ArrayTopology
+from partita.sample.topology import EDGE_ARRAYS, ArrayTopology
 
 _CHUNK_EDGES = 2**23
-_EDGE_COLUMNS = ("indices", "weights")
 
 
 def node_bytes(local: ArrayTopology) -> int:
     """Bytes of the columns of nodes, which a device holds in any case."""
-    columns = {id(column): column for name, column in local.arrays().items() if name not in _EDGE_COLUMNS}
+    columns = {id(column): column for name, column in local.arrays().items() if name not in EDGE_ARRAYS}
     return _bytes_of(columns.values())
 
 
 def edge_bytes(local: ArrayTopology) -> int:
     """Bytes of the columns of edges."""
     arrays = local.arrays()
-    return _bytes_of(arrays[name] for name in _EDGE_COLUMNS)
+    return _bytes_of(arrays[name] for name in EDGE_ARRAYS)
 
 
 def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> ArrayTopology:
@@ -72,7 +71,7 @@ class DeviceTopology(ArrayTopology):
         super().__init__(**_node_columns(local, device))
         self._cold = local
         if pin:
-            edges = {name: _pinned(local.arrays()[name]) for name in _EDGE_COLUMNS}
+            edges = {name: _pinned(local.arrays()[name]) for name in EDGE_ARRAYS}
             self._cold = ArrayTopology(**{**self.arrays(), **edges})
         self._cold_on_host = not pin
         hot = _hottest(local, budget - 4 * local.num_nodes)
@@ -149,7 +148,7 @@ def _sent(found: Sampled, device: torch.device) -> Sampled:
 def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
     """The nodes with the most in-edges whose edges, and where they begin, take so many bytes; ascending."""
     arrays, nodes = local.arrays(), local.nodes
-    edge = sum(arrays[name].element_size() for name in _EDGE_COLUMNS if arrays[name] is not None)
+    edge = sum(arrays[name].element_size() for name in EDGE_ARRAYS if arrays[name] is not None)
     degrees = arrays["indptr"][nodes.start : nodes.stop + 1].diff()
     order = torch.argsort(degrees, descending=True, stable=True)
     needed = (degrees[order] * edge + 8).cumsum(0)
@@ -168,7 +167,7 @@ def _copied(
     total = int(indptr[-1])
     copies: dict[str, Tensor | None] = {
         name: None if arrays[name] is None else torch.empty(total, dtype=arrays[name].dtype, device=device)
-        for name in _EDGE_COLUMNS
+        for name in EDGE_ARRAYS
     }
     first = 0
     with progress.task("copy edges to the device", total=total, unit="edges") as task:
@@ -198,7 +197,7 @@ def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
 def _node_columns(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
     """Everything but the edges, on a device."""
     arrays = local.arrays()
-    return _moved({**arrays, **{name: _nothing(arrays[name]) for name in _EDGE_COLUMNS}}, device)
+    return _moved({**arrays, **{name: _nothing(arrays[name]) for name in EDGE_ARRAYS}}, device)
 
 
 def _pinned(column: Tensor | None) -> Tensor | None:

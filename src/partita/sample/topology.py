@@ -15,6 +15,7 @@ from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.protocols import Rule
 from partita.core.records import RemoteDraws, Sampled, Traffic
+from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 
 
@@ -26,6 +27,10 @@ class _Writable:
         interface: dict[str, Any] = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
+
+
+EDGE_ARRAYS = tuple(spec.sampler for spec in known(COLUMNS).values() if spec.of == "edges" and spec.sampler)
+"""Arguments of :class:`ArrayTopology` with one element for each edge."""
 
 
 def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
@@ -244,19 +249,12 @@ class LocalTopology(ArrayTopology):
     """
 
     def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
-        indices, first_edge = store.held("indices")
-        weights = None
-        if weighted and store.has("edge_weight_quantised"):
-            weights = as_tensor(store.held("edge_weight_quantised")[0])
-        cut = store.shard is not None and store.shard.topology == "partitioned"
+        columns = known(store.columns).items()
+        arrays = {spec.sampler: as_tensor(store.held(name)[0]) for name, spec in columns if spec.sampler}
         super().__init__(
-            as_tensor(store.indptr),
-            as_tensor(indices),
-            original=None if store.original_index is None else as_tensor(store.original_index),
-            self_loops=None if store.self_loops is None else as_tensor(store.self_loops),
-            weights=weights,
-            nodes=store.shard.nodes if cut and store.shard is not None else None,
-            first_edge=first_edge,
+            **arrays,
+            nodes=store.nodes_with_edges,
+            first_edge=store.held("indices")[1],
             replace=replace,
             weighted=weighted,
         )

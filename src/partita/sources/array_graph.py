@@ -17,11 +17,11 @@ from jaxtyping import Bool, Shaped
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
+from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile, Taker, open_npz
 from partita.sources.batch import Batch, Kind
 from partita.sources.edges import check_weights
 
-_MASKS = {"train": "train_mask", "val": "val_mask", "test": "test_mask"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges", "edge_attr": "edge features"}
 _DENSE_BYTES = 8 << 20
@@ -137,7 +137,7 @@ class ArrayGraph:
 
     def num_splits(self) -> int:
         """How many splits the file has; 0 without masks."""
-        shapes = {self._arrays[name].expect("bu", 1, 2).shape for name in _MASKS.values() if name in self._arrays}
+        shapes = {self._arrays[name].expect("bu", 1, 2).shape for name in MASKS.values() if name in self._arrays}
         return 0 if not shapes else max(shape[0] if len(shape) == 2 else 1 for shape in shapes)
 
     def masks(self, split: int) -> dict[str, Bool[np.ndarray, "N"]]:
@@ -147,7 +147,7 @@ class ArrayGraph:
             InputError: there is no split of this number.
         """
         found = {}
-        for name, key in _MASKS.items():
+        for name, key in MASKS.items():
             if key not in self._arrays:
                 continue
             array = self._arrays[key]
@@ -182,7 +182,7 @@ class ArrayGraph:
             counts["x_shape"] = self._sparse_shape()[0]
         if "y" in self._arrays:
             counts["y"] = self._arrays["y"].expect("fiubU", 1, 2).shape[0]
-        for key in _MASKS.values():
+        for key in MASKS.values():
             if key in self._arrays:
                 counts[key] = self._arrays[key].expect("bu", 1, 2).shape[-1]
         if "num_nodes" in self._arrays:

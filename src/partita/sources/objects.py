@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from partita.core.errors import InputError
+from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile
 
-_MASKS = ("train_mask", "val_mask", "test_mask")
 _OBJECTS = "PyG's Data, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, or the path of a file"
 
 
@@ -78,11 +78,11 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     if data.edge_index is None:
         raise InputError(f"{where} has no edge_index", where="source", fix="Give a graph with edges")
     found: dict[str, Any] = {
-        name: getattr(data, name, None) for name in ("edge_index", "x", "edge_weight", "num_nodes", *_MASKS)
+        name: getattr(data, name, None) for name in ("edge_index", "x", "edge_weight", "num_nodes", *MASKS.values())
     }
     y = getattr(data, "y", None)
     found["y"] = None if y is None else labels_of(_array(f"{where}, y", y))
-    for name in _MASKS:
+    for name in MASKS.values():
         if found[name] is not None and len(found[name].shape) == 2:  # a column for each of several splits
             found[name] = found[name].T
     return found
@@ -98,7 +98,7 @@ def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
     sources, targets = (_array(where, ends) for ends in graph.edges())
     nodes = graph.ndata
     found: dict[str, Any] = {"edge_index": np.stack([sources, targets]), "num_nodes": graph.num_nodes()}
-    found |= {name: nodes[name] for name in _MASKS if name in nodes}
+    found |= {name: nodes[name] for name in MASKS.values() if name in nodes}
     if "feat" in nodes:
         found["x"] = nodes["feat"]
     if "label" in nodes:

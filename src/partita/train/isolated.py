@@ -26,7 +26,7 @@ from partita.isolated.prefetcher import Parts, ViewPrefetcher, fit_views
 from partita.isolated.replicas import Layout, ViewReplicas
 from partita.isolated.schedules import Schedule, make_schedule
 from partita.isolated.syncs import Sync, SyncSettings, make_sync
-from partita.isolated.views import PartView
+from partita.isolated.views import WEIGHTS, PartView
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork
 from partita.parallel.engine import Batch, Engine
@@ -108,10 +108,15 @@ class PartViews:
         views: set[Parts] = set()
         for epoch in range(config.epochs):
             views |= {parts for phase in self.schedule.assignment(epoch) for parts in phase if parts}
-        return fit_views(self.store, views, config.halo, self._room, self._group, weights=config.weighted)
+        return fit_views(self.store, views, config.halo, self._room, self._group, without=self._left_out)
+
+    @property
+    def _left_out(self) -> tuple[str, ...]:
+        """Columns of the store that views need not hold."""
+        return () if self.config.weighted else (WEIGHTS,)
 
     def _load(self, parts: Parts) -> PartView:
-        return PartView.load(self.store, parts, self.config.halo, weights=self.config.weighted)
+        return PartView.load(self.store, parts, self.config.halo, without=self._left_out)
 
     def _seeds_of(self, parts: Parts) -> int:
         return int(self._seeds_of_part[list(parts)].sum())

@@ -22,7 +22,7 @@ from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.isolated import subgraph
 from partita.isolated.subgraph import HALOS
-from partita.isolated.views import PartView
+from partita.isolated.views import WEIGHTS, PartView
 from partita.kernels import Relabeller
 from partita.nn.layers import GCN
 from partita.nn.model import build_model
@@ -113,9 +113,9 @@ def check(store, parts, halo, at_once) -> None:
     assert view.indptr.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
     assert [nodes[u] for u in view.indices.tolist()] == [u for row in rows for u, _ in row]
     if store.has("edge_weight_quantised"):
-        assert view.weights.tolist() == [int(store.edge_weight_quantised[e]) for row in rows for _, e in row]
+        assert view.columns[WEIGHTS].tolist() == [int(store.edge_weight_quantised[e]) for row in rows for _, e in row]
     else:
-        assert view.weights is None
+        assert WEIGHTS not in view.columns
     assert view.d_local().tolist() == d_local
     assert view.d_global().tolist() == store.in_degree(np.array(nodes[:owned], np.int64)).tolist()
     assert view.d_global(torch.arange(len(nodes))).tolist() == store.in_degree(np.array(nodes, np.int64)).tolist()
@@ -260,8 +260,8 @@ def test_nothing_and_what_is_left_out(stores) -> None:
             drawn = view.topology().sample(torch.empty(0, dtype=torch.int32), 1, 3)
             assert drawn.indptr.tolist() == [0]
             assert view.size == PartView.measure(store, parts, halo)
-    bare = PartView.load(store, [0], features=False, weights=False)
-    assert bare.size == PartView.measure(store, [0], features=False, weights=False)
+    bare = PartView.load(store, [0], without=["x", WEIGHTS])
+    assert bare.size == PartView.measure(store, [0], without=["x", WEIGHTS])
     with pytest.raises(ConfigError, match="no features"):
         bare.column()
     with pytest.raises(ConfigError, match="needs edge weights"):
@@ -301,16 +301,19 @@ def test_shards_give_the_views_of_their_host(tmp_path, topology) -> None:
                         PartView.load(shard, parts, halo)
             elif hot:
                 same(PartView.load(shard, mine, "one-hop+edges"), PartView.load(whole, mine, "one-hop+edges"))
-                with pytest.raises(StoreError, match=r"needs the feature rows of .* nodes that the shard of host"):
+                with pytest.raises(StoreError, match=r"needs the rows of 'x' of .* nodes that the shard of host"):
                     PartView.load(shard, others)
             if not hot:
-                with pytest.raises(StoreError, match=r"needs the feature rows of .* nodes that the shard of host"):
+                with pytest.raises(StoreError, match=r"needs the rows of 'x' of .* nodes that the shard of host"):
                     PartView.load(shard, mine, "one-hop")
 
 
 def same(a: PartView, b: PartView) -> None:
-    for name in ("store_ids", "original_index", "indptr", "indices", "weights", "inside", "whole", "x", "seeds"):
+    for name in ("store_ids", "original_index", "indptr", "indices", "inside", "whole", "seeds"):
         assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert set(a.columns) == set(b.columns) >= {WEIGHTS, "self_loops", "x"}
+    for name, column in a.columns.items():
+        assert torch.equal(column, b.columns[name]), name
 
 
 MEMORY = """

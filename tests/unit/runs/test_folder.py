@@ -7,8 +7,8 @@ import json
 import pytest
 
 from partita.core.errors import RunError
-from partita.core.files import write_text
-from partita.runs.folder import RUN_FORMAT, MetricsLog, RunFolder
+from partita.core.files import RUN_FORMAT, write_text
+from partita.runs.folder import MetricsLog, RunFolder
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path) -> None:

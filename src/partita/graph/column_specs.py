@@ -1,0 +1,152 @@
+"""The columns of a graph store, as data: what each holds, and what becomes of it wherever stores are handled.
+
+A column of one row for each node or edge is one entry here: opening and verifying a store, re-ordering it, cutting it
+into shards, taking parts of it into memory, sampling and exporting read this table. What a column means is described
+in ``docs/format.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from partita.core.registry import Registry
+from partita.graph.metadata import DERIVED_PREFIX, SPLIT_PREFIX, StoreMetadata, index_dtype
+
+Form = tuple[tuple[str, ...], tuple[int, ...]]
+"""Dtypes that a column may have, in numpy's little-endian spelling, and a shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """What a column holds, and what becomes of it.
+
+    Attributes:
+        of: it has one row for each of the ``"nodes"``, the ``"edges"`` (then it is one-dimensional) or the ``"bytes"``
+            of all names, or is a ``"list"`` of store ids, int64; ``None``: something else.
+        form: dtype of a one-dimensional column; or from the metadata of a store the dtypes that a column may have, none
+            where it may not be there, and the shape of one row. ``None``: not checked.
+        required: every store has it.
+        finite: of floating-point rows: neither infinite nor NaN, unless the store allows that (``allow_nan``).
+        reorder: when nodes are re-ordered, its rows ``"move"`` with what they belong to; its values are store ids and
+            are mapped to the new ones (``"map"``; those of a list stay in place); its values are ``"offsets"`` of the
+            rows of nodes, computed anew; or whoever re-orders makes or drops it (``"make"``).
+        shard: a shard has the ``"whole"`` column, or only the rows of its host's ``"own"`` nodes, or of the edges into
+            them where edges are cut. ``None``: own edges, and anything else whole.
+        view: a part in memory takes the rows of its nodes (``"all"``), of those that it owns only (``"owned"``), or of
+            its edges (``"all"``); ``None``: it does not take the column.
+        export: name of the array in an exported file; ``None``: it is not exported.
+        sampler: name of the argument that samplers take it as, see :class:`~partita.sample.topology.ArrayTopology`.
+    """
+
+    of: Literal["nodes", "edges", "bytes", "list"] | None
+    form: str | Callable[[StoreMetadata], Form] | None = None
+    required: bool = False
+    finite: bool = False
+    reorder: Literal["move", "map", "offsets", "make"] = "move"
+    shard: Literal["whole", "own"] | None = None
+    view: Literal["all", "owned"] | None = None
+    export: str | None = None
+    sampler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.of == "edges" and self.view and (self.view, self.shard) != ("all", None):
+            raise ValueError("a view takes a column of edges as it takes the edges: all of its own")
+
+    def expected(self, metadata: StoreMetadata) -> Form | None:
+        """Dtypes and shape of the whole column; ``None`` where they are not known beforehand."""
+        rows = {"nodes": metadata.num_nodes, "edges": metadata.num_edges}.get(self.of or "")
+        if rows is None or self.form is None:
+            return None
+        dtypes, row = ((self.form,), ()) if isinstance(self.form, str) else self.form(metadata)
+        return dtypes, (rows, *row)
+
+    def is_cut(self, edges: bool) -> bool:
+        """Whether a shard has only some of the rows; ``edges``: it is one whose edges are cut."""
+        return edges and self.shard != "whole" if self.of == "edges" else self.shard == "own"
+
+
+def _sources(metadata: StoreMetadata) -> Form:
+    return (index_dtype(metadata.num_nodes).str,), ()
+
+
+def _features(metadata: StoreMetadata) -> Form:
+    return ("<f4", "<f2"), (metadata.num_features,)
+
+
+def _labels(metadata: StoreMetadata) -> Form:
+    forms: dict[str | None, Form] = {
+        "classes": (("<i8",), ()),
+        "multilabel": (("|u1",), (metadata.num_classes,)),
+        "regression": (("<f4",), ()),
+    }
+    return forms.get(metadata.task, ((), ()))
+
+
+COLUMNS: Registry[ColumnSpec] = Registry(
+    "column",
+    {
+        "indptr": ColumnSpec(None, required=True, reorder="offsets", sampler="indptr"),
+        "indices": ColumnSpec("edges", _sources, required=True, reorder="map", sampler="indices"),
+        "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
+        "y": ColumnSpec("nodes", _labels, export="y"),
+        "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight"),
+        "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
+        "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),
+        f"{SPLIT_PREFIX}train": ColumnSpec("list", reorder="map", export="train_mask"),
+        f"{SPLIT_PREFIX}val": ColumnSpec("list", reorder="map", export="val_mask"),
+        f"{SPLIT_PREFIX}test": ColumnSpec("list", reorder="map", export="test_mask"),
+        f"{SPLIT_PREFIX}*": ColumnSpec("list", reorder="map"),
+        "original_index": ColumnSpec("nodes", "<i8", reorder="make", view="all", sampler="original"),
+        "name": ColumnSpec("nodes", "<i8"),
+        "name_offsets": ColumnSpec(None, reorder="offsets"),
+        "name_bytes": ColumnSpec("bytes"),
+        "presample_node": ColumnSpec("nodes", "<i8"),
+        "presample_edge": ColumnSpec("edges", "<u4"),
+        "presample_node*": ColumnSpec("nodes"),
+        "presample_edge*": ColumnSpec("edges", shard="whole"),
+        "hot_index": ColumnSpec(None, reorder="make"),
+        "hot_x": ColumnSpec(None, reorder="make"),
+        "part_offsets": ColumnSpec(None, required=True, reorder="make"),
+    },
+)
+"""Name of a column -> what it is; ``*`` at the end stands for any end that is not a name of its own."""
+
+ROWS_BY = {"edges": "indptr", "bytes": "name_offsets"}
+"""What rows are of -> the column that says where those of each node begin."""
+
+
+def spec_of(name: str) -> ColumnSpec | None:
+    """What a column is; ``None`` where nothing is known about it."""
+    entry = _entry(name)
+    return None if entry is None else COLUMNS.find(entry)
+
+
+def known(names: Iterable[str]) -> dict[str, ColumnSpec]:
+    """The columns that something is known about, in order of the table."""
+    order = list(COLUMNS)
+    found = sorted((order.index(entry), name) for name in names if (entry := _entry(name)) is not None)
+    return {name: COLUMNS.find(order[at]) for at, name in found}
+
+
+def derived(metadata: StoreMetadata) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    """The columns that may be added to a store that is there, with dtype and shape."""
+    forms = {name: spec.expected(metadata) for name, spec in known(COLUMNS).items() if name.startswith(DERIVED_PREFIX)}
+    return {name: (np.dtype(form[0][0]), form[1]) for name, form in forms.items() if form is not None}
+
+
+def _entry(name: str) -> str | None:
+    if name in COLUMNS:
+        return name
+    return next((entry for entry in COLUMNS if entry.endswith("*") and name.startswith(entry[:-1])), None)
+
+
+MASKS = {
+    name.removeprefix(SPLIT_PREFIX): spec.export
+    for name, spec in known(COLUMNS).items()
+    if spec.of == "list" and spec.export is not None
+}
+"""Name of a split -> name of the mask of its nodes in exported files, which is that of PyG."""
