@@ -14,6 +14,8 @@ KINDS: Registry[Registry[Any]] = Registry(
         "norm": "partita.nn.stage:NORMS",
         "activation": "partita.nn.stage:ACTIVATIONS",
         "matmul": "partita.nn.matmul:BACKENDS",
+        "placement": "partita.parallel.placements.kinds:PLACEMENTS",
+        "strategy": "partita.parallel.strategies:STRATEGIES",
         "view_schedule": "partita.isolated.schedules:VIEW_SCHEDULES",
         "sync": "partita.isolated.syncs:SYNCS",
         "coverage": "partita.isolated.coverage:COVERAGES",
