@@ -11,16 +11,17 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.errors import PartitaError
 from partita.core.keys import StepKey
-from partita.core.records import Block, Counts, LayerRows, Traffic
+from partita.core.records import Block, Counts, Traffic
 from partita.features.rows import FeatureColumn
 from partita.graph.build import TopologyBuilder
 from partita.graph.store import GraphStore
@@ -28,12 +29,15 @@ from partita.graph.writer import StoreWriter
 from partita.nn.layers import LAYERS, PygLayer
 from partita.nn.model import Model
 from partita.parallel.engine import Batch
+from partita.parallel.forecast import messages
+from partita.parallel.inputs import TieredReads
+from partita.parallel.placements.destination import DestinationWork
 from partita.parallel.placements.feature import FeatureWork
-from partita.parallel.placements.source import SourceWork
+from partita.parallel.placements.source_rows import RowsWork
+from partita.parallel.placements.source_states import StatesWork
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.topology import LocalTopology
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 PAGES = Path(__file__).with_name("strategies")
 _MARK = re.compile(r"(<!-- (example|refusal): (.+?) -->\n```text\n).*?(\n```\n<!-- end -->)", re.DOTALL)
@@ -47,6 +51,11 @@ SEEDS = "agbh"
 OWNED = 6
 """Worker 0 owns the first six nodes, worker 1 the others."""
 FEATURES, HIDDEN, CLASSES, FANOUTS = 64, 16, 4, (2, 2)
+
+NUMBERS = (
+    "destinations", "sources", "edges", "remote_destinations", "remote_pairs", "remote_edges", "remote_sources",
+)  # fmt: skip
+"""What bytes follow from, as the pages name it."""
 
 Pair = tuple[int, int]
 
@@ -75,15 +84,15 @@ class Share:
     Attributes:
         levels: input rows first.
         counts: edges and rows.
-        rows: as the cost of the placements follows from them.
-        traffic: that cost.
+        numbers: of each level, by name (:data:`NUMBERS`): what bytes follow from.
+        traffic: bytes, as the placements say.
         sent: bytes that were counted on the way, by kind.
         columns: which part of every input row is read.
     """
 
     levels: list[Level]
     counts: Counts
-    rows: list[LayerRows]
+    numbers: list[dict[str, int]]
     traffic: Traffic
     sent: dict[str, int]
     columns: slice
@@ -135,12 +144,11 @@ def _run_worker(context: ThreadContext, store: GraphStore, strategy: str, model:
     mine = share_of(seeds, mesh, "owner" if mesh.size > 1 else "even", offsets)
     batch = engine.sample(mine, StepKey(seed=1, epoch=0, step=0))
     engine.forward(batch).sum().backward()
-    rows = engine.rows(batch)
     sent = {kind: sum(links.values()) for kind, links in context.meter.snapshot().items()}
     columns = getattr(engine.placements[0], "columns", slice(0, FEATURES))
-    return Share(
-        levels(batch, mesh.rank, parsed.inputs == "by-owner"), batch.counts, rows, engine.traffic(rows), sent, columns
-    )
+    traffic = sum(messages(engine, batch), Traffic())
+    found = levels(batch, mesh.rank, parsed.inputs == "by-owner")
+    return Share(found, batch.counts, numbers(batch, mesh.rank % 2), traffic, sent, columns)
 
 
 def levels(batch: Batch, rank: int, by_owner: bool) -> list[Level]:
@@ -156,8 +164,35 @@ def levels(batch: Batch, rank: int, by_owner: bool) -> list[Level]:
     return [inputs, *reversed(found)]
 
 
+def numbers(batch: Batch, me: int) -> list[dict[str, int]]:
+    """What a worker's bytes at each level follow from."""
+    requests, found = batch.seeds, []
+    for work in reversed(batch.works):
+        found.append({"destinations": len(_distinct(requests)), **_numbers(work, me)})
+        requests = _below(work)
+    inputs = {}
+    if isinstance(batch.inputs, TieredReads):
+        inputs = {"destinations": len(_distinct(requests)), "remote_destinations": batch.inputs.tier.remote}
+    return [inputs, *reversed(found)]
+
+
+def _numbers(work: object, me: int) -> dict[str, int]:
+    if isinstance(work, DestinationWork):
+        return {"remote_destinations": work.route.remote(me)}
+    found = {"edges": work.num_edges}  # type: ignore[attr-defined]
+    if isinstance(work, FeatureWork):
+        found["sources"] = work.block.num_src
+    if isinstance(work, RowsWork):
+        found["remote_sources"] = work.route.remote(me)
+    if isinstance(work, StatesWork):
+        shuffle = work.shuffle
+        sizes = {"destinations": shuffle.own_send, "pairs": shuffle.virtual_send, "edges": shuffle.edge_send}
+        found |= {f"remote_{name}": sum(of) - of[me] for name, of in sizes.items()}
+    return found
+
+
 def _level(work: object, requests: Tensor, me: int, host: int) -> Level:
-    if isinstance(work, SourceWork):
+    if isinstance(work, StatesWork):
         asker = [who for who, count in enumerate(work.virtual_receive) for _ in range(count)]
         level = _divided(work.block, asker, me, host)
         level.made = requests.tolist()
@@ -204,7 +239,7 @@ def _below(work: object) -> Tensor:
     if isinstance(work, FeatureWork):
         return work.merged.src  # type: ignore[return-value]
     block: Block = work.block  # type: ignore[attr-defined]
-    own = work.own_block.dst if isinstance(work, SourceWork) else block.dst
+    own = work.own_block.dst if isinstance(work, StatesWork) else block.dst
     return torch.cat([own, block.indices if block.src is None else block.src])
 
 
@@ -230,10 +265,13 @@ def check_traffic(shares: Sequence[Share]) -> Traffic:
 def example(strategy: str, workers: int = 2, hosts: int = 1) -> str:
     """What a page shows: counts summed over the workers by level, and the bytes that follow from them."""
     shares = run(strategy, workers, hosts)
-    found = [sum(level, LayerRows()) for level in zip(*(share.rows for share in shares))]
-    names = [f.name for f in fields(LayerRows) if any(getattr(rows, f.name) for rows in found)]
+    found = [
+        {name: sum(each.get(name, 0) for each in level) for name in NUMBERS}
+        for level in zip(*(share.numbers for share in shares))
+    ]
+    names = [name for name in NUMBERS if any(each[name] for each in found)]
     table = [("", "input rows", *(f"layer {level}" for level in range(1, len(found))))]
-    table += [(name, *(str(getattr(rows, name)) for rows in found)) for name in names]
+    table += [(name, *(str(each[name]) for each in found)) for name in names]
     lines = [f"{row[0]:<20}" + "".join(f"{cell:>12}" for cell in row[1:]) for row in table]
     total = sum((share.counts for share in shares), Counts.zero(len(FANOUTS)))
     first, second = total.computed_destinations

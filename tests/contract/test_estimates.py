@@ -7,24 +7,14 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
-from steps import KEY, Step
+from estimating import N, check, foreseen, parts
+from steps import Step
 
-from partita.comm.fake import FakeContext
 from partita.core.errors import ConfigError
-from partita.core.estimates import SampledLayer
-from partita.core.mesh import Mesh
-from partita.kernels import Relabeller
-from partita.parallel.forecast import estimate_step, messages
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS
-from partita.parallel.seed_split import share_of
-from partita.parallel.strategies import build_engine, parse_strategy
-from partita.sample.blocks import sample_block
+from partita.parallel.strategies import parse_strategy
 from partita.testing.graphs import small_random_store
-from partita.testing.threads import ThreadGroups
-
-N = 240
 
 
 @pytest.fixture(scope="module")
@@ -43,58 +33,6 @@ def all_lists(layers: int) -> list[str]:
         if not any(PLACEMENTS.find(name).first_layer_only for name in placements[1:]):
             lists.append(",".join([inputs, *placements]))
     return lists
-
-
-def parts(workers: int) -> tuple[int, ...]:
-    """Uneven ones; from three on the second owns nothing."""
-    bounds = np.linspace(0, 1, workers + 1) ** 1.5 * N
-    if workers > 2:
-        bounds[2] = bounds[1]
-    return tuple(int(bound) for bound in bounds)
-
-
-def engine_of(context, step: Step, strategy: str):
-    return build_engine(
-        parse_strategy(strategy, len(step.fanouts)), step.model(), step.topology_of(context), step.rows(context.mesh),
-        step.sampler(context.group("all", "sample")), step.dtype, context, step.part_offsets(),
-    )  # fmt: skip
-
-
-def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
-    """What every worker counts when it samples the step with the others."""
-
-    def work(context):
-        engine = engine_of(context, step, strategy)
-        batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
-        return batch.counts, messages(engine, batch)
-
-    return ThreadGroups(workers, hosts).run(work)
-
-
-def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
-    """The same, from one process."""
-    drawn, requests, scratch = [], step.batch_seeds(), Relabeller(N)
-    alone = FakeContext(Mesh.of(0, 1, 1))
-    for layer in range(len(step.fanouts), 0, -1):
-        sampler = step.sampler(alone.group())
-        block = sample_block(step.topology(), requests, KEY, layer, sampler, relabel=scratch)
-        drawn.insert(0, SampledLayer(block))
-        requests = drawn[0].src
-    meshes = [Mesh.of(rank, workers, workers // hosts) for rank in range(workers)]
-    seeds = np.zeros(len(step.seeds), np.uint64)
-    place = {seed: at for at, seed in enumerate(step.batch_seeds().tolist())}
-    for rank, mesh in enumerate(meshes):
-        for seed in share_of(step.batch_seeds(), mesh, "owner", step.part_offsets()).tolist():
-            seeds[place[seed]] |= np.uint64(1 << rank)
-    engine = engine_of(FakeContext(meshes[0]), step, strategy)
-    return [(share.counts, share.messages) for share in estimate_step(engine, drawn, seeds, meshes[0]).shares]
-
-
-def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
-    found, wanted = (way(step, strategy, workers, hosts) for way in (foreseen, counted))
-    for worker, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        assert one == other, (strategy, worker)
-    assert sum(counts.sampled_edges for counts, _ in found) > 0
 
 
 @pytest.mark.parametrize("strategy", all_lists(2))

@@ -11,6 +11,7 @@ from feature_tiers import BUDGET, MADE, NUM_NODES, WIDTH, Maker, Rows
 from torch import Tensor
 
 from partita.comm.axis import make_axis
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
 from partita.core.protocols import FeatureTier, TierWork
 from partita.features.cache import Cached, PartitionedCache
@@ -22,7 +23,6 @@ from partita.partitioning.shards import shard
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import open_rows
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 CASES = [(name, *mesh) for name, (_, meshes) in MADE.items() for mesh in meshes]
 EVERY = pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws
@@ -23,7 +24,6 @@ from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS
 from partita.sample.topology import ArrayTopology
 from partita.setup.sampler import make_sampler
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 LAYERS = 2
 # Small and large for the graphs below; layer 1 (input side) is last.

@@ -26,6 +26,7 @@ from torch import Tensor
 
 import partita
 from partita.comm.meter import KINDS
+from partita.comm.threads import ThreadGroups
 from partita.core.errors import ConfigError, ResourceError
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.graph.hashing import normal
@@ -38,7 +39,6 @@ from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState, save_checkpoint, share_checkpoint
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadGroups
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
 

@@ -12,7 +12,7 @@ import torch
 from steps import Outcome, ShareOutcome, Step, difference, distributed, reference, run_worker
 
 from partita.comm.context import Context
-from partita.core.records import Traffic
+from partita.core.records import RemoteDraws, Traffic
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import parse_strategy
@@ -49,8 +49,8 @@ def check(step: Step, strategy: str, workers: int, hosts: int = 1, **options: An
     assert worst < 1e-9, worst
     assert {kind: found.sent[kind] for kind in found.traffic.to_json()} == found.traffic.to_json()
     # Every worker sends its times to every other one, once for each layer, whatever else it does.
-    for budget, rows in zip(step.budgets, found.rows[1:], strict=True):
-        assert rows.drawn_times == (budget + 1) * workers * (workers - 1)
+    for budget, remote in zip(step.budgets, found.remote, strict=True):
+        assert remote.times == (budget + 1) * workers * (workers - 1)
     return found
 
 
@@ -117,12 +117,12 @@ def test_it_notices_budgets_of_single_workers(store, monkeypatch) -> None:
 
 
 def test_traffic_of_a_planned_step(store) -> None:
-    """A planner knows the bytes that travel without drawing anything."""
+    """A planner knows the rows that travel without drawing anything."""
     step = step_of(store, "sage", 3, 2)
     found = distributed(step, "gdp", 3)
     assert parse_strategy("gdp", 3).placements == ("data",) * 3
-    draws = [Traffic(ids=8 * (budget + 1) * 3 * 2) for budget in BUDGETS]
-    assert [part for part in found.messages if part.ids] == draws
+    assert found.remote == [RemoteDraws(times=(budget + 1) * 3 * 2) for budget in BUDGETS]
+    assert found.messages[: 1 + 3] == [Traffic()] * 4
     assert found.traffic.ids == 8 * 6 * (sum(BUDGETS) + 3)
 
 

@@ -404,7 +404,7 @@ def test_a_layer_that_is_only_forward(store, monkeypatch, strategy) -> None:
 @pytest.mark.parametrize("strategy", ["gdp", "gsplit", "destination,data,destination", "dnp"])
 def test_a_layer_that_skips_empty_input_hangs_nobody(store, monkeypatch, strategy) -> None:
     monkeypatch.setattr("steps.make_layer", lambda kind, i, o, last: PygLayer(Shy(i, o), i, o))
-    monkeypatch.setattr("partita.testing.threads.TIMEOUT", 10.0)
+    monkeypatch.setattr("partita.comm.threads.TIMEOUT", 10.0)
     step = Step(store, "shy", parts=PARTS[4], seeds=(7, 8))
     found, wanted = distributed(step, strategy, 4, seed_split="even"), reference(step)
     for name, gradient in wanted.gradients.items():

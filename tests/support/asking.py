@@ -96,7 +96,7 @@ def data(asked: Asked) -> Answer:
 
 def destination(asked: Asked) -> Answer:
     work = asked.owned(asked.by)
-    return ("", {"remote": asked.away(asked.by)}), work, [asked.around(share) for share in work]
+    return ("", {"remote_destinations": asked.away(asked.by)}), work, [asked.around(share) for share in work]
 
 
 def feature(asked: Asked) -> Answer:
@@ -113,8 +113,8 @@ def source(asked: Asked) -> Answer:
     owner, drawn = asked.owner, asked.drawn
     pairs = {(w, v, o) for w in asked.workers for v in asked.by[w] for o in {owner[u] for u in [v, *drawn[v]]}}
     numbers = {
-        "remote_own": asked.away(asked.by),
-        "remote_virtual": sum(w != o for w, _, o in pairs),
+        "remote_destinations": asked.away(asked.by),
+        "remote_pairs": sum(w != o for w, _, o in pairs),
         "remote_edges": sum(owner[u] != w for w in asked.workers for v in asked.by[w] for u in drawn[v]),
     }
     around = [asked.around(share) for share in asked.by]
@@ -149,9 +149,9 @@ def rows_are_cheaper(asked: Asked, numbers: Numbers, sources: int) -> bool:
     last = asked.layer == len(step.fanouts)
     heads = 2 if last else 3
     columns = step.classes if last else step.hidden // heads
-    states = heads * (columns + 2) * numbers["remote_virtual"]
-    queries = heads * (numbers["remote_own"] + numbers["remote_virtual"])
-    by_states = 8 * (2 * numbers["remote_virtual"] + numbers["remote_edges"]) + 2 * 8 * (states + queries)
+    states = heads * (columns + 2) * numbers["remote_pairs"]
+    queries = heads * (numbers["remote_destinations"] + numbers["remote_pairs"])
+    by_states = 8 * (2 * numbers["remote_pairs"] + numbers["remote_edges"]) + 2 * 8 * (states + queries)
     return 8 * sources + 2 * 8 * heads * columns * sources < by_states
 
 

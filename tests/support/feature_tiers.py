@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
+from partita.comm.threads import ThreadContext
 from partita.core.protocols import FeatureTier
 from partita.features.cache import Cached, PartitionedCache
 from partita.features.host import HostRows
@@ -16,7 +17,6 @@ from partita.features.peers import Peers, by_owner
 from partita.features.policies import best_first
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, make_tiers
-from partita.testing.threads import ThreadContext
 from partita.train.team import PURPOSES
 
 NUM_NODES = 70

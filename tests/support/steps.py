@@ -15,10 +15,11 @@ from torch.nn import functional
 
 from partita.comm.axis import Axis, Workers, make_axis
 from partita.comm.group import Group
+from partita.comm.threads import ThreadGroups
 from partita.core.keys import StepKey, fold
 from partita.core.mesh import Mesh
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import Counts, Sampled, Traffic
+from partita.core.records import Counts, RemoteDraws, Sampled, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import NO_CACHE, CacheSettings
@@ -37,7 +38,6 @@ from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
-from partita.testing.threads import ThreadGroups
 
 KEY = StepKey(seed=5, epoch=2, step=3)
 
@@ -193,6 +193,12 @@ class Outcome:
     @property
     def traffic(self) -> Traffic:
         return sum(self.messages, Traffic())
+
+    @property
+    def remote(self) -> list[RemoteDraws]:
+        """What others drew, of each layer."""
+        works = zip(*(batch.works for batch in self.batches))
+        return [sum((work.remote for work in layer), RemoteDraws()) for layer in works]
 
     @property
     def counts(self) -> list[Counts]:

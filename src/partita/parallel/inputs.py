@@ -187,9 +187,10 @@ class Tiered:
         found = self.tier.estimate(ids, asked, mesh)
         return found, traffic_by_worker(self.traffic, found.remote)
 
-    def traffic(self, remote: int) -> Traffic:
+    def traffic(self, remote_destinations: int) -> Traffic:
         """An id and a row for every row that comes from another worker."""
-        return Traffic(ids=ID_BYTES * remote, features=self.tier.width * self.tier.dtype.itemsize * remote)
+        row_bytes = self.tier.width * self.tier.dtype.itemsize
+        return Traffic(ids=ID_BYTES * remote_destinations, features=row_bytes * remote_destinations)
 
 
 def columns_of(width: int, rank: int, size: int) -> slice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, Workers, make_axis
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import FeatureTier, Inputs, Sampler, Topology
+from partita.core.protocols import Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.core.registry import Registry
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
@@ -23,6 +24,7 @@ from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
 from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, CacheRule, PlacementKind, goes_with
+from partita.parallel.simulation import Simulation
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Strategy:
     def kinds(self) -> list[PlacementKind]:
         """Of the placement at each layer, layer 1 (input side) first."""
         return [PLACEMENTS.find(name) for name in self.placements]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Who reads the input rows, and who computes the rows of each layer, layer 1 (input side) first."""
+        return [INPUT_PLACEMENTS.find(self.inputs).sentence, *(kind.sentence for kind in self.kinds)]
 
     @property
     def needs_owners(self) -> bool:
@@ -220,14 +227,20 @@ def build_engine(
         ConfigError: the model, the strategy, the store and the workers do not fit each other.
     """
     check_model(model, context.mesh.size)
-    axis = None
-    if strategy.is_collective:
-        axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
     host = column if isinstance(column, HostRows) else HostRows(column)
-    inputs, columns = _make_inputs(strategy, host, topology, context, part_offsets, axis, cache)
+    inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache)
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
-    # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
-    made = {name: PLACEMENTS.find(name).make(worker, cast(Axis, axis), columns) for name in strategy.placements}
+
+    def make(name: str, worker: BlockWorker, context: Workers) -> Placement:
+        axis = _axis(strategy, context, part_offsets)
+        # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
+        return PLACEMENTS.find(name).make(worker, cast(Axis, axis), _columns(strategy, host, axis))
+
+    made = {name: make(name, worker, context) for name in strategy.placements}
+    estimators = [
+        each if isinstance(each := made[name], Estimator) else Simulation(worker, partial(make, name))
+        for name in strategy.placements
+    ]
     for layer, (name, kind) in enumerate(zip(strategy.placements, strategy.kinds, strict=True), start=1):
         if kind.first_layer_only and layer > 1:
             raise ConfigError(
@@ -236,7 +249,20 @@ def build_engine(
                 fix="Use 'data', 'destination' or 'source' for this layer",
             )
         made[name].check(layer)
-    return Engine([made[name] for name in strategy.placements], worker)
+    return Engine([made[name] for name in strategy.placements], worker, estimators)
+
+
+def _axis(strategy: Strategy, context: Workers, part_offsets: Int64[Tensor, "P_1"]) -> Axis | None:
+    """The workers among whom a strategy places; ``None`` where they exchange nothing."""
+    if not strategy.is_collective:
+        return None
+    return make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
+
+
+def _columns(strategy: Strategy, host: HostRows, axis: Axis | None) -> slice:
+    """The feature columns that a worker reads."""
+    sliced = INPUT_PLACEMENTS.find(strategy.inputs).sliced and axis is not None
+    return columns_of(host.home.width, axis.rank, axis.size) if sliced and axis is not None else host.columns
 
 
 def _make_inputs(
@@ -245,10 +271,10 @@ def _make_inputs(
     topology: Topology,
     context: Workers,
     part_offsets: Int64[Tensor, "P_1"],
-    axis: Axis | None,
     cache: CacheSettings,
-) -> tuple[Inputs, slice]:
-    """Level 0 of a strategy, and the columns that it reads."""
+) -> Inputs:
+    """Level 0 of a strategy."""
+    axis = _axis(strategy, context, part_offsets)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
@@ -258,10 +284,10 @@ def _make_inputs(
                 where=f"strategy '{strategy}'",
                 fix="Slice columns within a host: nfp@workers+data@hosts",
             )
-        host = host.sliced(columns_of(host.home.width, axis.rank, axis.size))
+        host = host.sliced(_columns(strategy, host, axis))
     readable = host.home.readable_on(torch.device(cache.device))
     if host.whole and cache.bytes == 0 and not level.collective and readable:
-        return Direct(host.home, topology.num_nodes), host.columns
+        return Direct(host.home, topology.num_nodes)
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None
     # Workers who read different columns keep different bytes as it is, and none could give another a row.
@@ -271,7 +297,7 @@ def _make_inputs(
     tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
     if level.by_owner and axis is not None:
         tier = Peers(axis, tier, by_owner(axis), mesh.workers)
-    return Tiered(tier, host.home, host.columns, topology, held), host.columns
+    return Tiered(tier, host.home, host.columns, topology, held)
 
 
 def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"]) -> Axis:

@@ -30,18 +30,6 @@ class Table:
     long: bool = False
 
 
-PLACEMENTS = {
-    "direct": "every worker reads the input rows that it needs",
-    "by-owner": "input rows are read by the worker that owns the node, and sent to those who need them",
-    "columns": "every worker reads its columns of all input rows that any needs",
-    "data": "every worker computes the rows that it needs itself",
-    "destination": "rows are computed by the worker that owns the node, once, and sent to those who need them",
-    "source": "every worker sums up the neighbors that it owns; the worker that needs the row adds up the sums",
-    "feature": "every worker computes all rows from its feature columns; the worker that needs a row adds up",
-}
-"""How the placements of a run read in a sentence."""
-
-
 def summary(runs: Sequence[RunFiles]) -> Table:
     """The main facts of every run, one column a run."""
     facts: dict[str, Callable[[RunFiles], str]] = {
@@ -154,7 +142,8 @@ def placements(run: RunFiles) -> Table:
     placed, _, axis = str(run.record["placements"]).partition("@")
     levels = placed.split(",")
     names = ["input rows", *(f"layer {number}" for number in range(1, len(levels)))]
-    rows = [[name, level, PLACEMENTS.get(level, "")] for name, level in zip(names, levels, strict=True)]
+    sentences = run.record.get("placement_sentences") or [""] * len(levels)  # runs of before do not say
+    rows = [list(row) for row in zip(names, levels, sentences, strict=True)]
     note = f"Among the workers of each {axis.rstrip('s')} axis." if axis and axis != "all" else ""
     return Table("Who computes what", ["", "placement", ""], rows, note)
 

@@ -82,7 +82,7 @@ class Recorder:
             "machine": machine(),
             "device": job.team.context.device.type,
             "resumed": [],
-            "placements": str(job.strategy),
+            **_placed(job),
         }
         recorder = cls(folder, record, job, callbacks)
 
@@ -99,7 +99,7 @@ class Recorder:
     ) -> Recorder:
         """Prepare the folder of a run that goes on from a checkpoint. All workers call this, when all have read it."""
         record["resumed"].append({"at": now(), "epoch": state.epoch, "step": state.step})
-        record |= {"status": "running", "placements": str(job.strategy), "device": job.team.context.device.type}
+        record |= {"status": "running", **_placed(job), "device": job.team.context.device.type}
         recorder = cls(folder, record, job, callbacks)
 
         def reopen() -> None:
@@ -130,7 +130,7 @@ class Recorder:
 
     def put_job(self) -> None:
         """Write settings and strategy as they are from now on."""
-        self.record["placements"] = str(self.job.strategy)
+        self.record |= _placed(self.job)
         if self.job.team.leads:
             self._write()
 
@@ -189,3 +189,8 @@ class Recorder:
 
     def _peak(self, state: TrainState) -> int:
         return max(state.peak_memory_bytes, self.memory.peak_bytes)
+
+
+def _placed(job: Job) -> dict[str, Any]:
+    """Who computes what: as a strategy is written, and in sentences."""
+    return {"placements": str(job.strategy), "placement_sentences": job.strategy.sentences}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
+from partita.comm.threads import ThreadGroups
 from partita.core.errors import ConfigError
-from partita.testing.threads import ThreadGroups
 
 
 def axis_of(part_offsets: list[int], owner_of_part: torch.Tensor, size: int) -> Axis:

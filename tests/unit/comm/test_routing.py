@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.comm.routing import Route, RowPick, bucket, first_appearance, order_backward, to_all
-from partita.testing.threads import ThreadContext, ThreadGroups
+from partita.comm.threads import ThreadContext, ThreadGroups
 
 IDS = st.lists(st.integers(0, 9), max_size=30)
 

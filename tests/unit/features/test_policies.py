@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.features.policies import best_first, in_degrees, pagerank, share_of_rows
 from partita.sample.topology import as_tensor
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.one_of(st.none(), st.integers(0, 45)), st.booleans(), st.booleans())

@@ -7,6 +7,7 @@ import torch
 from feature_tiers import BUDGET, NUM_NODES, PARTS, WIDTH, Rows, axis_of
 from torch import Tensor
 
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.errors import ConfigError
 from partita.features.cache import Cached, PartitionedCache, owned
 from partita.features.host import HostRows
@@ -14,7 +15,6 @@ from partita.features.peers import Peers, by_owner
 from partita.features.rank_bitmap import Positions
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, make_tiers
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 
 @pytest.mark.parametrize("num_nodes", [1, 63, 64, 65, 1000])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from partita.comm.threads import ThreadGroups
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
@@ -21,7 +22,6 @@ from partita.sample.topology import LocalTopology
 from partita.setup.inputs import open_topology
 from partita.setup.sampler import evaluation_sampler
 from partita.testing.graphs import formula_store, small_random_store
-from partita.testing.threads import ThreadGroups
 
 CONFIG = Config.make({"sampler": "walk", "fanout": "4,6", "layers": 2, "walks": 5, "walk_length": 3, "seed": 2})
 

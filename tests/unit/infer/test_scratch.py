@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from partita.comm.group import Group
+from partita.comm.threads import ThreadGroups
 from partita.core.errors import ResourceError
 from partita.infer import scratch as module
 from partita.infer.scratch import Scratch
-from partita.testing.threads import ThreadGroups
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.uint8])

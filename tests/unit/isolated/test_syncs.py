@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.comm.group import Group
+from partita.comm.threads import ThreadGroups
 from partita.core.errors import ConfigError
 from partita.isolated.averaging import RunningMean, optimizer_tensors, with_tensors
 from partita.isolated.coverage import COVERAGES, deficit, no_correction, resampling, resampling_raw, uniform
 from partita.isolated.syncs import SYNCS, GradientSum, ModelAverage, Replica, Sync, SyncSettings, make_sync
-from partita.testing.threads import ThreadGroups
 
 # Coverage
 

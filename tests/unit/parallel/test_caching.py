@@ -11,6 +11,7 @@ import torch
 from asking import neighbors
 from steps import Step
 
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.features.tiers import CacheSettings
@@ -19,7 +20,6 @@ from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.seeds import SeedOrder
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 PARTS = (0, 25, 60)
 ROOM = 12 + 7 * 8 * 10  # ten rows of seven columns in float64

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from partita.comm.axis import Axis
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.keys import StepKey
 from partita.features.cache import Cached
 from partita.features.host import HostRows
@@ -17,7 +18,6 @@ from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadContext, ThreadGroups
 from partita.train.team import PURPOSES
 
 KEY = StepKey(1, 2, 3)

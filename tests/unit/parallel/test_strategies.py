@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch_geometric.nn import GATConv, GraphConv
 
+from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.errors import ConfigError
 from partita.features.rows import FeatureColumn
 from partita.nn import ops
@@ -17,7 +18,6 @@ from partita.parallel.engine import Engine
 from partita.parallel.strategies import STRATEGIES, Strategy, build_engine, parse_strategy
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadContext, ThreadGroups
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from made_up_machine import SETTINGS, Machine, best, planned
 
 import partita
+from partita.comm.threads import ThreadGroups
 from partita.config import Config
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.keys import StepKey
@@ -27,7 +28,6 @@ from partita.setup.inputs import open_rows, open_topology
 from partita.setup.sampler import make_sampler
 from partita.setup.task import named_model, training_labels, training_seeds
 from partita.testing.graphs import small_random_store
-from partita.testing.threads import ThreadGroups
 
 N = 400
 

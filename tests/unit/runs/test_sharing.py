@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from partita.comm.threads import ThreadGroups
 from partita.runs.checkpoint import share_model, share_tensors
-from partita.testing.threads import ThreadGroups
 
 
 @pytest.mark.parametrize("size", [1, 3])

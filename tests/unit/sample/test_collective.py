@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
+from partita.comm.threads import ThreadGroups
 from partita.core.keys import StepKey
 from partita.core.protocols import Topology
 from partita.core.records import RemoteDraws
@@ -22,7 +23,6 @@ from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import Fanout
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadGroups
 
 SYMMETRIC = GCN.coefficients
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import partita
 from partita.comm.axis import Axis
+from partita.comm.threads import ThreadGroups
 from partita.config import Config
 from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey
@@ -26,7 +27,6 @@ from partita.sample.topology import LocalTopology
 from partita.sample.walks import WalkWise, step_by_step
 from partita.setup.sampler import sampler_settings
 from partita.testing.graphs import formula_store
-from partita.testing.threads import ThreadGroups
 
 
 def axis_of(context, offsets):

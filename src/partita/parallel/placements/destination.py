@@ -88,10 +88,10 @@ class Destination:
         traffic = traffic_by_worker(partial(self.traffic, layer), remote)
         return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, traffic)
 
-    def traffic(self, layer: int, remote: int) -> Traffic:
+    def traffic(self, layer: int, remote_destinations: int) -> Traffic:
         """An id, an output row and its gradient for every request to another worker than the asking one."""
-        rows = self.worker.layer(layer).out_width * self.worker.dtype.itemsize * remote
-        return Traffic(ids=ID_BYTES * remote, forward=rows, backward=rows)
+        rows = self.worker.layer(layer).out_width * self.worker.dtype.itemsize * remote_destinations
+        return Traffic(ids=ID_BYTES * remote_destinations, forward=rows, backward=rows)
 
 
 KIND = PlacementKind(

@@ -176,15 +176,15 @@ class States:
         home = ranks.at_position(self.axis.owner(drawn.src))  # the destinations are the first of the sources
         own = home[: len(asked)]
         owners = rank_masks.from_sources(drawn.indptr, drawn.indices, home)
-        remote_virtual, virtual = rank_masks.count_pairs(asked, owners, ranks.masks, size)
+        remote_pairs, virtual = rank_masks.count_pairs(asked, owners, ranks.masks, size)
         asked_by_edge = np.repeat(asked, drawn.degrees)
         remote_edges, taken = rank_masks.count_pairs(asked_by_edge, home[drawn.indices], ranks.masks, size)
         _, own_taken = rank_masks.count_pairs(asked, own, ranks.masks, size)
         wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
         below = ranks.whole_groups(wanted) & home
-        remote_own = rank_masks.count(asked & ~own, size)
+        remote_destinations = rank_masks.count(asked & ~own, size)
         return LayerEstimate(
-            traffic=traffic_by_worker(partial(self.traffic, layer), remote_own, remote_virtual, remote_edges),
+            traffic=traffic_by_worker(partial(self.traffic, layer), remote_destinations, remote_pairs, remote_edges),
             drawing=asked,
             computed=rank_masks.count(asked, size),
             blocks=np.stack([virtual, rank_masks.count(below, size), taken], 1),
@@ -192,24 +192,25 @@ class States:
             accesses=own_taken + taken if self.worker.by_id(layer) else None,
         )
 
-    def traffic(self, layer: int, remote_own: int, remote_virtual: int, remote_edges: int) -> Traffic:
+    def traffic(self, layer: int, remote_destinations: int, remote_pairs: int, remote_edges: int) -> Traffic:
         """Virtual nodes and edges down; states, queries and own terms up, and their gradients the other way.
 
         Args:
             layer: 1 (input side) to K.
-            remote_own: destinations that belong to another worker than the asking one.
-            remote_virtual: virtual nodes at other workers.
+            remote_destinations: requests for nodes of another worker than the asking one.
+            remote_pairs: virtual nodes at other workers: pairs of a request and a worker that owns the node or one of
+                its drawn neighbors.
             remote_edges: edges whose sources other workers own.
         """
         module, item = self.worker.split(layer), self.worker.dtype.itemsize
-        ids = ID_BYTES * (2 * remote_virtual + remote_edges)
+        ids = ID_BYTES * (2 * remote_pairs + remote_edges)
         probe = module.divisible(self._probe(layer))
         if probe.weight is not None:
             ids += item * remote_edges
         if probe.self_weight is not None:
-            ids += item * remote_own
-        states = module.state_width * remote_virtual
-        others = module.query_width * (remote_own + remote_virtual) + module.self_width * remote_own
+            ids += item * remote_destinations
+        states = module.state_width * remote_pairs
+        others = module.query_width * (remote_destinations + remote_pairs) + module.self_width * remote_destinations
         backward = others + (states if self._needs_gradient(layer) else 0)
         return Traffic(ids=ids, forward=item * (states + others), backward=item * backward)
 

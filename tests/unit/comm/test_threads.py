@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from partita.testing.threads import ThreadContext, ThreadGroups
+from partita.comm.threads import ThreadContext, ThreadGroups
 
 
 def test_rows_travel_there_and_gradients_back() -> None:
