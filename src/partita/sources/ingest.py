@@ -15,6 +15,7 @@ from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.graph.build import TopologyBuilder, TopologySummary
+from partita.graph.metadata import MULTILABEL, REGRESSION
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
@@ -22,7 +23,7 @@ from partita.sources.detect import graph_of
 from partita.sources.edges import ColumnName
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import IngestInputs, NodeFiles, open_inputs
-from partita.sources.labels import TASKS, Labels, LabelSummary, make_labels
+from partita.sources.labels import AUTO, TASKS, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError
@@ -325,7 +326,7 @@ class _Job:
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
             width = array.shape[1] if len(array.shape) == 2 else 1
             labels = make_labels(
-                "multilabel" if self.task == "auto" and len(array.shape) == 2 else self.task,
+                MULTILABEL if self.task == AUTO and len(array.shape) == 2 else self.task,
                 [kind] * width,  # type: ignore[list-item]
                 None,
                 len(ids),
@@ -352,7 +353,7 @@ class _Job:
         if found is None:
             return None, 0, None
         names, graph = found.class_names, self.inputs.graph
-        if names is None and found.task != "regression" and isinstance(graph, ArrayGraph) and graph.labels is not None:
+        if names is None and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
             given = graph.class_names
             if given is not None and len(given) == found.num_classes:
                 names = given
