@@ -129,9 +129,9 @@ def _added():
 
 
 def register() -> None:
-    METRICS.register("deviance", Metric(deviance, higher_is_better=False))
+    partita.register("metric", "deviance", Metric(deviance, higher_is_better=False))
     for name, task in ADDED.items():
-        TASKS.register(name, task)
+        partita.register("task", name, task)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
     options = {"aggregator": option} if option in ("max", "sum") else {}
     if name == "gat":
         options = {"heads": 2 if last else 3, "attn_dropout": 0.3 if option == "dropout" else 0.0}
-    return LAYERS[name].for_model(width, out, last=last, **options)
+    return LAYERS.find(name).for_model(width, out, last=last, **options)
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ class OwnTopology(LocalTopology):
         self._check_own(dst)
         return super().sample(dst, *arguments, **options)
 
-    def race_times(self, dst: Tensor, *arguments: Any) -> Tensor:
+    def arrival_times(self, dst: Tensor, *arguments: Any) -> Tensor:
         self._check_own(dst)
-        return super().race_times(dst, *arguments)
+        return super().arrival_times(dst, *arguments)
 
     def arrivals(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
         self._check_own(dst)

@@ -1,4 +1,4 @@
-"""Registry of parallelization strategies, and the lists of placements they stand for."""
+"""Names of parallelization strategies, and the lists of placements they stand for."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_features, open_topology
 from partita.setup.model import named_model
-from partita.setup.optim import OPTIMIZERS
+from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.tasks.task import make_task, training_seeds
 
@@ -164,7 +164,7 @@ class _Bench:
         task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
-        self._optimizer = OPTIMIZERS[config.optimizer](list(self._model.parameters()), config)
+        self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone())
         self._data = Data(self._model, open_topology(store, config), self._column, sampler, self._dtype)
         self._task, seeds = task, training_seeds(task)

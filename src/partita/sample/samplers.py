@@ -64,7 +64,7 @@ class LayerWise:
 
     The layer-wise form of DSP's collective sampling primitive (Cai et al., PPoPP 2023, section 4.1), with one
     difference: there, every worker draws for its own part of the batch; here the budget is for the batch, so that any
-    number of workers draw what one draws. All edges of the union run a race whose times are functions of the key and of
+    number of workers draw what one draws. All edges of the union arrive at times that are functions of the key and of
     the node (:mod:`partita.kernels.reference`). Every worker finds the first times among its own edges, all exchange
     them, and then know the time before which an edge must have arrived.
 
@@ -113,12 +113,12 @@ class LayerWise:
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
-        race = _Race(self, key, self.budgets[layer - 1])
-        found = topology.draw(dst, race, relabel=relabel)
+        rule = _FirstArrivals(self, key, self.budgets[layer - 1])
+        found = topology.draw(dst, rule, relabel=relabel)
         importance = kernels.importance(
-            race.before, found.indices.shape[0], found.weights, race.replace, device=found.indices.device
+            rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )
-        remote = found.remote + RemoteDraws(times=(race.budget + 1) * (self._group.size - 1))
+        remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
     def estimate(self, layer: int, topology: Topology) -> LayerRows:
@@ -136,7 +136,7 @@ class LayerWise:
         return to_all(group, times, [times.shape[0]] * group.size, "ids").unique()
 
 
-class _Race:
+class _FirstArrivals:
     """One layer of one step: the rule by which its edges are drawn.
 
     Attributes:
@@ -153,7 +153,7 @@ class _Race:
     def __call__(self, held: ArrayTopology, dst: Int[Tensor, "n"]) -> Sampled:
         if held.weighted != self._sampler.weighted:
             raise ValueError(f"weighted: {held.weighted} for the topology, {self._sampler.weighted} for the sampler")
-        times = self._sampler.agree(held.race_times(dst, self._key, self.budget + 1))
+        times = self._sampler.agree(held.arrival_times(dst, self._key, self.budget + 1))
         if times.shape[0] > self.budget:
             self.before = int(times[self.budget])
         self.replace = held.replace

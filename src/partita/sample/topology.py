@@ -164,15 +164,15 @@ class ArrayTopology:
         src, local = kernels.relabel(dst, sampled.indices, relabel)
         return replace(sampled, src=src, indices=local)
 
-    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.race_times`.
+    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
         """
         if len(self.nodes) < self.num_nodes:
             self._check_held(dst)
-        return kernels.race_times(
+        return kernels.arrival_times(
             self._indptr,
             dst,
             self.original(dst),

@@ -68,7 +68,7 @@ class NodeTask:
         """The rows themselves."""
         return rows
 
-    def targets(self, seeds: Int[Tensor, "B"]) -> Num[Tensor, "B ..."]:
+    def targets(self, seeds: Int[Tensor, "B ..."]) -> Num[Tensor, "B ..."]:
         """Labels of nodes, as the store holds them."""
         return self._y[seeds.long().to(self._y.device)].to(seeds.device)
 

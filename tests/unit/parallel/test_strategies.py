@@ -1,4 +1,4 @@
-"""Registry of strategies, and what is refused."""
+"""Names of strategies, and what is refused."""
 
 from __future__ import annotations
 
