@@ -7,13 +7,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt64
+from jaxtyping import Float, Int, Int32, Int64, UInt64
 from torch import Tensor
 
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, RemoteDraws, Sampled, Traffic
+
+Rule = Callable[..., Sampled]
+"""What is done with the edges of some nodes where these edges are, for instance to draw some of them.
+
+It is called with the edges at hand (a :class:`partita.sample.topology.ArrayTopology`), the store ids of nodes, which
+may repeat, and their payload where there is one. It returns the edges that it takes of each node, by store id.
+"""
 
 
 @runtime_checkable
@@ -23,59 +30,31 @@ class Topology(Protocol):
     Attributes:
         num_nodes: N.
         id_dtype: of store ids.
-        collective: sampling exchanges something, so that all workers must sample the same layers of the same steps in
-            the same order, each from one thread, also where they want nothing.
+        collective: :meth:`at_owners` exchanges something, so that all workers must call it for the same layers of the
+            same steps in the same order, each from one thread, also where they want nothing.
+        degree_offsets: int64 (N+1), running sums of the in-degrees of all nodes.
+        self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
     """
 
     num_nodes: int
     id_dtype: torch.dtype
     collective: bool
+    degree_offsets: Int64[Tensor, "N_1"]
+    self_loops: Int32[Tensor, "N"] | None
 
-    def sample(
-        self, dst: Int[Tensor, "D"], key: int, fanout: int, *, relabel: Any = None, positions: bool = False
+    def at_owners(
+        self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
-        """Draw in-neighbors.
-
-        Args:
-            dst: distinct store ids.
-            key: of the step and layer; a node's draws are a function of it and of the node's original index.
-            fanout: neighbors per node; -1 for all.
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
-            positions: say where in the store's ``indices`` every edge is.
-        """
-        ...
-
-    def draw(self, dst: Int[Tensor, "D"], rule: Callable[[Any, Any], Sampled], *, relabel: Any = None) -> Sampled:
-        """Draw in-neighbors by any rule, where the edges are.
-
-        Args:
-            dst: distinct store ids.
-            rule: called once, on every worker, also for no node; with the edges that are at hand there (a
-                :class:`partita.sample.topology.ArrayTopology`) and the store ids to draw for, which may repeat. What it
-                returns is not relabeled, and has no ``importance``, which the caller adds.
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
-        """
-        ...
-
-    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
-        """Where walks that stand at some nodes go next.
+        """Apply a rule where the edges of some nodes are, and bring what it takes back in the order of the nodes.
 
         Args:
             ids: store ids, repeated or not.
-            draws: the 64 bits of each walk's draw.
+            rule: called once, on every worker, also for no node.
+            payload: (n) or (n, columns), what the rule is to know of each node.
+            one_each: the rule takes one edge of every node, so that their number need not travel.
 
-        Returns:
-            Store ids, -1 where there is nowhere to go; how many steps another worker took.
-        """
-        ...
-
-    def walk(
-        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
-        """Random walks; see :func:`partita.kernels.random_walks`.
-
-        Returns:
-            What walk after walk visits, -1 after its end; how many steps another worker took.
+        Raises:
+            IndexError: an id is no node, or its edges are not where they should be.
         """
         ...
 
@@ -87,11 +66,7 @@ class Topology(Protocol):
         """In-degrees of store ids, int64; of any node, without an exchange."""
         ...
 
-    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``self_weight`` of a block, without an exchange."""
-        ...
-
-    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """For each worker what of a layer others draw for it.
 
         Args:
@@ -101,8 +76,34 @@ class Topology(Protocol):
         """
         ...
 
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another to sample one layer with so many rows."""
+    def traffic(self, remote: RemoteDraws) -> Traffic:
+        """Bytes that leave one worker for another so that others draw so much."""
+        ...
+
+
+@runtime_checkable
+class EdgeCoefficients(Protocol):
+    """The weights that a layer wants on the edges of its blocks, where they follow from the graph.
+
+    Attributes:
+        has_self_weight: they include weights of the destinations' own rows.
+    """
+
+    has_self_weight: bool
+
+    def __call__(
+        self, topology: Topology, block: Block, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"] | None]:
+        """``weight`` and ``self_weight`` of a block, without an exchange.
+
+        Of a destination with d in-edges, of which k were drawn, the weights are those for a uniform draw: d / k times
+        those of a full neighborhood.
+
+        Args:
+            topology: that the block was drawn from.
+            block: sources de-duplicated or not.
+            dtype: of the result, float32 or float64; computed in float64.
+        """
         ...
 
 
@@ -115,14 +116,14 @@ class Sampler(Protocol):
             same steps in the same order, each from one thread, also where they want nothing.
         has_importance: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of
             them have :attr:`~partita.core.records.Sampled.visit_weight`.
-        draws_graph_edges: what it draws are edges of the graph, so that coefficients of edges (GCN) are known of them.
+        draws_graph_edges: what it draws are edges of the graph, so that :class:`EdgeCoefficients` are known of them.
     """
 
     collective: bool
     has_importance: bool
     draws_graph_edges: bool
 
-    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Any = None) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """Draw in-edges.
 
         Args:
@@ -130,19 +131,18 @@ class Sampler(Protocol):
             dst: distinct store ids.
             key: of the step and layer.
             layer: 1 (input side) to K (seed side).
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
         """
         ...
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
-        """What each worker sends to draw a layer, whatever it draws.
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
+        """What each worker has others do to draw a layer, whatever it draws.
 
         Raises:
             ConfigError: that cannot be known from the sample alone.
         """
         ...
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Bytes that leave one worker for another to draw one layer, beside those of the topology."""
         ...
 
@@ -222,8 +222,16 @@ class Work(Protocol):
         ...
 
     @property
-    def rows(self) -> LayerRows:
-        """This worker's requests of the layer, as far as the placement's traffic follows from them."""
+    def remote(self) -> RemoteDraws:
+        """What of the layer other workers drew for this one."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that leave one worker for another in a training step for the layer's rows that this one wants.
+
+        Without those that :attr:`remote` stands for.
+        """
         ...
 
 
@@ -275,8 +283,16 @@ class Placement(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What a :class:`Placement` may be besides: one that tells from a sample what every worker will do.
+
+    For a placement that does not, :class:`partita.parallel.simulation.Simulation` finds the same out.
+    """
+
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
-        """What :meth:`expand` will come to on every worker.
+        """What :meth:`Placement.expand` will come to on every worker.
 
         Args:
             layer: 1 (input side) to K (seed side).
@@ -284,10 +300,6 @@ class Placement(Protocol):
             asked: who asks for each destination's row.
             mesh: of any worker.
         """
-        ...
-
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another in a training step with so many rows."""
         ...
 
 
@@ -316,8 +328,8 @@ class InputWork(Protocol):
         ...
 
     @property
-    def rows(self) -> LayerRows:
-        """This worker's requests of input rows."""
+    def traffic(self) -> Traffic:
+        """Bytes that leave one worker for another for the input rows that this one wants."""
         ...
 
 
@@ -349,14 +361,10 @@ class Inputs(Protocol):
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[Traffic]]:
         """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.estimate`.
 
         Returns:
-            Where rows will be found, and each worker's requests.
+            Where rows will be found, and :attr:`InputWork.traffic` of each worker.
         """
-        ...
-
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another in a training step with so many rows."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jaxtyping import Int, Int64
 from torch import Tensor
@@ -14,8 +14,7 @@ from partita.comm.routing import to_all
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
 from partita.sample.topology import ArrayTopology
@@ -23,6 +22,25 @@ from partita.sample.walks import WalkWise
 
 _TIME_BYTES = 8
 _WEIGHT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Fanout:
+    """A rule: draw a number of in-edges of every node, whoever else is in the batch.
+
+    Attributes:
+        key: of the step and layer; a node's draws are a function of it and of the node's original index.
+        fanout: edges per node; -1 for all.
+        positions: say where in the store's ``indices`` every edge is.
+    """
+
+    key: int
+    fanout: int
+    positions: bool = False
+
+    def __call__(self, held: ArrayTopology, ids: Int[Tensor, "n"]) -> Sampled:
+        """Draw; see :attr:`partita.core.protocols.Rule`."""
+        return held.sample(ids, self.key, self.fanout, positions=self.positions)
 
 
 class NodeWise:
@@ -44,17 +62,15 @@ class NodeWise:
         """As the settings say."""
         return cls([config.fanout_of(layer) for layer in range(1, config.layers + 1)])
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
-        return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
+        return topology.at_owners(dst, Fanout(key, self.fanouts[layer - 1]))
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing."""
-        return LayerRows()
+        return RemoteDraws()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()
 
@@ -105,30 +121,28 @@ class LayerWise:
             )
         return cls(budgets, group, weighted=config.weighted)
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`. All workers of the run call this, each once per layer and step.
 
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
         rule = _FirstArrivals(self, key, self.budgets[layer - 1])
-        found = topology.draw(dst, rule, relabel=relabel)
+        found = topology.at_owners(dst, rule)
         importance = kernels.importance(
             rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )
         remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Its times, to all others."""
-        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1)).rows
+        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1))
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
-        weights = _WEIGHT_BYTES * rows.drawn_edges if self.weighted else 0
-        return Traffic(ids=_TIME_BYTES * rows.drawn_times + weights)
+        weights = _WEIGHT_BYTES * remote.edges if self.weighted else 0
+        return Traffic(ids=_TIME_BYTES * remote.times + weights)
 
     def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
         """All workers' times, ascending, each once."""

@@ -16,8 +16,8 @@ from partita.graph.store import GraphStore
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn import matmul
 from partita.nn.model import Model
-from partita.parallel.strategies import AUTO
-from partita.plan.choose import PLAIN, choose, made_for
+from partita.parallel.strategies import AUTO, PLAIN
+from partita.plan.choose import choose, made_for
 from partita.plan.links import Links
 from partita.plan.remote import plan_elsewhere
 from partita.plan.trials import Trial
