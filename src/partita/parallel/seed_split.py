@@ -45,7 +45,7 @@ def share_of(
     if within_host:
         seeds = _piece(seeds, mesh.host, mesh.hosts)
     owner = owners_of_parts(num_parts, "workers" if within_host else "all", mesh.hosts, mesh.workers)
-    nodes = seeds if seeds.ndim == 1 else seeds[:, 0]
+    nodes = seeds if seeds.ndim == 1 else seeds[:, 0].contiguous()
     part = torch.searchsorted(part_offsets[1:].to(seeds.device), nodes.long(), right=True)
     return seeds[owner.to(seeds.device)[part] == (mesh.worker if within_host else mesh.rank)]
 

@@ -121,7 +121,7 @@ class WalkWise:
         """
         if topology.collective:
             raise ConfigError(
-                "what walks cost among workers that hold parts of the edges cannot be foreseen",
+                "what walks cost among workers that hold parts of the edges cannot be estimated",
                 where="sampler 'walk'",
                 fix="Use --topology replicated, or name a strategy yourself",
             )
