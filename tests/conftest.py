@@ -28,12 +28,15 @@ CHECKED = (
     "features",
     "graph",
     "infer",
+    "isolated",
     "nn",
     "parallel",
     "partitioning",
     "runs",
     "sample",
+    "setup",
     "sources",
+    "tasks",
     "train",
 )
 install_import_hook([f"partita.{name}" for name in CHECKED], "shape_checks.check")

@@ -213,6 +213,10 @@ class Config(BaseModel):
     )
     warmup: int = Field(0, ge=0, description="Steps over which the learning rate rises from 0 at the start.")
     patience: int = Field(0, ge=0, description="Stop after so many evaluations without a better one; 0: never.")
+    task: str = Field(
+        "auto",
+        description="What is learned: auto, what the store's labels are for; a task by name; package.module:Name.",
+    )
     metric: str = Field("auto", description="What picks the best model: auto, or a metric that the task reports.")
     eval_every: int = Field(1, ge=0, description="Evaluate on the validation split every n epochs; 0: only at the end.")
     precision: Literal["float32", "bf16", "float64"] = Field(

@@ -22,6 +22,8 @@ KINDS: Registry[Registry[Any]] = Registry(
         "view_schedule": "partita.isolated.schedules:VIEW_SCHEDULES",
         "sync": "partita.isolated.syncs:SYNCS",
         "coverage": "partita.isolated.coverage:COVERAGES",
+        "task": "partita.tasks.task:TASKS",
+        "metric": "partita.tasks.metrics:METRICS",
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
         "column": "partita.graph.column_specs:COLUMNS",
         "optimizer": "partita.setup.optim:OPTIMIZERS",

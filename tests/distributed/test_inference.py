@@ -38,6 +38,7 @@ from partita.infer.row_table import RowTable
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState, save_checkpoint, share_checkpoint
 from partita.sample.topology import LocalTopology
+from partita.tasks.nodes import Classes
 from partita.testing.graphs import formula_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -224,10 +225,10 @@ def test_metrics_are_those_of_one_process(store, mesh) -> None:
         def work(context, split=split):
             model = model_of("gin", torch.float64)
             column = column_of(torch.float64)
-            return evaluate_split(model, store, LocalTopology(store), column, split, context=context)
+            return evaluate_split(model, Classes(store), LocalTopology(store), column, split, context=context)
 
         model, column = model_of("gin", torch.float64), column_of(torch.float64)
-        expected = evaluate_split(model, store, LocalTopology(store), column, split)
+        expected = evaluate_split(model, Classes(store), LocalTopology(store), column, split)
         for found in ThreadGroups(*mesh).run(work):
             assert found.metrics == pytest.approx(expected.metrics, rel=1e-12)
             assert found.metrics["accuracy"] == expected.metrics["accuracy"]

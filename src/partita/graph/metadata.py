@@ -17,7 +17,8 @@ from partita.graph.shard import Shard
 STORE_FORMAT = "partita-graph-store"
 VERSION = 1
 FILE_NAME = "metadata.json"
-TASKS = ("classes", "multilabel", "regression")
+CLASSES, MULTILABEL, REGRESSION = TASKS = ("classes", "multilabel", "regression")
+"""What labels may be for: a class of every node, several labels, or a number."""
 LARGEST_INT32_GRAPH = 2**31 - 1
 SPLIT_PREFIX = "split_"
 """Columns whose names begin so are lists of the nodes of a split."""

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from partita.comm.axis import Workers
 from partita.comm.context import Context
-from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
-from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.metrics import ClassCounts, Metrics, as_target, class_counts, compute_metrics
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.base import EvaluationSampler
-from partita.sample.topology import as_tensor
 from partita.setup.sampler import evaluation_sampler
-from partita.setup.task import has_label
-
-
-class Judged(NamedTuple):
-    """What an evaluation finds.
-
-    Attributes:
-        metrics: over all classes together.
-        classes: of each class; ``None`` for a regression.
-    """
-
-    metrics: Metrics
-    classes: ClassCounts | None
+from partita.tasks.metrics import Judged, judge
+from partita.tasks.task import Task, make_task
 
 
 def evaluate_split(
     model: Model,
-    store: GraphStore,
+    task: Task,
     topology: Topology,
     inputs: FeatureColumn | RowTable,
     split: str,
@@ -49,14 +34,14 @@ def evaluate_split(
     context: Workers | None = None,
     sampler: EvaluationSampler | None = None,
 ) -> Judged:
-    """Metrics of a model on the labeled nodes of one split of a store.
+    """Metrics of a model on one split of a store, as far as it is labeled.
 
     Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
     metrics over all of them at once, in the order of the split; all return them.
 
     Args:
         model: the same weights on all workers.
-        store: the graph.
+        task: what the model has learned.
         topology: see :class:`~partita.infer.layerwise.LayerwiseInference`, likewise the next one.
         inputs: the input rows.
         split: its name.
@@ -65,27 +50,24 @@ def evaluate_split(
         sampler: see :class:`~partita.infer.layerwise.LayerwiseInference`.
 
     Raises:
-        ConfigError: the store has no labels.
         StoreError: the store has no such split.
     """
-    if store.task is None or store.y is None:
-        raise ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")
     context = context or Context.alone()
-    ids, ranges = as_tensor(store.split(split)), Ranges.of(store, context.mesh)
+    seeds, ranges = task.seeds(split), Ranges.of(task.store, context.mesh)
     inference = LayerwiseInference(
         model, topology, inputs, memory_limit=memory_limit, context=context, ranges=ranges, sampler=sampler
     )
-    outputs = [rows.output for rows in inference.collect(ids)]
+    outputs = [rows.output for rows in inference.collect(task.requests(seeds))]
     found: Judged | None = None
     if context.mesh.rank == 0:
-        output = torch.cat(outputs) if outputs else torch.empty((0, store.num_classes))
+        rows = torch.cat(outputs) if outputs else torch.empty((0, task.width))
         outputs.clear()  # from here on there is one copy
-        y = as_tensor(store.y)[ids]
-        known = has_label(store.task, y)
+        output = task.outputs(rows, seeds)
+        targets = task.targets(seeds)
+        known = task.labeled(targets)
         if not bool(known.all()):
-            output, y = output[known], y[known]
-        y = as_target(store.task, y)
-        found = Judged(compute_metrics(store.task, output, y), class_counts(store.task, output, y))
+            output, targets = output[known], targets[known]
+        found = judge(task, output, targets)
     return Judged(*context.group("all").broadcast(found))
 
 
@@ -127,7 +109,7 @@ def evaluate(
     limit = memory_limit_of(memory_limit, loaded.config)
     judged = evaluate_split(
         loaded.model,
-        loaded.store,
+        make_task(loaded.config, loaded.store),
         topology,
         inputs,
         split,

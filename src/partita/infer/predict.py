@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -17,15 +16,15 @@ import pyarrow.parquet
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
 from partita.core.files import require_parent
-from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference, OutputRows
-from partita.infer.metrics import probabilities
 from partita.infer.ranges import Ranges
 from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
 from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.setup.sampler import evaluation_sampler
+from partita.tasks.nodes import lists
+from partita.tasks.task import Task, make_task
 
 _FORMATS = {".parquet": "Parquet", ".csv": "CSV"}
 
@@ -101,7 +100,7 @@ def predict(
     loaded = load_run(run, store=store, model=model, context=context)
     if embeddings and len(loaded.model.stages) == 1:
         raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
-    graph = loaded.store
+    graph, task = loaded.store, make_task(loaded.config, loaded.store)
     ids = as_tensor(graph.split(split)) if split is not None else None
     if (graph.num_nodes if ids is None else len(ids)) == 0:
         raise ConfigError("there is no node to predict", fix=nearest("", ("train", "val", "test")))
@@ -116,7 +115,7 @@ def predict(
         sampler=evaluation_sampler(loaded.config),
     )
     tables = (
-        _table(graph, rows, embeddings, flat=out.suffix == ".csv")
+        _table(task, rows, embeddings, flat=out.suffix == ".csv")
         for rows in inference.collect(ids, embeddings=embeddings)
     )
     if context.mesh.rank == 0:
@@ -143,42 +142,16 @@ def _check_target(out: Path) -> None:
     require_parent(out)
 
 
-def _table(store: GraphStore, rows: OutputRows, embeddings: bool, *, flat: bool) -> pa.Table:
+def _table(task: Task, rows: OutputRows, embeddings: bool, *, flat: bool) -> pa.Table:
     """A piece of the prediction file. ``flat``: CSV has no lists."""
-    task = store.task or "regression"
-    columns: dict[str, Any] = {"node": pa.array(store.names(rows.ids.numpy()))}
-    chance = probabilities(task, rows.output.float())
-    if task == "regression":
-        columns["prediction"] = chance.squeeze(1).numpy()
-    elif task == "classes":
-        best = chance.argmax(dim=1)
-        columns["prediction"] = _class_names(store, best.numpy())
-        columns["probability"] = chance.gather(1, best[:, None]).squeeze(1).numpy()
-    else:
-        on = chance.numpy() >= 0.5
-        labels = [list(_class_names(store, np.flatnonzero(row)).tolist()) for row in on]
-        if flat:
-            columns["prediction"] = [";".join(map(str, row)) for row in labels]
-            for label in range(chance.shape[1]):
-                columns[f"probability_{_class_names(store, np.array([label]))[0]}"] = chance[:, label].numpy()
-        else:
-            kind = pa.string() if store.class_names else pa.int64()
-            columns["prediction"] = pa.array(labels, type=pa.list_(kind))
-            columns["probabilities"] = _lists(chance.numpy())
+    columns: dict[str, Any] = {"node": pa.array(task.store.names(rows.ids.numpy()))}
+    columns |= task.columns(rows.output.float(), flat=flat)
     if embeddings and flat:
         for column in range(rows.embedding.shape[1]):
             columns[f"embedding_{column}"] = rows.embedding[:, column].float().numpy()
     elif embeddings:
-        columns["embedding"] = _lists(rows.embedding.float().numpy())
+        columns["embedding"] = lists(rows.embedding.float().numpy())
     return pa.table(columns)
-
-
-def _class_names(store: GraphStore, classes: np.ndarray) -> np.ndarray:
-    return np.asarray(store.class_names, dtype=object)[classes] if store.class_names else classes
-
-
-def _lists(rows: np.ndarray) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
 
 
 def _write(out: Path, tables: Iterator[pa.Table]) -> tuple[int, tuple[str, ...]]:

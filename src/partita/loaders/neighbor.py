@@ -208,7 +208,7 @@ class NeighborLoader:
             num_sampled_nodes=found,
             num_sampled_edges=drawn,
             x=None if self._x is None else self._x.read(nodes),
-            y=None if self._y is None else _labels(self.store, self._y[ids]),
+            y=None if self._y is None else self._y[ids],
             edge_weight=None if self._weight is None else self._weight[e_id].float(),
         )
 
@@ -272,7 +272,3 @@ def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int6
             f"node {int(distinct[counts > 1][0])} is there more than once", where=where, fix="Give every node once"
         )
     return given
-
-
-def _labels(store: GraphStore, y: Tensor) -> Tensor:
-    return y.long() if store.task == "classes" else y

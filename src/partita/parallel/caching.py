@@ -55,7 +55,7 @@ def fill_caches(
         store: the graph, or the shard of this host.
         part_offsets: int64 (P+1) of the store.
         seed_order: the seeds; the dry run takes those of epoch 0.
-        share: this worker's seeds of a global batch.
+        share: the nodes that this worker requests for a global batch.
         seed: of the run: the dry run samples what epoch 0 will.
 
     Raises:

@@ -21,7 +21,8 @@ class Batch:
 
     Attributes:
         key: names the step.
-        seeds: (B) store ids of this worker's seeds.
+        seeds: (B, ...) this worker's seeds.
+        requests: (R) store ids of the nodes whose rows are computed for them.
         works: what each layer will compute, layer 1 (input side) first.
         inputs: which input rows will be read.
         counts: edges and rows of this worker.
@@ -29,7 +30,8 @@ class Batch:
     """
 
     key: StepKey
-    seeds: Int[Tensor, "B"]
+    seeds: Int[Tensor, "B ..."]
+    requests: Int[Tensor, "R"]
     works: tuple[Work, ...]
     inputs: InputWork
     counts: Counts
@@ -63,13 +65,18 @@ class Engine:
         draws = self.worker.topology.collective or self.worker.sampler.collective
         return draws or self.inputs.collective or any(placement.collective for placement in self.placements)
 
-    def sample(self, seeds: Int[Tensor, "B"], key: StepKey) -> Batch:
-        """Draw the batch of a step: a pure function of ``key`` and of all workers' ``seeds``.
+    def sample(self, requests: Int[Tensor, "R"], key: StepKey, *, seeds: Int[Tensor, "B ..."] | None = None) -> Batch:
+        """Draw the batch of a step: a pure function of ``key`` and of all workers' ``requests``.
 
         Where placements exchange requests, all workers call this in the same order of steps, each from one thread;
         otherwise any thread may.
+
+        Args:
+            requests: nodes whose rows this worker wants, none of them twice.
+            key: names the step.
+            seeds: what they are requested for; by default each for itself.
         """
-        requests, works = seeds, []
+        wanted, works = requests, []
         for layer in range(len(self.placements), 0, -1):
             work, requests = self.placements[layer - 1].expand(layer, requests, key)
             works.append(work)
@@ -82,7 +89,7 @@ class Engine:
             row_reads=inputs.num_accesses,
             rows_from=inputs.hits,
         )
-        return Batch(key, seeds, tuple(works), inputs, counts)
+        return Batch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
 
     def load(self, batch: Batch) -> Batch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.

@@ -21,15 +21,15 @@ order is keyed-random, is cut into equal pieces.
 
 
 def share_of(
-    seeds: Int[Tensor, "B"], mesh: Mesh, seed_split: SeedSplit, part_offsets: Int64[Tensor, "P_1"]
-) -> Int[Tensor, "b"]:
+    seeds: Int[Tensor, "B ..."], mesh: Mesh, seed_split: SeedSplit, part_offsets: Int64[Tensor, "P_1"]
+) -> Int[Tensor, "b ..."]:
     """This worker's seeds, in the order of the batch. Every seed is in exactly one worker's share.
 
     Where the store has one part per worker of a host, the batch is cut into equal pieces for the hosts first, and
     each host deals its piece by owner.
 
     Args:
-        seeds: of the global batch, as every worker draws them.
+        seeds: of the global batch, as every worker draws them: nodes, or rows of nodes, which are dealt by their first.
         mesh: who this worker is.
         seed_split: how.
         part_offsets: int64 (P+1) of the store.
@@ -44,7 +44,8 @@ def share_of(
     if within_host:
         seeds = _piece(seeds, mesh.host, mesh.hosts)
     owner = owners_of_parts(num_parts, "workers" if within_host else "all", mesh.hosts, mesh.workers)
-    part = torch.searchsorted(part_offsets[1:].to(seeds.device), seeds.long(), right=True)
+    nodes = seeds if seeds.ndim == 1 else seeds[:, 0].contiguous()
+    part = torch.searchsorted(part_offsets[1:].to(seeds.device), nodes.long(), right=True)
     return seeds[owner.to(seeds.device)[part] == (mesh.worker if within_host else mesh.rank)]
 
 

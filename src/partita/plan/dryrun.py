@@ -35,8 +35,9 @@ from partita.sample.blocks import sample_block
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.setup.task import named_model, training_labels, training_seeds
+from partita.tasks.task import make_task, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -82,11 +83,12 @@ class DryRun:
         _check(store, config, mesh)
         self._store, self.config, self._mesh = store, config, mesh
         self.row_bytes = store.num_features * DTYPES[config.precision].itemsize
-        model = named_model(config, store) if model is None else deepcopy(model)
+        self._task = task = make_task(config, store)
+        model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
         self._local = open_topology(store, config)
         self._sampler = make_sampler(config, Group.alone())
-        seeds = training_seeds(store, *training_labels(store))
+        seeds = training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
@@ -168,7 +170,8 @@ class DryRun:
         if step in self._kept:
             return self._kept[step]
         key = StepKey(self.config.seed, 0, step)
-        drawn, requests, scratch = list[SampledLayer](), self._order.batch(0, step), Relabeller(self._store.num_nodes)
+        drawn, scratch = list[SampledLayer](), Relabeller(self._store.num_nodes)
+        requests = self._task.requests(self._order.batch(0, step))
         for layer in range(self.config.layers, 0, -1):
             drawn.insert(
                 0, SampledLayer(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch))
@@ -179,14 +182,16 @@ class DryRun:
         return drawn
 
     def _dealt(self, step: int, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
-        """Which worker has each seed."""
+        """Which workers request each node of the last layer."""
         mesh, batch = self._mesh, self._order.batch(0, step)
-        place = torch.argsort(batch)
+        requested = self._task.requests(batch)
+        place = torch.argsort(requested)
         seed_split = seed_split_of(self.config.seed_split, strategy, self._store.num_parts, mesh)
-        found = np.zeros(len(batch), np.uint64)
+        found = np.zeros(len(requested), np.uint64)
         for rank in range(mesh.size):
-            own = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), seed_split, self._part_offsets)
-            found[place[torch.searchsorted(batch[place], own)].numpy()] = np.uint64(1 << rank)
+            share = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), seed_split, self._part_offsets)
+            own = self._task.requests(share)
+            found[place[torch.searchsorted(requested[place], own)].numpy()] |= np.uint64(1 << rank)
         return found
 
 

@@ -28,10 +28,11 @@ from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.data import Data
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_features, open_topology
+from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
-from partita.setup.task import named_model, training_labels, training_seeds
+from partita.tasks.task import make_task, training_seeds
 
 REPEATS, LONG_SECONDS = 3, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
@@ -161,12 +162,13 @@ class _Bench:
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
         self._column = open_features(store, config)
-        model = named_model(config, store) if model is None else deepcopy(model)
+        task = make_task(config, store)
+        model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone())
         self._data = Data(BlockWorker(self._model, open_topology(store, config), self._column, sampler, self._dtype))
-        seeds = training_seeds(store, *training_labels(store))
+        self._task, seeds = task, training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
 
     def works(self) -> tuple[list[list[BlockWork]], float]:
@@ -175,7 +177,8 @@ class _Bench:
         for step in range(min(STEPS, self._order.num_steps)):
             key, batch = StepKey(self._config.seed, 0, step), self._order.batch(0, step)
             for half in (1, 2):
-                requests, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
+                share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
+                requests = self._task.requests(share)
                 begun = self._begin()
                 for layer in range(self._config.layers, 0, -1):
                     work, requests = self._data.expand(layer, requests, key)

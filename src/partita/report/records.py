@@ -42,8 +42,8 @@ class RunFiles:
 
     @property
     def task(self) -> str:
-        """``"classes"``, ``"multilabel"`` or ``"regression"``."""
-        return str(self.record["store"]["task"])
+        """What was learned, by name."""
+        return str(self.record.get("task", self.record["store"]["task"]))
 
     @property
     def metrics(self) -> list[str]:

@@ -213,7 +213,7 @@ def _layers(run: RunFiles) -> str:
     """The widths between layers: the rows that each takes in, and the classes or values that the last gives out."""
     stages = run.record["model"].get("stages") or []
     widths = [stage["layer"].get("in_width", "?") for stage in stages]
-    return " → ".join(map(str, [*widths, run.record["store"]["classes"]]))
+    return " → ".join(map(str, [*widths, run.record.get("outputs", run.record["store"]["classes"])]))
 
 
 def _strategy(run: RunFiles) -> str:

@@ -1,4 +1,4 @@
-"""The order of the seed nodes: which of them make up the batch of a step."""
+"""The order of the seeds: which of them make up the batch of a step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from partita.kernels import keyed_permutation
 
 
 class SeedOrder:
-    """A new pseudo-random order of the seed nodes for every epoch, known at any place without holding it.
+    """A new pseudo-random order of the seeds for every epoch, known at any place without holding it.
 
     The order is a function of (seed, epoch) and of the seeds' places in the list, so two stores of the same graph
     give the same batches if both list the seeds in ascending original index.
 
     Args:
-        seeds: store ids in ascending original index.
+        seeds: store ids in ascending original index, or other seeds of a task in an order as fixed.
         seed: the run's seed.
         batch_size: seeds of one step over all workers (the global batch); the last step of an epoch has the rest.
 
@@ -24,7 +24,7 @@ class SeedOrder:
         ValueError: ``batch_size`` is below 1.
     """
 
-    def __init__(self, seeds: Int[Tensor, "S"], seed: int, batch_size: int) -> None:
+    def __init__(self, seeds: Int[Tensor, "S ..."], seed: int, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch size {batch_size}: must be at least 1")
         self.seeds = seeds
@@ -40,8 +40,8 @@ class SeedOrder:
         """Seeds of a step over all workers; the last step of an epoch may have fewer."""
         return min(self.batch_size, self.seeds.shape[0] - step * self.batch_size)
 
-    def batch(self, epoch: int, step: int) -> Int[Tensor, "B"]:
-        """Store ids of the seeds of one step.
+    def batch(self, epoch: int, step: int) -> Int[Tensor, "B ..."]:
+        """The seeds of one step.
 
         Args:
             epoch: 0-based.
@@ -55,7 +55,7 @@ class SeedOrder:
         start = step * self.batch_size
         return self.between(epoch, start, min(start + self.batch_size, self.seeds.shape[0]))
 
-    def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B"]:
-        """Store ids of the seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
+    def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
+        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
         seeds = self.seeds
         return seeds[keyed_permutation(start, stop, seeds.shape[0], fold(self._key, epoch), device=seeds.device)]

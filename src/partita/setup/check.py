@@ -42,3 +42,5 @@ def check_names(config: Config) -> None:
             where="options",
             fix=nearest(option, taken) if taken else "Leave it out",
         )
+    if config.task != "auto":
+        KINDS.find("task").check(config.task)

@@ -15,13 +15,14 @@ from jaxtyping import Int64
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
+from partita.graph.metadata import MULTILABEL, REGRESSION
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.detect import graph_of
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs
-from partita.sources.labels import TASKS, Labels, LabelSummary, make_labels
+from partita.sources.labels import AUTO, TASKS, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
@@ -217,7 +218,7 @@ class _Job:
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
             width = array.shape[1] if len(array.shape) == 2 else 1
             labels = make_labels(
-                "multilabel" if self.options.task == "auto" and len(array.shape) == 2 else self.options.task,
+                MULTILABEL if self.options.task == AUTO and len(array.shape) == 2 else self.options.task,
                 [kind] * width,  # type: ignore[list-item]
                 None,
                 len(ids),
@@ -244,7 +245,7 @@ class _Job:
         if found is None:
             return None, 0, None
         names, graph = found.class_names, self.inputs.graph
-        if names is None and found.task != "regression" and isinstance(graph, ArrayGraph) and graph.labels is not None:
+        if names is None and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
             given = graph.class_names
             if given is not None and len(given) == found.num_classes:
                 names = given

@@ -10,11 +10,14 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int64
 
 from partita.core.errors import InputError
+from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
+from partita.graph.metadata import TASKS as LABEL_TASKS
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Batch, Kind
 from partita.sources.dialect import is_int, is_number
 
-TASKS = ("auto", "classes", "multilabel", "regression")
+AUTO = "auto"
+TASKS = (AUTO, *LABEL_TASKS)
 """What a user may say about labels."""
 
 MOST_CLASSES = 1 << 20
@@ -71,14 +74,14 @@ def make_labels(
     Raises:
         InputError: several label columns for a task that has one.
     """
-    if task == "multilabel" or (task == "auto" and len(kinds) > 1):
+    if task == MULTILABEL or (task == AUTO and len(kinds) > 1):
         return MultiLabels(num_nodes, len(kinds), names)
     if len(kinds) != 1:
         what = f"there are {len(kinds)} label columns, but task={task} has one label per node"
         raise InputError(what, where=where, fix="Name one label column, or use task=multilabel")
-    if task == "regression" or (task == "auto" and kinds[0] == "float"):
+    if task == REGRESSION or (task == AUTO and kinds[0] == "float"):
         return RegressionLabels(num_nodes)
-    return ClassLabels(num_nodes, where, numbers_are_classes=task == "classes")
+    return ClassLabels(num_nodes, where, numbers_are_classes=task == CLASSES)
 
 
 class ClassLabels:
@@ -134,7 +137,7 @@ class ClassLabels:
         number = {name: position for position, name in enumerate(names)}
         y = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)[self._codes]
         writer.write("y", y)
-        return LabelSummary("classes", len(names), names, y >= 0)
+        return LabelSummary(CLASSES, len(names), names, y >= 0)
 
     def _encode(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
         encoded = batch.strings(column, missing="").dictionary_encode()
@@ -175,7 +178,7 @@ class ClassLabels:
         if not labeled.any():
             raise InputError("no node has a label", where=self._where, fix="Leave the labels out, or name their column")
         writer.write("y", y)
-        return LabelSummary("classes", int(y.max()) + 1, None, labeled)
+        return LabelSummary(CLASSES, int(y.max()) + 1, None, labeled)
 
 
 class RegressionLabels:
@@ -225,12 +228,12 @@ class MultiLabels:
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """See :class:`Labels`."""
         writer.write("y", self._y)
-        return LabelSummary("multilabel", self._y.shape[1], self._names, self._labeled)
+        return LabelSummary(MULTILABEL, self._y.shape[1], self._names, self._labeled)
 
 
 def _write_regression(writer: StoreWriter, y: Float32[np.ndarray, "N"]) -> LabelSummary:
     writer.write("y", y)
-    return LabelSummary("regression", 1, None, ~np.isnan(y))
+    return LabelSummary(REGRESSION, 1, None, ~np.isnan(y))
 
 
 def _out_of_range() -> tuple[str, str]:

@@ -6,6 +6,7 @@ All formulas speak of *original indices*, so they hold for a re-ordered store as
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,16 @@ def _write_names(writer: StoreWriter, order: Int64[np.ndarray, "N"], names: str 
         raise ValueError(f"names must be None, 'numbers' or 'strings', not '{names}'")
 
 
+_LABELS: dict[str, Callable[[int, int, int], np.ndarray]] = {
+    "classes": lambda key, nodes, width: (fold_array(key, np.arange(nodes)) % np.uint64(width)).astype(np.int64),
+    "multilabel": lambda key, nodes, width: (
+        (fold_array(key, np.arange(nodes * width)) % np.uint64(2)).astype(np.uint8).reshape(nodes, width)
+    ),
+    "regression": lambda key, nodes, width: normal(key, np.arange(nodes)).astype(np.float32),
+}
+"""Random labels by what they are for, from a key, and the numbers of nodes and classes."""
+
+
 def small_random_store(
     path: str | os.PathLike[str],
     num_nodes: int,
@@ -141,13 +152,14 @@ def small_random_store(
     *,
     num_features: int = 8,
     num_classes: int = 4,
+    task: str = "classes",
     weighted: bool = False,
     undirected: bool = False,
     deduplicate: bool = False,
     self_loops: str = "keep",
     dtype: DTypeLike = np.float32,
 ) -> GraphStore:
-    """Make a store of uniformly random edges, Gaussian features, random classes and a 60/20/20 split.
+    """Make a store of uniformly random edges, Gaussian features, random labels and a 60/20/20 split.
 
     Args:
         path: of the store.
@@ -155,7 +167,8 @@ def small_random_store(
         num_edges: edges drawn, with repeats and self loops.
         seed: of everything.
         num_features: F, 0 for none.
-        num_classes: 0 for no labels and no splits.
+        num_classes: 0 for no labels and no splits; of a regression 1.
+        task: what the labels are for.
         weighted: draw weights from [0, 1).
         undirected: see :class:`~partita.graph.build.TopologyBuilder`; likewise the next two.
         deduplicate: see there.
@@ -180,13 +193,12 @@ def small_random_store(
             x = normal(fold(key, 3), np.arange(num_nodes * num_features)).reshape(num_nodes, num_features)
             writer.write("x", x.astype(dtype))
         if num_classes:
-            labels = fold_array(fold(key, 4), np.arange(num_nodes)) % np.uint64(num_classes)
-            writer.write("y", labels.astype(np.int64))
+            writer.write("y", _LABELS[task](fold(key, 4), num_nodes, num_classes))
             write_splits(writer, seeded_split(num_nodes, seed=seed))
         writer.finish(
             num_nodes=num_nodes,
             num_edges=summary.num_edges,
-            task="classes" if num_classes else None,
+            task=task if num_classes else None,
             num_classes=num_classes,
             source=f"random, seed {seed}",
             split_rule="random 0.6/0.2/0.2" if num_classes else "",

@@ -6,13 +6,14 @@ from copy import deepcopy
 
 from partita.core.errors import ConfigError
 from partita.core.protocols import Topology
-from partita.infer.evaluate import Judged, evaluate_split
-from partita.infer.metrics import ClassCounts, Metrics, better
+from partita.infer.evaluate import evaluate_split
 from partita.infer.row_table import RowTable
 from partita.infer.run import open_inference
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
 from partita.setup.sampler import evaluation_sampler
+from partita.tasks.metrics import Judged, Metrics, better
+from partita.tasks.task import ClassCounts
 from partita.train.job import WHOLE, Job
 
 
@@ -51,7 +52,7 @@ class Evaluation:
         topology, inputs = self._opened
         return evaluate_split(
             self._on_host(),
-            job.store,
+            job.task,
             topology,
             inputs,
             split,

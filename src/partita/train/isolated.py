@@ -35,6 +35,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import make_sampler
+from partita.tasks.task import Task
 from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
@@ -47,6 +48,7 @@ class PartViews:
         store: partitioned; the whole one, or a shard with the parts of this host.
         team: the workers.
         strategy: must compute every layer where it is needed.
+        task: what is learned.
         model: in the dtype of the run.
         optimizer: over its parameters.
 
@@ -61,12 +63,13 @@ class PartViews:
         store: GraphStore,
         team: Team,
         strategy: Strategy,
+        task: Task,
         model: Model,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        _check(config, store, team, strategy)
+        _check(config, store, team, strategy, task)
         self.config, self.store, self.team, self.strategy = config, store, team, strategy
-        self._model, self._context = model, Context.alone()
+        self._task, self._model, self._context = task, model, Context.alone()
         self._group = team.group
         self._rank = self._group.rank
         settings = SyncSettings(config.coverage, config.average_every, config.optimizer_state)
@@ -189,6 +192,7 @@ class PartViews:
             own_steps=phase.steps_of(self._rank),
             joint=phase.joint,
             size=phase.size,
+            task=self._task,
             seeds=lambda step: order.between(epoch, phase.before(self._rank, step), phase.before(self._rank, step + 1)),
             key=lambda step: StepKey(config.seed, epoch, share.done.steps + step),
             progress=lambda step: (epoch * whole + done + step, config.epochs * whole),
@@ -225,7 +229,7 @@ class PartViews:
         work = batch.works[-1]
         assert isinstance(work, BlockWork)
         sampled = work.block.indptr.diff()
-        local, whole = view.d_local(batch.seeds), view.d_global(batch.seeds)
+        local, whole = view.d_local(batch.requests), view.d_global(batch.requests)
         factor, size = self.sync.factor(sampled, local, whole), len(batch.seeds)
         return Covered(1.0, factor, float(factor == 0), size, size * deficit(local, whole))
 
@@ -325,7 +329,7 @@ class PartViews:
         self._prefetcher.close()
 
 
-def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy) -> None:
+def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task) -> None:
     """Refuse settings that make no sense where nothing is shared."""
     where = f"views '{config.views}'"
     if strategy.is_collective:
@@ -341,6 +345,9 @@ def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy) ->
             where=where,
             fix=f"Leave {name.split()[0]} out, or use views 'whole'",
         )
+    if task.seeds("train").ndim > 1:
+        what = "views are trained on single nodes, not on rows of nodes as the task is"
+        raise ConfigError(what, where=where, fix="Use views 'whole'")
     if store.num_parts < team.size:
         parts = store.num_parts
         raise ConfigError(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Num
-from torch import Tensor
 
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.infer.metrics import selection_metric
 from partita.infer.neighbors import check_walkable
 from partita.nn import matmul
 from partita.nn.model import Model
@@ -20,9 +17,11 @@ from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, require_features
+from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.sampler import WHOLE, evaluation_sampler
-from partita.setup.task import named_model, training_labels, training_seeds
+from partita.tasks.metrics import selection_metric
+from partita.tasks.task import Task, make_task, task_name, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
@@ -36,10 +35,9 @@ class Job:
     Attributes:
         config: the settings.
         store: the graph store.
-        task: ``classes``, ``multilabel`` or ``regression``.
+        task: what is learned.
         metric: picks the best model.
-        y: labels of all nodes, as the store holds them.
-        num_seeds: training nodes.
+        num_seeds: seeds of an epoch.
         model: in the dtype of the run.
         optimizer: over the model's parameters.
         team: the workers.
@@ -49,9 +47,8 @@ class Job:
 
     config: Config
     store: GraphStore
-    task: str
+    task: Task
     metric: str
-    y: Num[Tensor, "N ..."]
     num_seeds: int
     model: Model
     optimizer: torch.optim.Optimizer
@@ -76,15 +73,15 @@ class Job:
         _check_device(config, context)
         if config.matmul != "auto":
             matmul.require(config.matmul)
-        task, y = training_labels(store)
-        metric = selection_metric(task, config.metric)
-        seeds = training_seeds(store, task, y)
+        task = make_task(config, store)
+        metric = selection_metric(task, config.metric, of=task_name(config, store))
+        num_seeds = len(training_seeds(task))
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
         check_walkable(store, evaluation_sampler(config))
         if model is None:
-            model = named_model(config, store)
-        _check_model(model, config, store)
+            model = named_model(config, store, task.width)
+        _check_model(model, config, task)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
@@ -92,10 +89,10 @@ class Job:
         team.check_same(config, store)
         views: Views
         if config.views == WHOLE:
-            views = WholeGraph.make(config, store, team, strategy, seeds, model)
+            views = WholeGraph.make(config, store, team, strategy, task, model)
         else:
-            views = PartViews(config, store, team, strategy, model, optimizer)
-        return cls(config, store, task, metric, y, len(seeds), model, optimizer, team, strategy, views)
+            views = PartViews(config, store, team, strategy, task, model, optimizer)
+        return cls(config, store, task, metric, num_seeds, model, optimizer, team, strategy, views)
 
     def with_strategy(self, name: str) -> Job:
         """The same model and optimizer with another strategy on the whole graph. All workers call this.
@@ -106,8 +103,7 @@ class Job:
         config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
         strategy = parse_strategy(name, config.layers)
         team.seed_split = seed_split_of(config.seed_split, strategy, store.num_parts, team.context.mesh)
-        seeds = training_seeds(store, self.task, self.y)
-        views = WholeGraph.make(config, store, team, strategy, seeds, self.model)
+        views = WholeGraph.make(config, store, team, strategy, self.task, self.model)
         return replace(self, config=config, strategy=strategy, views=views)
 
 
@@ -123,15 +119,15 @@ def _check_device(config: Config, context: Context) -> None:
         )
 
 
-def _check_model(model: Model, config: Config, store: GraphStore) -> None:
+def _check_model(model: Model, config: Config, task: Task) -> None:
     """A user's own model may not fit the settings or the store."""
-    layers = len(model.stages)
+    layers, store = len(model.stages), task.store
     if layers != config.layers:
         raise ConfigError(f"the model has {layers} layers but layers is {config.layers}", fix=f"Set layers={layers}")
-    if (model.widths[0], model.widths[-1]) != (store.num_features, store.num_classes):
+    if (model.widths[0], model.widths[-1]) != (store.num_features, task.width):
         raise ConfigError(
             f"the model maps {model.widths[0]} columns to {model.widths[-1]}, the store has "
-            f"{store.num_features} feature columns and {store.num_classes} classes",
+            f"{store.num_features} feature columns and {task.width} classes",
             where=str(store.path),
             fix="Make the model's widths those of the store",
         )

@@ -20,6 +20,7 @@ from partita.isolated.coverage import Covered
 from partita.isolated.syncs import Sync
 from partita.parallel.engine import Batch, Engine
 from partita.runs.checkpoint import TrainState
+from partita.tasks.task import Task
 from partita.train.pipeline import PipelineStage
 
 SETTLE_STEPS = 50
@@ -37,7 +38,8 @@ class TrainPhase:
         own_steps: of these, from the first one on, those that this worker takes part in.
         joint: all workers make every step together, on one model: the loss is divided by the seeds of all.
         size: seeds of a step over all workers.
-        seeds: (B) this worker's seeds of a step, ids of the view.
+        task: what is learned.
+        seeds: (B, ...) this worker's seeds of a step, in ids of the view.
         key: names a step.
         progress: how many steps of the run are done before a step, and how many it has; for the learning rate.
         store_ids: (n) store ids by id of the view; ``None`` where they are the same.
@@ -55,7 +57,8 @@ class TrainPhase:
     own_steps: int
     joint: bool
     size: Callable[[int], int]
-    seeds: Callable[[int], Int[Tensor, "B"]]
+    task: Task
+    seeds: Callable[[int], Int[Tensor, "B ..."]]
     key: Callable[[int], StepKey]
     progress: Callable[[int], tuple[int, int]]
     store_ids: Int64[Tensor, "n"] | None = None
@@ -71,7 +74,8 @@ class TrainPhase:
             return None
         # Several steps are sampled side by side, so each of them needs no further threads.
         with communicator(step % self.communicators), current(self.streams.device), kernels.limited(1):
-            return self.engine.sample(self.seeds(step), self.key(step))
+            seeds = self.seeds(step)
+            return self.engine.sample(self.task.requests(seeds), self.key(step), seeds=seeds)
 
     def load(self, step: int, batch: Batch | None) -> Batch | None:
         """The same with its input rows."""
@@ -89,15 +93,10 @@ class TrainPhase:
             return [sampler]
         return [sampler, PipelineStage("load", self.load, self.in_order, apart=self.apart)]
 
-    def labels(self, y: Num[Tensor, "N ..."], batch: Batch) -> Num[Tensor, "B ..."]:
-        """Labels of a batch's seeds.
-
-        Args:
-            y: of all nodes of the store.
-            batch: of this view.
-        """
-        seeds = batch.seeds.long().to(y.device)
-        return y[seeds if self.store_ids is None else self.store_ids[seeds]].to(batch.seeds.device)
+    def targets(self, batch: Batch) -> Num[Tensor, "B ..."]:
+        """What is known of a batch's seeds."""
+        seeds = batch.seeds
+        return self.task.targets(seeds if self.store_ids is None else self.store_ids[seeds.long()])
 
     def syncs_stats_at(self, step: int) -> bool:
         """Whether workers settle what they have done in a step, or up to it."""

@@ -16,6 +16,7 @@ from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.runs.checkpoint import TrainState, save_checkpoint
 from partita.runs.folder import MetricsLog, RunFolder
+from partita.tasks.task import task_name
 from partita.train.events import EventWriter
 from partita.train.job import Job
 
@@ -78,6 +79,8 @@ class Recorder:
             "status": "running",
             "started": now(),
             "store": {**job.store.summary(), "path": str(job.store.path.resolve())},
+            "task": task_name(job.config, job.store),
+            "outputs": job.task.width,
             "model": {**job.model.describe(), "custom": custom},
             "machine": machine(),
             "device": job.team.context.device.type,

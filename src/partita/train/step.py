@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from partita.core.records import Counts
-from partita.infer.metrics import as_target, loss_sum
 from partita.isolated.coverage import NO_BATCHES
 from partita.parallel.engine import Batch
 from partita.setup.inputs import DTYPES
@@ -53,10 +52,9 @@ class Stepper:
             job.model.train()
             with timer("forward"):
                 with precision(job.config, job.team.context.device):
-                    output = train_phase.engine.forward(batch)
-                y = as_target(job.task, train_phase.labels(job.y, batch))
+                    output = job.task.outputs(train_phase.engine.forward(batch), batch.seeds)
                 # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-                summed = loss_sum(job.task, output.to(DTYPES[job.config.precision]), y)
+                summed = job.task.loss_sum(output.to(DTYPES[job.config.precision]), train_phase.targets(batch))
                 loss = summed / (size if train_phase.joint else len(batch.seeds))
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
             self._tally.add(float(summed.detach()), batch.counts, covered)

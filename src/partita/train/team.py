@@ -106,7 +106,7 @@ class Team:
         self._sent = {phase: Meter().snapshot() for phase in PHASES}
         self._reported = {phase: Meter().snapshot() for phase in PHASES}
 
-    def share(self, seeds: Int[Tensor, "B"]) -> Int[Tensor, "b"]:
+    def share(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "b ..."]:
         """This worker's part of a global batch."""
         return seeds if self.size == 1 else share_of(seeds, self.context.mesh, self.seed_split, self._part_offsets)
 

@@ -226,8 +226,7 @@ class Trainer:
                 self.job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
                 if metrics and self._evaluation.classes:
-                    names = job.store.class_names or list(map(str, range(job.store.num_classes)))
-                    self.recorder.record["classes"] = {"names": names, **self._evaluation.classes}
+                    self.recorder.record["classes"] = {"names": job.task.class_names, **self._evaluation.classes}
         except BaseException as error:
             self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
             raise

@@ -26,6 +26,7 @@ from partita.sample.seeds import SeedOrder
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
+from partita.tasks.task import Task
 from partita.train.phase import EpochEnd, TrainPhase
 from partita.train.team import Team
 
@@ -39,6 +40,7 @@ class WholeGraph:
         store: the graph store.
         team: the workers.
         strategy: who computes what.
+        task: what is learned.
         seed_order: which seeds make up the batch of a step.
         engine: samples and computes batches.
         sync: the plain sum.
@@ -51,6 +53,7 @@ class WholeGraph:
     store: GraphStore
     team: Team
     strategy: Strategy
+    task: Task
     seed_order: SeedOrder
     engine: Engine
     sync: Sync
@@ -60,7 +63,7 @@ class WholeGraph:
 
     @classmethod
     def make(
-        cls, config: Config, store: GraphStore, team: Team, strategy: Strategy, seeds: Tensor, model: Model
+        cls, config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task, model: Model
     ) -> WholeGraph:
         """Open what is to be read, and build the engine. All workers call this.
 
@@ -69,12 +72,13 @@ class WholeGraph:
             store: the graph store.
             team: the workers.
             strategy: who computes what.
-            seeds: store ids of the training nodes, in ascending original index.
+            task: what is learned.
             model: in the dtype of the run.
 
         Raises:
             ConfigError: the strategy, the model, the store and the workers do not fit each other.
         """
+        seeds = task.seeds("train")
         rows, context, cache, notes = open_rows(store, config), team.context, _cache(config, team), list[str]()
         local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
@@ -93,13 +97,14 @@ class WholeGraph:
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
         sync = GradientSum(SyncSettings(coverage="none"))
-        return cls(config, store, team, strategy, order, engine, sync, Streams(context.device), cache, notes)
+        return cls(config, store, team, strategy, task, order, engine, sync, Streams(context.device), cache, notes)
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them."""
         fill_caches(
             self.engine, self.strategy, self.team.context, self.cache, self.store,
-            as_tensor(self.store.part_offsets), self.seed_order, self.team.share, self.config.seed,
+            as_tensor(self.store.part_offsets), self.seed_order,
+            lambda seeds: self.task.requests(self.team.share(seeds)), self.config.seed,
         )  # fmt: skip
         return self.notes
 
@@ -122,6 +127,7 @@ class WholeGraph:
             own_steps=order.num_steps,
             joint=True,
             size=order.size,
+            task=self.task,
             seeds=lambda step: self.team.share(order.batch(epoch, step)),
             key=lambda step: StepKey(seed, epoch, step),
             progress=lambda step: (epoch * order.num_steps + step, self.config.epochs * order.num_steps),

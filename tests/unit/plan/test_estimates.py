@@ -25,8 +25,9 @@ from partita.plan.trials import Trial
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import open_rows, open_topology
+from partita.setup.model import named_model
 from partita.setup.sampler import make_sampler
-from partita.setup.task import named_model, training_labels, training_seeds
+from partita.tasks.task import make_task, training_seeds
 from partita.testing.graphs import small_random_store
 
 N = 400
@@ -150,7 +151,8 @@ def counted(store, strategy: str, cache: dict) -> Counts:
         parse_strategy(strategy, 2),
         CacheSettings(config.cache, config.cache_policy, config.cache_layout),
     )
-    seeds, offsets = training_seeds(store, *training_labels(store)), as_tensor(store.part_offsets)
+    task, offsets = make_task(config, store), as_tensor(store.part_offsets)
+    seeds = training_seeds(task)
     order = SeedOrder(seeds, config.seed, config.batch_size)
 
     def work(context) -> Counts:
@@ -158,7 +160,7 @@ def counted(store, strategy: str, cache: dict) -> Counts:
             return share_of(batch, context.mesh, "owner", offsets)
 
         engine = build_engine(
-            parsed, named_model(config, store), open_topology(store, config), open_rows(store, config),
+            parsed, named_model(config, store, task.width), open_topology(store, config), open_rows(store, config),
             make_sampler(config, context.group("all", "sample")),
             torch.float32, context, offsets, settings,
         )  # fmt: skip

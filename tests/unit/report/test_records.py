@@ -73,6 +73,6 @@ def test_the_same_run_twice(run) -> None:
 
 def test_runs_of_different_tasks(run, tmp_path, change) -> None:
     other = shutil.copytree(run, tmp_path / "other")
-    change(other, store={**read_run(run).record["store"], "task": "regression"})
+    change(other, task="regression")
     with pytest.raises(ConfigError, match="run has the task classes, run other regression"):
         read_runs([run, other])

@@ -166,7 +166,6 @@ def test_models_of_views_come_apart_and_together(stores, tmp_path) -> None:
         model = Model.from_description(ready.job.model.describe()).double()
         model.load_state_dict(ready.job.model.state_dict())
         made.append((model, torch.optim.Adam(model.parameters(), lr=0.003)))
-    y = torch.from_numpy(np.array(store.y)).long()
     for epoch in range(4):
         state = ready._state.with_(epoch=epoch)
         for phase in views.phases(state):
@@ -179,7 +178,7 @@ def test_models_of_views_come_apart_and_together(stores, tmp_path) -> None:
                 ready.job.model.train()
                 out = here.engine.forward(batch)
                 ready.job.model.zero_grad()
-                F.cross_entropy(out, here.labels(y, batch), reduction="mean").backward()
+                F.cross_entropy(out, here.targets(batch), reduction="mean").backward()
                 for own, shared in zip(model.parameters(), ready.job.model.parameters(), strict=True):
                     own.grad = shared.grad.clone()
                 optimizer.step()

@@ -1,0 +1,182 @@
+"""What a task is, and the tasks by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from jaxtyping import Bool, Float, Int, Num, Shaped
+from torch import Tensor
+
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.core.registry import Registry
+from partita.graph.store import GraphStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ClassCounts = dict[str, list[int]]
+"""``nodes`` of every class, how many nodes were ``predicted`` to be of it, and how many of these are (``correct``)."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What is learned from a store: what an epoch consists of, the loss, and what a model is judged by.
+
+    In every step the nodes that a batch of seeds requests get rows from the model, and these come to an output for
+    every seed, which is compared with its target.
+
+    An epoch consists of *seeds*. A seed is a node, or a row of nodes (the ends of an edge, for instance), in ids of
+    whatever graph a worker trains on: the store, or a view of it. It is dealt to a worker by its first node.
+
+    Attributes:
+        store: that it learns from.
+        metrics: names in :data:`partita.tasks.metrics.METRICS`; the first one picks the best model unless the run says
+            otherwise. The loss is reported besides.
+    """
+
+    store: GraphStore
+    metrics: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """C: columns of the model's output."""
+        ...
+
+    @property
+    def class_names(self) -> list[str]:
+        """Of what :meth:`class_counts` counts."""
+        ...
+
+    def seeds(self, split: str) -> Int[Tensor, "S ..."]:
+        """The seeds of a split, in an order that does not depend on how the store is partitioned.
+
+        Raises:
+            StoreError: the store has no such split.
+        """
+        ...
+
+    def requests(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "R"]:
+        """The distinct nodes whose output rows a step on these seeds needs."""
+        ...
+
+    def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B ..."]) -> Float[Tensor, "B C"]:
+        """What the rows of :meth:`requests` come to for each seed."""
+        ...
+
+    def targets(self, seeds: Int[Tensor, "B ..."]) -> Num[Tensor, "B ..."]:
+        """What is known of seeds (ids of the store), on their device."""
+        ...
+
+    def labeled(self, targets: Num[Tensor, "B ..."]) -> Bool[Tensor, "B"]:
+        """Of which seeds something is known: no others are trained on, or judged."""
+        ...
+
+    def loss_sum(self, output: Float[Tensor, "B C"], targets: Num[Tensor, "B ..."]) -> Float[Tensor, ""]:
+        """The losses of all seeds, summed: of any shares of a batch they add up to that of the batch."""
+        ...
+
+    def scores(self, output: Float[Tensor, "R C"]) -> Float[Tensor, "R C"]:
+        """Probabilities of classes or of labels, or values."""
+        ...
+
+    def predicted(self, output: Float[Tensor, "R C"]) -> Shaped[Tensor, "R ..."]:
+        """What the model says, in the form of the targets."""
+        ...
+
+    def class_counts(self, answers: Answers) -> ClassCounts | None:
+        """What precision, recall and F1 of every class follow from; ``None`` where there are no classes."""
+        ...
+
+    def columns(self, output: Float[Tensor, "R C"], *, flat: bool) -> dict[str, pa.Array]:
+        """Columns of a prediction file.
+
+        Args:
+            output: float32.
+            flat: the file cannot hold lists.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The model's output beside what is known.
+
+    Attributes:
+        task: that was set.
+        output: (R, C) float32.
+        truth: (R, ...) targets.
+    """
+
+    task: Task
+    output: Float[Tensor, "R C"]
+    truth: Num[Tensor, "R ..."]
+
+    @cached_property
+    def scores(self) -> Float[Tensor, "R C"]:
+        """See :meth:`Task.scores`."""
+        return self.task.scores(self.output)
+
+    @cached_property
+    def predicted(self) -> Shaped[Tensor, "R ..."]:
+        """See :meth:`Task.predicted`."""
+        return self.task.predicted(self.output)
+
+
+TASKS: Registry[Callable[[GraphStore], Task]] = Registry(
+    "task",
+    {
+        "classes": "partita.tasks.nodes:Classes",
+        "multilabel": "partita.tasks.nodes:MultiLabel",
+        "regression": "partita.tasks.nodes:Regression",
+    },
+)
+"""What makes a task of a store, by the task's name."""
+
+
+def task_name(config: Config, store: GraphStore) -> str:
+    """The name of what a run learns: as the settings say, or what the store's labels are for.
+
+    Raises:
+        ConfigError: the store has no labels.
+    """
+    if config.task != "auto":
+        return config.task
+    if store.task is None:
+        raise unlabeled(store)
+    return store.task
+
+
+def make_task(config: Config, store: GraphStore) -> Task:
+    """What a run learns from a store.
+
+    Raises:
+        ConfigError: there is no such task, or the store is not for it.
+    """
+    return TASKS.find(task_name(config, store))(store)
+
+
+def training_seeds(task: Task) -> Int[Tensor, "S ..."]:
+    """The seeds of an epoch: the training nodes, in ascending original index.
+
+    Raises:
+        ConfigError: there is none, or one without a label.
+    """
+    seeds, where = task.seeds("train"), str(task.store.path)
+    if len(seeds) == 0:
+        raise ConfigError("the training split is empty", where=where, fix="Ingest again with a split")
+    if not bool(task.labeled(task.targets(seeds)).all()):
+        raise ConfigError(
+            "the training split holds nodes without a label",
+            where=where,
+            fix="Take them out of the split, or give them labels, and ingest again",
+        )
+    return seeds
+
+
+def unlabeled(store: GraphStore) -> ConfigError:
+    """That a store has no labels."""
+    return ConfigError("the store has no labels", where=str(store.path), fix="Ingest again with --labels FILE")

@@ -1,0 +1,70 @@
+"""Metrics against counting by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.core.errors import ConfigError
+from partita.tasks.metrics import METRICS, better, judge, selection_metric
+
+
+def auc_by_pairs(score: list[float], truth: list[int]) -> float:
+    pairs = [(s, t) for s, st_ in zip(score, truth) if st_ for t, tt in zip(score, truth) if not tt]
+    return sum((s > t) + 0.5 * (s == t) for s, t in pairs) / len(pairs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=2, max_size=30))
+def test_two_classes_by_hand(tasks, rows) -> None:
+    y = torch.tensor([label for label, _ in rows])
+    output = torch.tensor([[0.0, float(score)] for _, score in rows])
+    metrics = judge(tasks["classes"], output, y).metrics
+    predicted = [int(score > 0) for _, score in rows]
+    assert metrics["accuracy"] == pytest.approx(sum(p == row[0] for p, row in zip(predicted, rows)) / len(rows))
+    assert metrics["loss"] == pytest.approx(
+        sum(math.log(1 + math.exp(-s if label else s)) for label, s in rows) / len(rows), rel=1e-6
+    )
+    if len({label for label, _ in rows}) == 2:
+        expected = auc_by_pairs([score for _, score in rows], [label for label, _ in rows])
+        assert metrics["roc_auc"] == pytest.approx(expected, abs=1e-5)
+    else:
+        assert "roc_auc" not in metrics
+
+
+def test_macro_f1_by_hand(tasks) -> None:
+    output = torch.eye(3)[[0, 0, 1, 2, 2, 1]] * 5
+    y = torch.tensor([0, 1, 1, 2, 0, 0])
+    expected = (2 * 1 / (2 + 3) + 2 * 1 / (2 + 2) + 2 * 1 / (2 + 1)) / 3
+    assert judge(tasks["classes"], output, y).metrics["macro_f1"] == pytest.approx(expected)
+
+
+def test_multilabel_by_hand(tasks) -> None:
+    output = torch.tensor([[4.0, -4.0], [4.0, 4.0], [-4.0, -4.0]])
+    y = torch.tensor([[1, 0], [0, 1], [1, 0]], dtype=torch.uint8)
+    metrics = judge(tasks["multilabel"], output, y).metrics
+    assert metrics["micro_f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    assert metrics["macro_f1"] == pytest.approx((0.5 + 1.0) / 2)
+
+
+def test_regression_by_hand(tasks) -> None:
+    metrics = judge(tasks["regression"], torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 5.0])).metrics
+    assert metrics == pytest.approx({"loss": 2.5, "mae": 1.5, "rmse": math.sqrt(2.5)})
+
+
+def test_selection(tasks) -> None:
+    for name, task in tasks.items():
+        assert selection_metric(task, "auto", of=name) == task.metrics[0]
+        assert selection_metric(task, "loss", of=name) == "loss"
+    with pytest.raises(ConfigError, match=r"'acuracy' is not reported for task 'classes'.*'accuracy'"):
+        selection_metric(tasks["classes"], "acuracy", of="classes")
+    with pytest.raises(ConfigError, match="'mae' is not reported"):
+        selection_metric(tasks["classes"], "mae", of="classes")
+
+
+def test_better() -> None:
+    assert {name for name in METRICS if better(name, 1.0, 2.0)} == {"loss", "mae", "rmse"}
+    assert not any(better(name, 1.0, 1.0) for name in METRICS)
