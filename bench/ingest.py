@@ -78,7 +78,7 @@ def measure(source: str, store: str, memory_limit: int, ids: str) -> dict[str, f
     import pyarrow.parquet  # noqa: F401 (loaded before memory is counted)
 
     from partita.core import progress
-    from partita.kernels import build  # noqa: F401
+    from partita.graph import build_loops  # noqa: F401
     from partita.sources.ingest import ingest
 
     with tempfile.TemporaryDirectory() as directory:  # compile, or load what was compiled

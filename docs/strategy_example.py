@@ -112,7 +112,7 @@ def make_model(kind: str = "sage") -> Model:
         return Model.from_layers([PygLayer(SAGEConv(*pair), *pair) for pair in widths])
     name, _, option = kind.partition(" with ")
     options = {"attn_dropout": 0.1} if option == "attention dropout" else {}
-    layers = [LAYERS[name].for_model(*pair, last=pair is widths[1], **options) for pair in widths]
+    layers = [LAYERS.find(name).for_model(*pair, last=pair is widths[1], **options) for pair in widths]
     return Model.from_layers(layers, norm="batch" if option == "batch normalization" else "none")
 
 

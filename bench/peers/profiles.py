@@ -17,7 +17,7 @@ Found = dict[str, Any]
 NOTE = (
     "Own time: while a function was the innermost one of its thread; so it is of the thread that called, whatever "
     "other threads a function computes on, and waiting counts. Threads run at once, so that own times may add up to "
-    "more than has passed, and there is Python between functions, so that they may add up to less. Registry that begin "
+    "more than has passed, and there is Python between functions, so that they may add up to less. Names that begin "
     "with `partita::` are Partita's. The whole run of a stage, with every "
     "call in order, is in the trace beside this file: open it in <https://ui.perfetto.dev>."
 )

@@ -37,6 +37,7 @@ _PUBLIC = {
     "pyg_stores": "partita.loaders.pyg",
     "quality": "partita.partitioning.quality",
     "random_walks": "partita.sample.walks",
+    "register": "partita.registries",
     "register_partitioner": "partita.partitioning.partitioners",
     "shard": "partita.partitioning.shards",
     "to_pyg": "partita.loaders.pyg",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from partita.partitioning.partitioners import register_partitioner as register_partitioner
     from partita.partitioning.quality import quality as quality
     from partita.partitioning.shards import shard as shard
+    from partita.registries import register as register
     from partita.report.page import write_report as write_report
     from partita.sample.presample import presample as presample
     from partita.sample.walks import random_walks as random_walks

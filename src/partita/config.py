@@ -80,8 +80,8 @@ class Config(BaseModel):
     layers: int = Field(3, ge=1, description="Number of layers K.")
     hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
     heads: int = Field(1, ge=1, description="Attention heads (gat): joined in hidden layers, averaged in the last.")
-    aggregator: Literal["mean", "sum", "max"] = Field("mean", description="How sage joins neighbors.")
-    norm: Literal["none", "layer", "batch"] = Field("layer", description="Normalization after hidden layers.")
+    aggregator: str = Field("mean", description="How sage joins neighbors: mean, sum, max.")
+    norm: str = Field("layer", description="Normalization after hidden layers: none, layer, batch.")
     activation: str = Field("relu", description="Activation after hidden layers, by name.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout after hidden layers.")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the input features.")
@@ -203,12 +203,12 @@ class Config(BaseModel):
         1024, ge=0, description="Seed nodes per step, over all workers (model-average: of each view); 0: all of them."
     )
     epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
-    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimizer by name.")
+    optimizer: str = Field("adam", description="Optimizer: adam, adamw, sgd.")
     lr: float = Field(0.003, gt=0, description="Learning rate.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
-    schedule: Literal["constant", "cosine", "linear"] = Field(
-        "constant", description="How the learning rate falls from its value to 0 over the run."
+    schedule: str = Field(
+        "constant", description="How the learning rate goes on from its value over the run: constant, cosine, linear."
     )
     warmup: int = Field(0, ge=0, description="Steps over which the learning rate rises from 0 at the start.")
     patience: int = Field(0, ge=0, description="Stop after so many evaluations without a better one; 0: never.")
@@ -225,7 +225,7 @@ class Config(BaseModel):
         description="What computes: cpu; cuda, a device for every worker of a host; auto: cuda where it can be used.",
     )
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
-    matmul: Literal["auto", "torch", "onednn", "onednn-all"] = Field(
+    matmul: str = Field(
         "auto",
         description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
         "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",

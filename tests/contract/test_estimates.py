@@ -16,8 +16,10 @@ from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.kernels import Relabeller
+from partita.parallel.forecast import estimate_step, messages
+from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS
 from partita.parallel.seed_split import share_of
-from partita.parallel.strategies import INPUTS, PLACEMENTS, build_engine, parse_strategy
+from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.blocks import sample_block
 from partita.testing.graphs import small_random_store
 from partita.testing.threads import ThreadGroups
@@ -33,12 +35,12 @@ def store(tmp_path_factory):
 def all_lists(layers: int) -> list[str]:
     """Every list of placements with every way of reading input rows that goes with it."""
     lists = []
-    for inputs, *placements in product(INPUTS, *[PLACEMENTS] * layers):
+    for inputs, *placements in product(INPUT_PLACEMENTS, *[PLACEMENTS] * layers):
         try:
             parse_strategy(",".join([inputs, *placements]), layers)
         except ConfigError:
             continue
-        if "feature" not in placements[1:]:
+        if not any(PLACEMENTS.find(name).first_layer_only for name in placements[1:]):
             lists.append(",".join([inputs, *placements]))
     return lists
 
@@ -64,8 +66,7 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
     def work(context):
         engine = engine_of(context, step, strategy)
         batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
-        rows = engine.rows(batch)
-        return batch.counts, rows, engine.traffic(rows)
+        return batch.counts, messages(engine, batch)
 
     return ThreadGroups(workers, hosts).run(work)
 
@@ -86,15 +87,14 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
         for seed in share_of(step.batch_seeds(), mesh, "owner", step.part_offsets()).tolist():
             seeds[place[seed]] |= np.uint64(1 << rank)
     engine = engine_of(FakeContext(meshes[0]), step, strategy)
-    shares = engine.estimate(drawn, seeds, meshes[0]).shares
-    return [(share.counts, share.rows, engine.traffic(share.rows)) for share in shares]
+    return [(share.counts, share.messages) for share in estimate_step(engine, drawn, seeds, meshes[0]).shares]
 
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
     found, wanted = (way(step, strategy, workers, hosts) for way in (foreseen, counted))
     for worker, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert one == other, (strategy, worker)
-    assert sum(counts.sampled_edges for counts, _, _ in found) > 0
+    assert sum(counts.sampled_edges for counts, _ in found) > 0
 
 
 @pytest.mark.parametrize("strategy", all_lists(2))
@@ -143,4 +143,4 @@ def test_of_64_workers(store):
     for strategy in ("gdp", "gsplit", "source,source,source", "nfp"):
         found = foreseen(step, strategy, 64, 4)
         assert len(found) == 64
-        assert sum(counts.computed_destinations[-1] for counts, _, _ in found) == N
+        assert sum(counts.computed_destinations[-1] for counts, _ in found) == N

@@ -44,7 +44,7 @@ every_layer = pytest.mark.parametrize(("name", "arguments", "widths"), variants(
 
 
 def build(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> Layer:
-    layer = LAYERS[name](*widths, **arguments)
+    layer = LAYERS.find(name)(*widths, **arguments)
     layer.reset(17)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -343,7 +343,7 @@ def test_no_edge_and_no_row_still_give_gradients(name: str, arguments: dict[str,
     assert x.grad is not None
 
 
-KEYED: dict[str, Callable[[], Layer]] = {"gat": lambda: LAYERS["gat"](6, 3, heads=2, attn_dropout=0.5)}
+KEYED: dict[str, Callable[[], Layer]] = {"gat": lambda: LAYERS.find("gat")(6, 3, heads=2, attn_dropout=0.5)}
 
 
 @pytest.mark.parametrize("name", list(KEYED))
@@ -373,7 +373,7 @@ def star(n: int) -> Block:
 
 
 def test_the_own_loop_is_dropped_apart_from_the_first_edge() -> None:
-    layer = LAYERS["gat"](1, 1, attn_dropout=0.5).double()
+    layer = LAYERS.find("gat")(1, 1, attn_dropout=0.5).double()
     with torch.no_grad():
         layer.lin.weight.fill_(1.0)
         layer.att_src.zero_()
@@ -386,7 +386,7 @@ def test_the_own_loop_is_dropped_apart_from_the_first_edge() -> None:
 
 
 def test_dropped_attention_is_unbiased_and_has_its_gradient() -> None:
-    layer = LAYERS["gat"](6, 3, heads=2, attn_dropout=0.3).double()
+    layer = LAYERS.find("gat")(6, 3, heads=2, attn_dropout=0.3).double()
     x = torch.randn(2, 6, dtype=torch.float64)[[0] * 4000 + [1]]
     whole, dropped = layer(star(4000), x), layer(star(4000), x, 8)
     torch.testing.assert_close(dropped.mean(0), whole.mean(0), rtol=0.1, atol=0.1)

@@ -18,7 +18,7 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.config import SAMPLER_SETTINGS, Config
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows
+from partita.core.records import RemoteDraws
 from partita.kernels import Relabeller
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS, make_sampler
@@ -154,8 +154,7 @@ def check(
             if relabel:
                 assert torch.equal(sampled.src[: dst.shape[0]].long(), dst)
                 assert sampled.src.unique().shape == sampled.src.shape
-            rows = sampled.remote.rows
-            sent += topology.traffic(rows).ids + sampler.traffic(layer, rows).ids
+            sent += topology.traffic(sampled.remote).ids + sampler.traffic(layer, sampled.remote).ids
     assert sent == groups.sent()["ids"]
     assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
     if not any(sampler.collective or topology.collective for sampler, topology, _ in results):
@@ -207,4 +206,4 @@ def test_draws_are_a_function_of_the_key(name) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nothing_travels_without_rows(name) -> None:
     sampler = sampler_of(name, 0, Group.alone(), False, False)
-    assert sampler.traffic(1, LayerRows(destinations=5, edges=9)).total == 0
+    assert sampler.traffic(1, RemoteDraws()).total == 0

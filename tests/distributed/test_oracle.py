@@ -144,23 +144,24 @@ def test_other_shapes(store, strategy, options) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["snp", "source,destination,data", "by-owner,source,source,source"])
-@pytest.mark.parametrize("way", ["states", "sources"])
+@pytest.mark.parametrize("way", ["states", "rows"])
 def test_both_ways_of_attention_by_source(store, monkeypatch, strategy, way) -> None:
-    monkeypatch.setattr(Source, "_projecting_is_cheaper", lambda *_: way == "sources")
+    monkeypatch.setattr(Source, "_cheapest", lambda *_: way)
     for dropout in (0.0, 0.3):
         found = check(Step(store, "gat", parts=PARTS[3], dropout=dropout, input_dropout=dropout), strategy, 3)
-        assert (sum(rows.remote_sources for rows in found.rows) > 0) == (way == "sources")
-        assert (sum(rows.remote_pairs for rows in found.rows) > 0) == (way == "states")
+        assert {work.way for batch in found.batches for work in batch.works if hasattr(work, "way")} == {way}
 
 
 def test_attention_by_source_takes_the_cheaper_way(store) -> None:
     """One node with many neighbors has few states, many nodes share their sources."""
     step = Step(store, "gat", parts=PARTS[3], classes=8, fanouts=(3, 2, -1))
     busiest = int(step.original()[step.topology().degrees(torch.arange(60)).argmax()])
-    one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, seed_split="even").rows[3]
-    many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, seed_split="even").rows[3]
-    assert (one.remote_pairs > 0, one.remote_sources) == (True, 0)
-    assert (many.remote_pairs, many.remote_sources > 0) == (0, True)
+    one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, seed_split="even")
+    many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, seed_split="even")
+    assert [batch.works[2].way for batch in one.batches] == ["states"] * 3  # type: ignore[attr-defined]
+    assert [batch.works[2].way for batch in many.batches] == ["rows"] * 3  # type: ignore[attr-defined]
+    assert one.messages[3].total > 0
+    assert many.messages[3].total > 0
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "dnp", "gsplit"])
@@ -281,7 +282,9 @@ def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy, topology
     parsed = parse_strategy(strategy, 3)
     shares = [batch.seeds.tolist() for batch in found.batches]
     wanted = expected(step, parsed.placements, parsed.inputs, shares)
-    assert found.rows == wanted.rows
+    assert found.messages[: 1 + 3] == [wanted.inputs(found.engine), *wanted.layers(found.engine)]
+    drawing = found.messages[1 + 3 : 1 + 2 * 3]
+    assert drawing == [found.engine.worker.topology.traffic(remote) for remote in wanted.remote]
     assert [list(layer) for layer in zip(*(c.computed_destinations for c in found.counts))] == wanted.computed
     assert sum(c.sampled_edges for c in found.counts) == sum(wanted.edges)
     assert [c.input_rows_read for c in found.counts] == wanted.read

@@ -329,7 +329,7 @@ def arithmetic(device):
     assert folded == [signed(fold(draw, size)) for draw, size in zip(draws, sizes)]
     assert mapped == [reference.below(draw, size) for draw, size in zip(draws, sizes)]
     assert zeros == [64 - (draw | 1).bit_length() for draw in draws]
-    assert times == [reference.race_time(draw, weight) for draw, weight in zip(draws, weights)]
+    assert times == [reference.arrival_time(draw, weight) for draw, weight in zip(draws, weights)]
 
 
 @case(DRAWS, p=(0.0, 0.3, 1.0), dtype=FLOATS)

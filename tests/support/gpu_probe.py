@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from partita.kernels.gpu_draws import below, fold, leading_zeros, race_time
+from partita.kernels.gpu_draws import arrival_time, below, fold, leading_zeros
 
 
 @triton.jit
@@ -16,4 +16,4 @@ def arithmetic(key, value, n, weight, table, folded, mapped, zeros, times, BLOCK
     tl.store(folded + i, fold(draw, tl.load(value + i)).to(tl.int64))
     tl.store(mapped + i, below(draw, tl.load(n + i)))
     tl.store(zeros + i, leading_zeros(draw | 1).to(tl.int64))
-    tl.store(times + i, race_time(draw, tl.load(weight + i).to(tl.uint64), table))
+    tl.store(times + i, arrival_time(draw, tl.load(weight + i).to(tl.uint64), table))

@@ -8,7 +8,7 @@ from partita.config import Config
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import Strategy
-from partita.plan.candidates import candidates, name_of
+from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
 from partita.plan.links import Curve, Links
@@ -68,4 +68,4 @@ def best(found: Estimates) -> Strategy:
 
 
 def seconds_of(plan: Estimates) -> dict[str, float]:
-    return {name_of(each): plan.foreseen(each).total for each in plan.found}
+    return {each.name: plan.foreseen(each).total for each in plan.found}

@@ -18,7 +18,7 @@ from partita.comm.group import Group
 from partita.core.keys import StepKey, fold
 from partita.core.mesh import Mesh
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import Counts, LayerRows, Sampled, Traffic
+from partita.core.records import Counts, Sampled, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import NO_CACHE, CacheSettings
@@ -26,8 +26,10 @@ from partita.graph.hashing import normal
 from partita.graph.store import GraphStore
 from partita.nn.layers import LAYERS, Layer, PygLayer
 from partita.nn.model import Model
+from partita.parallel.block_worker import BlockWorker
 from partita.parallel.caching import fill_caches
 from partita.parallel.engine import Batch, Engine
+from partita.parallel.forecast import messages
 from partita.parallel.placements.data import Data
 from partita.parallel.seed_split import SeedSplit, share_of
 from partita.parallel.strategies import build_engine, parse_strategy
@@ -52,7 +54,7 @@ def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
     options = {"aggregator": option} if option in ("max", "sum") else {}
     if name == "gat":
         options = {"heads": 2 if last else 3, "attn_dropout": 0.3 if option == "dropout" else 0.0}
-    return LAYERS[name].for_model(width, out, last=last, **options)
+    return LAYERS.find(name).for_model(width, out, last=last, **options)
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,9 @@ class OwnTopology(LocalTopology):
         self._check_own(dst)
         return super().sample(dst, *arguments, **options)
 
-    def race_times(self, dst: Tensor, *arguments: Any) -> Tensor:
+    def arrival_times(self, dst: Tensor, *arguments: Any) -> Tensor:
         self._check_own(dst)
-        return super().race_times(dst, *arguments)
+        return super().arrival_times(dst, *arguments)
 
     def arrivals(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
         self._check_own(dst)
@@ -178,27 +180,31 @@ class OwnTopology(LocalTopology):
 
 @dataclass
 class ShareOutcome:
-    """What one worker's share of a step gave."""
+    """What one worker's share of a step gave; the bytes by message, see :func:`~partita.parallel.forecast.messages`."""
 
     loss: Tensor
     gradients: dict[str, Tensor]
     output: dict[int, Tensor]
     batch: Batch
-    rows: list[LayerRows]
-    traffic: Traffic
+    engine: Engine
+    messages: list[Traffic]
 
 
 @dataclass
 class Outcome:
-    """What a step gave, over all workers."""
+    """What a step gave, over all workers; the engine is that of the first."""
 
     loss: Tensor
     gradients: dict[str, Tensor]
     output: dict[int, Tensor]
     batches: list[Batch]
     sent: dict[str, int] = field(default_factory=dict)
-    rows: list[LayerRows] = field(default_factory=list)
-    traffic: Traffic = field(default_factory=Traffic)
+    engine: Engine | None = None
+    messages: list[Traffic] = field(default_factory=list)
+
+    @property
+    def traffic(self) -> Traffic:
+        return sum(self.messages, Traffic())
 
     @property
     def counts(self) -> list[Counts]:
@@ -216,16 +222,15 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> Sh
     gradients = {
         name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
     }
-    rows = engine.rows(batch)
     outputs = dict(zip(seeds.tolist(), output.detach()))
-    return ShareOutcome(loss.detach(), gradients, outputs, batch, rows, engine.traffic(rows))
+    return ShareOutcome(loss.detach(), gradients, outputs, batch, engine, messages(engine, batch))
 
 
 def reference(step: Step) -> Outcome:
     """``[Data] * K`` in one process on the global batch."""
     model, column = step.model(), step.column()
-    data = Data(model, step.topology(), column, step.sampler(Group.alone()), step.dtype)
-    engine = Engine([data] * len(step.fanouts), column, step.store.num_nodes)
+    worker = BlockWorker(model, step.topology(), column, step.sampler(Group.alone()), step.dtype)
+    engine = Engine([Data(worker)] * len(step.fanouts), worker)
     done = run_share(step, engine, model, step.batch_seeds())
     return Outcome(done.loss, done.gradients, done.output, [done.batch])
 
@@ -273,8 +278,8 @@ def distributed(
         output={seed: row for each in done for seed, row in each.output.items()},
         batches=[each.batch for each in done],
         sent=groups.sent(),
-        rows=[sum(layer, LayerRows()) for layer in zip(*(each.rows for each in done))],
-        traffic=sum((each.traffic for each in done), Traffic()),
+        engine=done[0].engine,
+        messages=[sum(part, Traffic()) for part in zip(*(each.messages for each in done))],
     )
 
 

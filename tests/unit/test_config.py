@@ -85,7 +85,6 @@ def test_fanout_of_counts_layers_from_the_input_side() -> None:
         ({"lr": -1}, ["lr = -1", "greater than 0"]),
         ({"layers": "two"}, ["layers", "integer"]),
         ({"dropout": 1.0}, ["dropout", "less than 1"]),
-        ({"norm": "lyer"}, ["norm", "'layer'"]),
         ({"memory_limit": "3 parsecs"}, ["memory_limit", "512MiB"]),
         ({"preset": "gspilt"}, ["gspilt", "gsplit"]),
         ({"strategy": "gdp", "placements": "data,data,data"}, ["strategy and placements", "one of them"]),

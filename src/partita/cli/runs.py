@@ -117,8 +117,10 @@ def train(
             return
     else:
         from partita.comm.launch import launch
+        from partita.setup.check import check_names
         from partita.train.team import PURPOSES
 
+        check_names(parsed)  # complains before workers are started
         arguments = {**given, "terminal": sys.stderr.isatty()}
         with shown(quiet=True):
             status, path, _ = launch(

@@ -6,7 +6,7 @@ nodes that anybody asks for at a level, whoever it is: these are the same for ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
-from partita.core.records import Block, LayerRows
+from partita.core.records import Block, Traffic
 
 PerWorker = Int64[np.ndarray, "W"]
 
@@ -61,7 +61,7 @@ class LayerEstimate:
     """What one layer will be for each worker; see the fields of :class:`~partita.core.protocols.Work`.
 
     Attributes:
-        rows: (W) requests of the layer, without what others draw.
+        traffic: (W) bytes for the requests of each worker, without those of sampling.
         drawing: (D) who draws the neighbors of each destination.
         computed: (W) rows computed.
         blocks: (W, 3) destinations, sources and edges of the blocks that a worker computes with.
@@ -70,7 +70,7 @@ class LayerEstimate:
         columns: which part of the input columns these blocks have.
     """
 
-    rows: Sequence[LayerRows]
+    traffic: Sequence[Traffic]
     drawing: UInt64[np.ndarray, "D"]
     computed: PerWorker
     blocks: Int64[np.ndarray, "W 3"]
@@ -94,6 +94,6 @@ class ReadEstimate:
     reads: UInt64[np.ndarray, "S"]
 
 
-def layer_rows(workers: int, **numbers: PerWorker) -> list[LayerRows]:
-    """For each worker the rows whose fields are given."""
-    return [LayerRows(**{name: int(of[worker]) for name, of in numbers.items()}) for worker in range(workers)]
+def traffic_by_worker(price: Callable[..., Traffic], *numbers: PerWorker) -> list[Traffic]:
+    """For each worker the bytes that follow from its numbers."""
+    return [price(*map(int, of_worker)) for of_worker in zip(*numbers, strict=True)]

@@ -53,7 +53,7 @@ def below(draw: int, n: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepKey:
-    """Registry one training step: all sampling and dropout of the step is a function of it.
+    """Names one training step: all sampling and dropout of the step is a function of it.
 
     Attributes:
         seed: the run's seed, any integer >= 0.

@@ -84,6 +84,11 @@ class Candidate:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def is_named(self) -> bool:
+        """Whether it has a name; a list of placements has commas, which no name may have."""
+        return "," not in self.name
+
+    @property
     def exact(self) -> bool:
         """Whether it trains the model that one process does."""
         return not self.settings

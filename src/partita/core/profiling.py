@@ -1,4 +1,4 @@
-"""Registry for what Partita does in the traces of PyTorch's profiler."""
+"""Names for what Partita does in the traces of PyTorch's profiler."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, RemoteDraws, Sampled, Traffic
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class Topology(Protocol):
         """``weight`` and ``self_weight`` of a block, without an exchange."""
         ...
 
-    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """For each worker what of a layer others draw for it.
 
         Args:
@@ -101,8 +101,8 @@ class Topology(Protocol):
         """
         ...
 
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another to sample one layer with so many rows."""
+    def traffic(self, remote: RemoteDraws) -> Traffic:
+        """Bytes that leave one worker for another so that others draw so much."""
         ...
 
 
@@ -134,15 +134,15 @@ class Sampler(Protocol):
         """
         ...
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
-        """What each worker sends to draw a layer, whatever it draws.
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
+        """What each worker has others do to draw a layer, whatever it draws.
 
         Raises:
             ConfigError: that cannot be known from the sample alone.
         """
         ...
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Bytes that leave one worker for another to draw one layer, beside those of the topology."""
         ...
 
@@ -222,8 +222,16 @@ class Work(Protocol):
         ...
 
     @property
-    def rows(self) -> LayerRows:
-        """This worker's requests of the layer, as far as the placement's traffic follows from them."""
+    def remote(self) -> RemoteDraws:
+        """What of the layer other workers drew for this one."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that leave one worker for another in a training step for the layer's rows that this one wants.
+
+        Without those that :attr:`remote` stands for.
+        """
         ...
 
 
@@ -275,8 +283,16 @@ class Placement(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What a :class:`Placement` may be besides: one that tells from a sample what every worker will do.
+
+    For a placement that does not, :class:`partita.parallel.simulation.Simulation` finds the same out.
+    """
+
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
-        """What :meth:`expand` will come to on every worker.
+        """What :meth:`Placement.expand` will come to on every worker.
 
         Args:
             layer: 1 (input side) to K (seed side).
@@ -284,10 +300,6 @@ class Placement(Protocol):
             asked: who asks for each destination's row.
             mesh: of any worker.
         """
-        ...
-
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another in a training step with so many rows."""
         ...
 
 
@@ -316,8 +328,8 @@ class InputWork(Protocol):
         ...
 
     @property
-    def rows(self) -> LayerRows:
-        """This worker's requests of input rows."""
+    def traffic(self) -> Traffic:
+        """Bytes that leave one worker for another for the input rows that this one wants."""
         ...
 
 
@@ -349,14 +361,10 @@ class Inputs(Protocol):
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[Traffic]]:
         """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.estimate`.
 
         Returns:
-            Where rows will be found, and each worker's requests.
+            Where rows will be found, and :attr:`InputWork.traffic` of each worker.
         """
-        ...
-
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Bytes that leave one worker for another in a training step with so many rows."""
         ...

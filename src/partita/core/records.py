@@ -20,6 +20,9 @@ from partita.core.adding import Adding
 Reduce = Literal["sum", "mean"]
 """How the rows of a destination's sources are joined."""
 
+ID_BYTES = 8
+"""Of a node id, and of any other whole number, on its way between workers."""
+
 Coefficients = Literal["none", "gcn"]
 """Which edge coefficients the sampler puts on a block."""
 
@@ -39,16 +42,6 @@ class RemoteDraws(Adding):
     edges: int = 0
     times: int = 0
     steps: int = 0
-
-    @property
-    def rows(self) -> LayerRows:
-        """As part of a layer's rows."""
-        return LayerRows(
-            drawn_destinations=self.destinations,
-            drawn_edges=self.edges,
-            drawn_times=self.times,
-            drawn_steps=self.steps,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +175,16 @@ TIERS = ("cache", "host", "peers", "hosts")
 """Where a worker gets input rows from: its own cache; its host's memory; another worker of its host; another host."""
 
 
+def tier_rows(**rows: int) -> tuple[int, ...]:
+    """A number for each of :data:`TIERS`, by name; 0 for those that are not named."""
+    return tuple(rows.get(tier, 0) for tier in TIERS)
+
+
+def read_here(rows: Sequence[int]) -> int:
+    """Of rows from each of :data:`TIERS`, those that the worker reads itself, for itself or for others."""
+    return rows[TIERS.index("cache")] + rows[TIERS.index("host")]
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.
@@ -191,15 +194,15 @@ class Counts:
         computed_destinations: rows computed, per layer, layer 1 (input side) first.
         input_rows_read: distinct input rows, summed over steps and workers.
         row_reads: accesses to input rows, repeated ones included.
-        rows_from: rows that each of :data:`TIERS` gave. What a worker reads for others comes from its own first two;
-            with them it arrives from the last two.
+        rows_from: rows that each of :data:`TIERS` gave. What a worker reads for others comes from its own ``cache`` and
+            ``host``; with them it arrives from ``peers`` and ``hosts``.
     """
 
     sampled_edges: int
     computed_destinations: tuple[int, ...]
     input_rows_read: int
     row_reads: int
-    rows_from: tuple[int, ...] = (0,) * len(TIERS)
+    rows_from: tuple[int, ...] = tier_rows()
 
     @classmethod
     def zero(cls, layers: int) -> Counts:
@@ -249,46 +252,8 @@ class Counts:
             tuple(values["computed_destinations"]),
             values["input_rows_read"],
             values["row_reads"],
-            tuple(values.get("rows_from", {}).get(tier, 0) for tier in TIERS),
+            tier_rows(**values.get("rows_from", {})),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRows(Adding):
-    """Rows and edges of one layer of a batch: what the bytes that a placement moves follow from. Adds up with ``+``.
-
-    A *request* is a pair (node, worker that asks for its row). All numbers follow from the requests, the sample and
-    the owners alone, so that a planner gets them without training.
-
-    Attributes:
-        destinations: requests.
-        sources: distinct sources of every requester's block, its destinations included.
-        edges: edges drawn by requesters.
-        remote_destinations: requests to another worker than the asking one.
-        remote_pairs: pairs (request, worker other than the asking one) where that worker owns the node or one of
-            its drawn sources.
-        remote_edges: edges whose source belongs to another worker than the one that asks for the destination.
-        remote_sources: distinct sources of every requester's block, its destinations included, that belong to another
-            worker, where their rows are fetched instead of states over them.
-        drawn_destinations: nodes whose neighbors were drawn by another worker than the one that wanted them, because
-            the topology is partitioned.
-        drawn_edges: edges drawn so.
-        drawn_times: arrival times sent to other workers, where all workers draw a layer as a whole.
-        drawn_steps: steps of walks taken by another worker than the one that wanted them, because the topology is
-            partitioned.
-    """
-
-    destinations: int = 0
-    sources: int = 0
-    edges: int = 0
-    remote_destinations: int = 0
-    remote_pairs: int = 0
-    remote_edges: int = 0
-    remote_sources: int = 0
-    drawn_destinations: int = 0
-    drawn_edges: int = 0
-    drawn_times: int = 0
-    drawn_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from partita.core.errors import ConfigError, nearest
@@ -19,11 +19,19 @@ class Registry(Generic[Thing]):
         entries: Partita's own: each the thing itself, or ``"package.module:Name"``, which is imported when it is first
             asked for.
         setting: that names one of them, for messages; by default ``what``.
+        also: words that the setting takes besides, which stand for none of them, such as ``auto``.
+
+    Attributes:
+        own: the names of Partita's own.
     """
 
-    def __init__(self, what: str, entries: Mapping[str, Thing | str], *, setting: str | None = None) -> None:
+    def __init__(
+        self, what: str, entries: Mapping[str, Thing | str], *, setting: str | None = None, also: Sequence[str] = ()
+    ) -> None:
         self.what = what
+        self.also = tuple(also)
         self.setting = setting or what
+        self.own = tuple(entries)
         self._entries: dict[str, Any] = dict(entries)
 
     def __iter__(self) -> Iterator[str]:
@@ -47,7 +55,7 @@ class Registry(Generic[Thing]):
         """
         if not name or set(name) & set(":,"):
             raise ConfigError(f"'{name}' cannot name a {self.what}", where="name", fix="Leave out ':' and ','")
-        if self._entries.get(name, thing) is not thing:
+        if self._entries.get(name, thing) != thing:
             raise ConfigError(f"there is a {self.what} '{name}' already", where="name", fix="Choose another name")
         self._entries[name] = thing
 
@@ -66,13 +74,15 @@ class Registry(Generic[Thing]):
             return cast(Thing, imported(thing, self.setting) if isinstance(thing, str) and ":" in thing else thing)
         if ":" in name:
             return cast(Thing, imported(name, self.setting))
-        raise ConfigError(f"there is no {self.what} '{name}'", where=self.setting, fix=nearest(name, self))
+        raise ConfigError(
+            f"there is no {self.what} '{name}'", where=self.setting, fix=nearest(name, [*self, *self.also])
+        )
 
     def check(self, name: str) -> None:
-        """See that a name stands for something, without importing Partita's own.
+        """See that a setting takes a name, without importing Partita's own.
 
         Raises:
             ConfigError: as for :meth:`find`.
         """
-        if name not in self._entries:
+        if name not in self._entries and name not in self.also:
             self.find(name)

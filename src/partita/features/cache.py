@@ -16,7 +16,7 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
-from partita.core.records import TIERS
+from partita.core.records import TIERS, tier_rows
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
 from partita.features.rank_bitmap import Positions
@@ -51,8 +51,8 @@ class CachedWork:
     @property
     def hits(self) -> tuple[int, ...]:
         """The cache's, and those of the tiers below."""
-        cached, *others = self.below.hits
-        return (cached + len(self.hit), *others)
+        below = dict(zip(TIERS, self.below.hits, strict=True))
+        return tier_rows(**{**below, "cache": below["cache"] + len(self.hit)})
 
     @property
     def remote(self) -> int:

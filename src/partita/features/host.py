@@ -14,7 +14,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
-from partita.core.records import TIERS
+from partita.core.records import TIERS, tier_rows
 from partita.features.rank_bitmap import Positions
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
@@ -43,7 +43,7 @@ class HostWork:
     @property
     def hits(self) -> tuple[int, ...]:
         """All rows come from the host."""
-        return (0, self.ids.shape[0], 0, 0)
+        return tier_rows(host=self.ids.shape[0])
 
     @property
     def remote(self) -> int:

@@ -93,6 +93,7 @@ def _check(sampled: Tensor, d_local: Tensor, d_global: Tensor) -> None:
 COVERAGES: Registry[Coverage] = Registry(
     "coverage correction",
     {"none": no_correction, "uniform": uniform, "resampling": resampling, "resampling_raw": resampling_raw},
+    setting="coverage",
 )
 """By name. ``COVERAGES.register`` adds one's own."""
 

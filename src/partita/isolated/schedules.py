@@ -205,7 +205,7 @@ def _check(num_parts: int, num_workers: int) -> None:
 
 
 VIEW_SCHEDULES: Registry[Callable[[int, int, int], Schedule]] = Registry(
-    "schedule", {"all": All, "cyclic": Cyclic, "tournament": Tournament}
+    "schedule", {"all": All, "cyclic": Cyclic, "tournament": Tournament}, setting="views", also=("whole",)
 )
 """By name: what makes a schedule of (parts, workers, planned epochs). ``VIEW_SCHEDULES.register`` adds one's own."""
 

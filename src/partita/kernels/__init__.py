@@ -10,7 +10,7 @@ or int64. Letters as in :mod:`partita.core.records`: D destinations, S sources, 
 N nodes of the store, M edges of the store. Every function can be called from several threads at once; no result
 depends on the number of threads.
 
-Registry are loaded when they are first used: building a store needs :mod:`partita.graph.build_loops` and
+Names are loaded when they are first used: building a store needs :mod:`partita.graph.build_loops` and
 :mod:`partita.sources.id_loops`, and should not have to wait for torch.
 """
 
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partita.kernels.dispatch import load as load
     from partita.kernels.dispatch import use as use
+    from partita.kernels.layer_sampling import arrival_times as arrival_times
     from partita.kernels.layer_sampling import importance as importance
     from partita.kernels.layer_sampling import pick_arrivals as pick_arrivals
-    from partita.kernels.layer_sampling import race_times as race_times
     from partita.kernels.relabeller import Relabeller as Relabeller
     from partita.kernels.rows import aggregate as aggregate
     from partita.kernels.rows import aggregate_backward as aggregate_backward
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "dispatch": ("load", "use"),
-    "layer_sampling": ("importance", "pick_arrivals", "race_times"),
+    "layer_sampling": ("importance", "pick_arrivals", "arrival_times"),
     "relabeller": ("Relabeller",),
     "rows": (
         "aggregate",

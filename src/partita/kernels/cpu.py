@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int, UInt32
 from torch import Tensor
 
 from partita.kernels import cpu_draws, cpu_norm, cpu_rows, cpu_sample, cpu_walks, reference, threads
+from partita.kernels.cpu_race import arrival_times as arrival_times
 from partita.kernels.cpu_race import pick_arrivals as pick_arrivals
-from partita.kernels.cpu_race import race_times as race_times
 from partita.kernels.relabeller import Relabeller
 
 _WORDS_PER_PICK = 64  # a pick costs about as much as this many streamed elements; for cutting work into ranges

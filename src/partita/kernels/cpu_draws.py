@@ -55,8 +55,8 @@ def code(log, weight):
 
 
 @njit(inline="always")
-def race_time(draw, weight, table):
-    """:func:`partita.kernels.reference_race.race_time`."""
+def arrival_time(draw, weight, table):
+    """:func:`partita.kernels.reference_race.arrival_time`."""
     return code(log_of(draw, table), weight)
 
 

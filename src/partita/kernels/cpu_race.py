@@ -1,4 +1,4 @@
-"""The race of weighted edges, compiled: the times of :mod:`partita.kernels.reference_race`, bit for bit."""
+"""Drawing a layer as a whole, compiled: the times of :mod:`partita.kernels.reference_race`, bit for bit."""
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _pick(indptr, first, weights, table, dst, original, key, before, replace, ro
             rows[i + 1] = at
 
 
-def race_times(
+def arrival_times(
     indptr: Int[Tensor, "N_1"],
     dst: Int[Tensor, "D"],
     dst_original: Int[Tensor, "D"],
@@ -213,7 +213,7 @@ def race_times(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
 ) -> Int[Tensor, "wanted"]:
-    """See :func:`partita.kernels.reference_race.race_times`."""
+    """See :func:`partita.kernels.reference_race.arrival_times`."""
     rows, nodes, original, seed = indptr.numpy(), dst.numpy(), dst_original.numpy(), np.uint64(key)
     table, bounds = reference.log_table(), _bounds(rows, nodes, weights)
     # Without weights a guess of the last time spares looking at arrivals that cannot win; it may be too early.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from partita.kernels.cpu_draws import ONE, U, below, fold, race_time
+from partita.kernels.cpu_draws import ONE, U, arrival_time, below, fold
 from partita.kernels.intrinsics import prefetch
 
 GROUP = 16  # destinations whose picks are under way together
@@ -167,16 +167,16 @@ def pick_weighted(
                 positions[at + slots[s]] = begin + slot
         else:
             held, listed = 0, 0
-            race = fanout >= 0 and count == fanout  # if exactly that many are positive, all of them win
+            drawn = fanout >= 0 and count == fanout  # if exactly that many are positive, all of them are picked
             for slot in range(degree):
                 weight = U(weights[begin + slot])
                 if weight == U(0):
                     continue
-                if not race:
+                if not drawn:
                     positions[at + listed] = begin + slot
                     listed += 1
                     continue
-                time = race_time(fold(node_key, U(slot)), weight, table)
+                time = arrival_time(fold(node_key, U(slot)), weight, table)
                 if held < fanout:
                     times[held], slots[held] = time, slot
                     held += 1
@@ -186,7 +186,7 @@ def pick_weighted(
                 elif time < times[0]:  # an equal time loses: its slot is larger
                     times[0], slots[0] = time, slot
                     _sink(times, slots, 0, fanout)
-            if race:
+            if drawn:
                 for s in range(fanout):
                     times[s] = U(slots[s])
                 _sort(times, slots, fanout)

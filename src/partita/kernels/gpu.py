@@ -124,14 +124,14 @@ def _pick_weighted(
     counts = torch.cat([touched.new_zeros(1), able.cumsum(0)])[touched].diff()
     if fanout < 0:
         return _rows(counts), at
-    chosen = _win(row, at - begins[row], weight, counts, original, key, fanout)
+    chosen = _first(row, at - begins[row], weight, counts, original, key, fanout)
     return _rows(counts.clamp(max=fanout)), at[chosen]
 
 
-def _win(
+def _first(
     row: Tensor, slot: Tensor, weight: Tensor, counts: Tensor, original: Tensor, key: int, fanout: int
 ) -> Tensor:  # fmt: skip
-    """Which edges are among the ``fanout`` first of their row in the weighted race, bool; all in a short row.
+    """Which edges are among the ``fanout`` first to arrive of their row, bool; all in a short row.
 
     Args:
         row: destination of every edge, ascending.
@@ -140,12 +140,12 @@ def _win(
         counts: edges of every destination.
         original: original indices of the destinations.
         key: of the draws, signed.
-        fanout: how many may win.
+        fanout: how many of a row.
     """
     num = row.shape[0]
     times = torch.empty_like(row)
     launch(
-        gpu_draws.race_times, (blocks(num, BLOCK),), row,
+        gpu_draws.arrival_times, (blocks(num, BLOCK),), row,
         row, slot, weight, original, _log_table(row.device), times, key, num, BLOCK=BLOCK,
     )  # fmt: skip
     order = torch.argsort(times, stable=True)  # equal times stay in the order of their slots

@@ -50,8 +50,8 @@ def leading_zeros(x):
 
 
 @triton.jit
-def race_time(draw, weight, table):
-    """:func:`partita.kernels.reference.race_time`; ``weight`` is a positive uint64, ``table`` int64 in memory."""
+def arrival_time(draw, weight, table):
+    """:func:`partita.kernels.reference.arrival_time`; ``weight`` is a positive uint64, ``table`` int64 in memory."""
     draw = draw | 1
     z = leading_zeros(draw)
     d = ~(draw << z)
@@ -67,13 +67,13 @@ def race_time(draw, weight, table):
 
 
 @triton.jit(do_not_specialize=["key", "num"])
-def race_times(row, slot, weight, original, table, times, key, num, BLOCK: tl.constexpr):
+def arrival_times(row, slot, weight, original, table, times, key, num, BLOCK: tl.constexpr):
     """Times of ``num`` edges, each the ``slot``-th of destination ``row`` and of positive ``weight`` (int64 all)."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = e < num
     node = tl.load(original + tl.load(row + e, mask=inside, other=0), mask=inside, other=0)
     draw = fold(fold(unsigned(key), node), tl.load(slot + e, mask=inside, other=0))
-    time = race_time(draw, tl.load(weight + e, mask=inside, other=1).to(tl.uint64), table)
+    time = arrival_time(draw, tl.load(weight + e, mask=inside, other=1).to(tl.uint64), table)
     tl.store(times + e, time, mask=inside)
 
 

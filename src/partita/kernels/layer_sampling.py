@@ -1,4 +1,4 @@
-"""Drawing a layer as a whole, by a race of all its edges: arguments checked, implementation called."""
+"""Drawing a layer as a whole, by when its edges arrive: arguments checked, implementation called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_EDGES = 2**20
 edges of a node has arrived, do not overflow."""
 
 
-def race_times(
+def arrival_times(
     indptr: Int[Tensor, "N_1"],
     dst: Int[Tensor, "D"],
     dst_original: Int[Tensor, "D"],
@@ -55,7 +55,7 @@ def race_times(
     if not 1 <= wanted <= MOST_EDGES + 1:
         raise ValueError(f"{wanted} times: at least 1 and at most {MOST_EDGES + 1}")
     _check(indptr, dst, dst_original, first_edge, int(indptr[-1]) if last_edge is None else last_edge, weights)
-    return implementation(dst).race_times(
+    return implementation(dst).arrival_times(
         checks.as_int64(indptr),
         checks.as_int64(dst),
         checks.as_int64(dst_original),
@@ -90,8 +90,8 @@ def pick_arrivals(
         key: 64-bit key of the step and layer.
         before: the time; :data:`~partita.kernels.reference_race.NEVER` takes all edges without replacement, and none
             with replacement, where it means that there is none.
-        replace: see :func:`race_times`.
-        weights: see :func:`race_times`.
+        replace: see :func:`arrival_times`.
+        weights: see :func:`arrival_times`.
         positions: return the position of every picked edge in the store.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
 
@@ -131,10 +131,10 @@ def importance(
     """How often each edge that arrived before the time of the first loser must count.
 
     Args:
-        before: that time, as :func:`race_times` has it.
+        before: that time, as :func:`arrival_times` has it.
         num_edges: E, edges that arrived before it.
         weights: of these edges; ``None`` where all are 1.
-        replace: see :func:`race_times`.
+        replace: see :func:`arrival_times`.
         device: where to put it; the CPU if not given.
 
     Returns:

@@ -14,9 +14,9 @@ n / 2^64). *Slot* j of a node is the j-th in-edge of its row, counted from 0.
 slot b where t was picked before. Every set of k slots is equally likely; work and memory do not depend on d.
 
 **Weighted without replacement**: only slots of positive weight take part; all of them in row order if they are at
-most k. Otherwise every slot j runs a race (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
-IPL 2006): its time is ``-log2(u_j) / w_j`` with u_j = h_j / 2^64; the k smallest times win, ties go to the smaller
-slot, and the winners are listed in slot order. This is drawing one by one without replacement, each time in proportion
+most k. Otherwise every slot j arrives at a time of its own (Efraimidis and Spirakis, "Weighted random sampling with a
+reservoir", IPL 2006), ``-log2(u_j) / w_j`` with u_j = h_j / 2^64; the k first to arrive are picked, of equal times the
+smaller slot, and they are listed in slot order. This is drawing one by one without replacement, each time in proportion
 to the weights that are left. In integers:
 
 - ``z`` = number of leading zero bits of h | 1, ``m = (h | 1) << z``, ``d = 2^64 - 1 - m`` (below 2^63),
@@ -85,10 +85,10 @@ from jaxtyping import Float, Int, UInt32, UInt64
 from torch import Tensor
 
 from partita.core.keys import GOLDEN, MIX_1, MIX_2, below, fold
+from partita.kernels.reference_race import arrival_time as arrival_time
+from partita.kernels.reference_race import arrival_times as arrival_times
 from partita.kernels.reference_race import log_table as log_table
 from partita.kernels.reference_race import pick_arrivals as pick_arrivals
-from partita.kernels.reference_race import race_time as race_time
-from partita.kernels.reference_race import race_times as race_times
 from partita.kernels.reference_walks import random_walks as random_walks
 from partita.kernels.reference_walks import top_visits as top_visits
 from partita.kernels.reference_walks import walk_draws as walk_draws
@@ -121,7 +121,7 @@ def pick_weighted(node_key: int, weights: UInt32[np.ndarray, "d"], fanout: int, 
         totals = np.cumsum(weights, dtype=np.uint64)
         goals = [below(fold(node_key, s), int(totals[-1])) for s in range(fanout)]
         return np.searchsorted(totals, np.array(goals, np.uint64), side="right").tolist()
-    times = ((race_time(fold(node_key, j), int(weights[j])), j) for j in slots)
+    times = ((arrival_time(fold(node_key, j), int(weights[j])), j) for j in slots)
     return sorted(j for _, j in heapq.nsmallest(fanout, times))
 
 

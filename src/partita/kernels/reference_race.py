@@ -1,4 +1,4 @@
-"""The race of weighted edges, in plain Python; the rules are in :mod:`partita.kernels.reference`."""
+"""Times of arrival, in plain Python; the rules are in :mod:`partita.kernels.reference`."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def decoded(time: int) -> float:
     return (1 + (time & ((1 << 55) - 1)) / 2**55) * 2.0 ** ((time >> 55) - 128 + 63) if time else 0.0
 
 
-def race_time(draw: int, weight: int) -> int:
-    """Time of a slot in the weighted race of one node."""
+def arrival_time(draw: int, weight: int) -> int:
+    """When a slot of some weight arrives, with weights and without replacement."""
     return code(log_of(draw), weight)
 
 
@@ -113,7 +113,7 @@ def _arrivals(
         yield ((time, begin + slot) for time, slot in node_arrivals(node_key, end - begin, replace))
 
 
-def race_times(
+def arrival_times(
     indptr: Int[Tensor, "N_1"],
     dst: Int[Tensor, "D"],
     dst_original: Int[Tensor, "D"],

@@ -55,7 +55,7 @@ class Features(FeatureStore):
         return None if column is None else tuple((column.x if isinstance(column, FeatureColumn) else column).shape)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """Registry of the columns."""
+        """Names of the columns."""
         return [_NodeAttr(attr_name=name) for name in self._columns]
 
     def _put_tensor(self, tensor: Tensor, attr: TensorAttr) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 class Batch:
     """A sampled subgraph: nodes, numbered from 0, and edges among them. The seeds are the first nodes.
 
-    Registry and order are those of PyG's ``NeighborLoader``.
+    Names and order are those of PyG's ``NeighborLoader``.
 
     Attributes:
         n_id: (n) store ids of the nodes, distinct: the seeds, then others as they were found.

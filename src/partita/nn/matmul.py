@@ -19,7 +19,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from partita.core.errors import ConfigError, nearest
+from partita.core.errors import ConfigError
+from partita.core.registry import Registry
 
 LEAST_ROWS = 256
 """Products of fewer rows are left to PyTorch."""
@@ -38,12 +39,14 @@ class Backend:
         two: ``(x, weight, bias, y, other)`` give ``x W^T + b + y V^T``.
         by_weight: ``(grad, weight)`` give ``grad W``, the gradient of the rows.
         by_rows: ``(grad, x)`` give ``grad^T x``, the gradient of the weight.
+        needs_onednn: it can only be used where :func:`onednn_works`.
     """
 
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     two: Callable[[Tensor, Tensor, Tensor | None, Tensor, Tensor], Tensor]
     by_weight: Callable[[Tensor, Tensor], Tensor]
     by_rows: Callable[[Tensor, Tensor], Tensor]
+    needs_onednn: bool = False
 
 
 def _two_by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, other: Tensor) -> Tensor:
@@ -174,16 +177,22 @@ def _by_rows_of_half(grad: Tensor, x: Tensor) -> Tensor:
 _HALF = Backend(_linear_of_half, _two_of_half, _by_weight_of_half, _by_rows_of_half)
 """PyTorch's products of bfloat16, which are those of oneDNN."""
 
-BACKENDS: dict[str, Backend] = {
-    "torch": Backend(functional.linear, _two_by_torch, _by_weight_of_torch, _by_rows_of_torch),
-    "onednn": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_torch),
-    # That gradient sums over the rows, which oneDNN reads transposed: it is not always faster, where the others are.
-    "onednn-all": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_onednn),
-}
-"""By name. All but the first need :func:`onednn_works`."""
+BACKENDS: Registry[Backend] = Registry(
+    "matrix-multiplication backend",
+    {
+        "torch": Backend(functional.linear, _two_by_torch, _by_weight_of_torch, _by_rows_of_torch),
+        "onednn": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_torch, True),
+        # That gradient sums over rows, which oneDNN reads transposed: not always faster, where the others are.
+        "onednn-all": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_onednn, True),
+    },
+    setting="matmul",
+    also=("auto",),
+)
+"""By name."""
 TORCH = "torch"
+_TORCH = BACKENDS.find(TORCH)
 
-_chosen: ContextVar[Backend] = ContextVar("partita_products", default=BACKENDS[TORCH])
+_chosen: ContextVar[Backend] = ContextVar("partita_products", default=_TORCH)
 
 
 def onednn_works() -> bool:
@@ -202,9 +211,7 @@ def require(name: str) -> None:
     Raises:
         ConfigError: there is none of this name, or this PyTorch does not have it.
     """
-    if name not in BACKENDS:
-        raise ConfigError(f"unknown backend '{name}'", where="matmul", fix=nearest(name, BACKENDS))
-    if name != TORCH and not onednn_works():
+    if BACKENDS.find(name).needs_onednn and not onednn_works():
         raise ConfigError(
             f"'{name}' needs oneDNN, which this PyTorch ({torch.__version__}) does not have, or which is switched off",
             where="matmul",
@@ -222,7 +229,7 @@ def use(name: str) -> Iterator[None]:
         ConfigError: see :func:`require`.
     """
     require(name)
-    token = _chosen.set(BACKENDS[name])
+    token = _chosen.set(BACKENDS.find(name))
     try:
         yield
     finally:
@@ -232,15 +239,15 @@ def use(name: str) -> Iterator[None]:
 def _backend(*operands: Tensor) -> Backend:
     """What computes a product of rows (n, F) and weights (m, F), given in pairs."""
     if all(tensor.dtype == torch.bfloat16 and tensor.device.type == "cpu" for tensor in operands):
-        return _HALF if len(operands[0]) >= LEAST_ROWS else BACKENDS[TORCH]
+        return _HALF if len(operands[0]) >= LEAST_ROWS else _TORCH
     chosen = _chosen.get()
-    if chosen is BACKENDS[TORCH]:
+    if chosen is _TORCH:
         return chosen
     for tensor in operands:
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu" or tensor.shape[1] < LEAST_COLUMNS:
-            return BACKENDS[TORCH]
+            return _TORCH
     if len(operands[0]) < LEAST_ROWS or len(operands[1]) < LEAST_COLUMNS:
-        return BACKENDS[TORCH]
+        return _TORCH
     return chosen
 
 
@@ -250,7 +257,7 @@ def linear(
     """``x W^T + b``. Computed in the dtype of autocast, where that is on."""
     x, weight, bias = _as_autocast(x, weight, bias)
     backend = _backend(x, weight)
-    if backend is BACKENDS[TORCH]:
+    if backend is _TORCH:
         return functional.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias, backend)
 

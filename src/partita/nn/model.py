@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from partita.core.errors import ConfigError, nearest
+from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block
 from partita.nn.layers import LAYERS, Layer
@@ -110,23 +110,23 @@ def build_model(
     """A model of equal layers.
 
     Args:
-        name: a layer's name from :data:`~partita.nn.layers.LAYERS`.
+        name: of a layer in :data:`~partita.nn.layers.LAYERS`, or ``package.module:Name``.
         in_width: columns of the input features.
         hidden: columns between the layers (all heads together).
         out_width: columns of the result, for instance the number of classes.
         layers: number of layers K.
         heads: attention heads: concatenated in hidden layers, averaged in the last.
-        norm: normalization after each layer but the last: ``"none"``, ``"layer"`` or ``"batch"``.
+        norm: normalization after each layer but the last; a name from :data:`~partita.nn.stage.NORMS`.
         activation: after each layer but the last; a name from :data:`~partita.nn.stage.ACTIVATIONS`.
         dropout: after each layer but the last: probability with which an entry is set to 0 in training.
         attn_dropout: probability with which an attention coefficient is set to 0 in training.
-        aggregator: ``"mean"``, ``"sum"`` or ``"max"``.
+        aggregator: a name from :data:`~partita.nn.layers.reductions.REDUCTIONS`.
         seed: of the initialization, see :meth:`Model.reset`.
 
     Raises:
         ConfigError: a name is not known, a number is out of range, or an option is set that the layer does not have.
     """
-    layer_type = _layer_type(name)
+    layer_type = LAYERS.find(name)
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, not {layers}", where="layers")
     defaults = {"heads": 1, "attn_dropout": 0.0, "aggregator": "mean"}
@@ -140,18 +140,16 @@ def build_model(
         layer_type.for_model(below, above, last=number == layers, **options)
         for number, (below, above) in enumerate(pairwise(widths), start=1)
     ]
+    for layer in chain:
+        layer.name = name
     model = Model.from_layers(chain, norm=norm, activation=activation, dropout=dropout)
     model.reset(seed)
     return model
 
 
-def _layer_type(name: str) -> type[Layer]:
-    if name not in LAYERS:
-        raise ConfigError(f"unknown layer '{name}'", where="layer", fix=nearest(name, LAYERS))
-    return LAYERS[name]
-
-
 def _stage(description: Mapping[str, Any]) -> Stage:
     arguments = dict(description["layer"])
-    layer = _layer_type(arguments.pop("name"))(**arguments)
+    name = arguments.pop("name")
+    layer = LAYERS.find(name)(**arguments)
+    layer.name = name
     return Stage(layer, **{key: value for key, value in description.items() if key != "layer"})

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from partita.core.errors import ConfigError, nearest
+from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block
+from partita.core.registry import Registry
 from partita.nn import ops
 from partita.nn.layers.base import Layer
 from partita.nn.ops import Rows
@@ -32,21 +33,30 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "none": lambda _: nn.Identity(),
-    "layer": nn.LayerNorm,
-    "batch": BatchNorm,
-}
+NORMS: Registry[Callable[[int], nn.Module]] = Registry(
+    "normalization",
+    {
+        "none": lambda _: nn.Identity(),
+        "layer": nn.LayerNorm,
+        "batch": BatchNorm,
+    },
+    setting="norm",
+)
+"""By name: what makes a module of a number of columns."""
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda rows: rows,
-    "relu": functional.relu,
-    "elu": functional.elu,
-    "gelu": functional.gelu,
-    "leaky_relu": functional.leaky_relu,
-    "silu": functional.silu,
-    "tanh": lambda rows: rows.tanh(),
-}
+ACTIVATIONS: Registry[Callable[[Tensor], Tensor]] = Registry(
+    "activation",
+    {
+        "none": lambda rows: rows,
+        "relu": functional.relu,
+        "elu": functional.elu,
+        "gelu": functional.gelu,
+        "leaky_relu": functional.leaky_relu,
+        "silu": functional.silu,
+        "tanh": lambda rows: rows.tanh(),
+    },
+)
+"""By name: entry by entry."""
 
 
 class Stage(nn.Module):
@@ -54,7 +64,7 @@ class Stage(nn.Module):
 
     Args:
         layer: the layer.
-        norm: ``"none"``, ``"layer"`` or ``"batch"``.
+        norm: a name from :data:`NORMS`.
         activation: a name from :data:`ACTIVATIONS`.
         dropout: probability with which an entry of the result is set to 0 in training.
 
@@ -67,18 +77,13 @@ class Stage(nn.Module):
 
     def __init__(self, layer: Layer, *, norm: str = "none", activation: str = "none", dropout: float = 0.0) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise ConfigError(f"unknown normalization '{norm}'", where="norm", fix=nearest(norm, NORMS))
-        if activation not in ACTIVATIONS:
-            raise ConfigError(
-                f"unknown activation '{activation}'", where="activation", fix=nearest(activation, ACTIVATIONS)
-            )
         if not 0.0 <= dropout < 1.0:
             raise ConfigError(f"a probability in [0, 1) is needed, not {dropout}", where="dropout")
         self.layer = layer
-        self.norm = NORMS[norm](layer.out_width)
+        self.norm = NORMS.find(norm)(layer.out_width)
         self.norm_name = norm
         self.activation = activation
+        self._activate = ACTIVATIONS.find(activation)
         self.dropout = dropout
         self.row_wise = not isinstance(self.norm, BatchNorm)
 
@@ -98,7 +103,7 @@ class Stage(nn.Module):
         self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
     ) -> Float[Tensor, "D out"]:
         """What follows the layer, for rows of which ``dst_original`` are the original indices."""
-        activation = ACTIVATIONS[self.activation]
+        activation = self._activate
         p = 0.0 if step_key is None else self.dropout
         key = 0 if step_key is None else step_key.at(Purpose.DROPOUT, layer)
         if isinstance(self.norm, nn.LayerNorm) and activation is functional.relu:

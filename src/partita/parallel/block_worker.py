@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,26 +17,58 @@ from partita.core.errors import ConfigError
 from partita.core.estimates import LayerEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.protocols import Inputs, Sampler, Topology
-from partita.core.records import Block, LayerRows
+from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, transpose
+from partita.nn.layers import Layer
 from partita.nn.model import Model
 from partita.nn.stage import Stage
+from partita.parallel.inputs import Direct
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import as_sampler
 
 
+@dataclass(frozen=True, slots=True)
+class BlockWork:
+    """What a placement remembers of a layer whose block it drew here; see :class:`partita.core.protocols.Work`.
+
+    Attributes:
+        key: names the step.
+        block: as it was drawn.
+        traffic: see the protocol.
+    """
+
+    key: StepKey
+    block: Block
+    traffic: Traffic
+
+    @property
+    def num_edges(self) -> int:
+        """Edges drawn."""
+        return self.block.num_edges
+
+    @property
+    def num_computed(self) -> int:
+        """Rows computed: those of the block's destinations."""
+        return self.block.num_dst
+
+    @property
+    def remote(self) -> RemoteDraws:
+        """What other workers drew of the block."""
+        return self.block.remote
+
+
 class BlockWorker:
-    """Draws blocks and computes them.
+    """Draws blocks and computes them: one for all the placements of an engine.
 
     Args:
         model: computes; says for each layer what the sampler must put on a block.
         topology: where neighbors are drawn.
-        inputs: level 0, or the feature column where every worker reads its own rows; decides whether layer 1 may
-            sum rows by id.
+        inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`. It decides whether layer
+            1 may sum rows by id.
         sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbors, stand for
             :class:`~partita.sample.samplers.NodeWise`.
-        dtype: of edge coefficients.
+        dtype: of edge coefficients, and of rows between layers.
 
     Raises:
         ConfigError: a layer cannot work with what the sampler draws.
@@ -51,7 +84,7 @@ class BlockWorker:
     ) -> None:
         self.stages = cast("list[Stage]", list(model.stages))
         self.topology = topology
-        self.inputs = inputs
+        self.inputs: Inputs = Direct(inputs, topology.num_nodes) if isinstance(inputs, FeatureColumn) else inputs
         self.sampler = as_sampler(sampler)
         self.dtype = dtype
         self._check()
@@ -68,13 +101,17 @@ class BlockWorker:
                     fix="Use the model sage, gin or gat, or the sampler node or layer",
                 )
 
+    def layer(self, number: int) -> Layer:
+        """The layer of a number: 1 (input side) to K."""
+        return self.stages[number - 1].layer
+
     def by_id(self, layer: int) -> bool:
         """Whether the layer sums input rows straight by store id."""
-        return layer == 1 and self.stages[0].layer.starts_with_sum and self.inputs.sums_by_id(training=True)
+        return layer == 1 and self.layer(1).starts_with_sum and self.inputs.sums_by_id(training=True)
 
     def weights(self, layer: int) -> tuple[bool, bool]:
         """Whether the blocks that are drawn for a layer have edge weights, and own weights."""
-        module = self.stages[layer - 1].layer
+        module = self.layer(layer)
         gcn = module.coefficients != "none"
         return gcn or (self.sampler.has_importance and module.sums is not None), gcn
 
@@ -86,8 +123,8 @@ class BlockWorker:
             key,
             layer,
             self.sampler,
-            coefficients=self.stages[layer - 1].layer.coefficients,
-            reduce=self.stages[layer - 1].layer.sums,
+            coefficients=self.layer(layer).coefficients,
+            reduce=self.layer(layer).sums,
             relabel=self._scratch() if relabel else None,
             dtype=self.dtype,
         )
@@ -112,7 +149,7 @@ class BlockWorker:
         return self.prepared(layer, block), block.src
 
     def estimate(
-        self, layer: int, drawn: SampledLayer, computing: UInt64[np.ndarray, "D"], rows: Sequence[LayerRows]
+        self, layer: int, drawn: SampledLayer, computing: UInt64[np.ndarray, "D"], traffic: Sequence[Traffic]
     ) -> LayerEstimate:
         """What workers come to who draw and compute whole blocks.
 
@@ -120,13 +157,13 @@ class BlockWorker:
             layer: 1 (input side) to K.
             drawn: for all workers.
             computing: who computes each destination.
-            rows: (W) requests of the layer.
+            traffic: (W) bytes for the requests of each worker.
         """
-        size = len(rows)
+        size = len(traffic)
         below = rank_masks.to_sources(drawn.indptr, drawn.indices, computing, len(drawn.src))
         destinations, edges = rank_masks.count(computing, size), rank_masks.count(computing, size, drawn.degrees)
         return LayerEstimate(
-            rows=rows,
+            traffic=traffic,
             drawing=computing,
             computed=destinations,
             blocks=np.stack([destinations, rank_masks.count(below, size), edges], 1),

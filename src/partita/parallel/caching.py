@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -21,47 +21,16 @@ from partita.features.policies import FROM_DRY_RUN, POLICIES, best_first, in_deg
 from partita.features.tiers import Cache, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
+from partita.parallel.placements.kinds import CacheRule
 from partita.parallel.strategies import Strategy
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a worker reads, and so what is worth caching there.
-
-    Attributes:
-        reads: ``any`` node's row, or only rows of nodes that the worker ``owned``.
-        counts: with the policy ``strategy``, whose reads count: those of ``all`` workers, or its ``own``.
-    """
-
-    reads: Literal["any", "owned"]
-    counts: Literal["all", "own"]
-
-
-RULES: dict[str, Rule] = {
-    "by-owner": Rule("owned", "all"),
-    "data": Rule("any", "all"),
-    "feature": Rule("any", "all"),
-    "source": Rule("owned", "all"),
-    "destination": Rule("any", "own"),
-}
-"""By level 0 where that decides who reads, else by the placement of layer 1.
-
-Kaihao Ma et al., "APT", section 3.2, "Cache configuration"; for ``by-owner``: Polisetty et al., "GSplit", whose caches
-hold different nodes.
-"""
 
 
 class HasCache(Protocol):
     """Level 0 that may have a cache."""
 
     cache: Cache | None
-
-
-def rule_of(strategy: Strategy) -> Rule:
-    """The rule of a strategy."""
-    return next(RULES[name] for name in (strategy.inputs, strategy.placements[0]) if name in RULES)
 
 
 def fill_caches(
@@ -97,7 +66,7 @@ def fill_caches(
     cache = cast(HasCache, engine.inputs).cache
     if cache is None:
         return
-    rule = rule_of(strategy)
+    rule = strategy.cache_rule
     scores = SCORES[settings.policy](
         _MeasuredStatistics(engine, context, store, seed_order, share, seed, rule, settings)
     )
@@ -131,7 +100,7 @@ def assume_caches(
     if cast(HasCache, engines[0].inputs).cache is None:
         return
     kept = np.zeros(store.num_nodes, np.uint64)
-    rule, part_offsets = rule_of(strategy), as_tensor(store.part_offsets)
+    rule, part_offsets = strategy.cache_rule, as_tensor(store.part_offsets)
     for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
         cache = cast(HasCache, engine.inputs).cache
         assert cache is not None
@@ -161,7 +130,7 @@ def _chosen(
 ) -> Int64[Tensor, "m"]:  # fmt: skip
     """The rows that a worker's cache keeps, best first."""
     allowed = cache.allowed()
-    if rule_of(strategy).reads == "owned":
+    if strategy.cache_rule.reads == "owned":
         mine = owned(make_axis(context, strategy.axis, part_offsets), num_nodes)
         allowed = mine if allowed is None else mine & allowed
     return best_first(scores, cache.capacity, allowed)
@@ -196,7 +165,7 @@ SCORES: dict[str, Callable[[CacheStatistics], Num[Tensor, "N"]]] = {
 """Scores by policy."""
 
 
-def _counts_alone(rule: Rule, settings: CacheSettings) -> bool:
+def _counts_alone(rule: CacheRule, settings: CacheSettings) -> bool:
     """Whether only a worker's own reads count for its cache; the holders of a partitioned cache serve all."""
     return rule.counts == "own" and settings.layout == "own"
 
@@ -219,7 +188,7 @@ class _AssumedStatistics:
 
     store: GraphStore
     seeds: Int[Tensor, "S"]
-    rule: Rule
+    rule: CacheRule
     settings: CacheSettings
     reads: Int32[Tensor, "W N"]
     rank: int
@@ -249,7 +218,7 @@ class _MeasuredStatistics:
     seed_order: SeedOrder
     share: Callable[[Int[Tensor, "B"]], Int[Tensor, "b"]]
     seed: int
-    rule: Rule
+    rule: CacheRule
     settings: CacheSettings
 
     def own_frequencies(self) -> Int32[Tensor, "N"]:

@@ -10,17 +10,15 @@ from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita import kernels
-from partita.core.estimates import ReadEstimate, layer_rows
+from partita.core.estimates import ReadEstimate, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork, Topology
-from partita.core.records import LayerRows, Traffic
+from partita.core.records import ID_BYTES, Traffic, read_here, tier_rows
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import Cache
-from partita.kernels import count_distinct, rank_masks
-
-ID_BYTES = 8
+from partita.kernels import count_distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,12 @@ class DirectReads:
     @property
     def hits(self) -> tuple[int, ...]:
         """All rows are in the memory of the host."""
-        return (0, self.num_read, 0, 0)
+        return tier_rows(host=self.num_read)
 
     @property
-    def rows(self) -> LayerRows:
-        """Nothing is asked of others."""
-        return LayerRows()
+    def traffic(self) -> Traffic:
+        """Nothing travels."""
+        return Traffic()
 
 
 class Direct:
@@ -82,13 +80,9 @@ class Direct:
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[Traffic]]:
         """All rows come from the memory of the host, and nothing is asked of others."""
-        return HostRows(self.column).estimate(ids, asked, mesh), [LayerRows()] * mesh.size
-
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """Nothing travels."""
-        return Traffic()
+        return HostRows(self.column).estimate(ids, asked, mesh), [Traffic()] * mesh.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +93,13 @@ class TieredReads:
         tier: what the highest tier remembers.
         original: original indices of the requests where rows are dropped out, else ``None``.
         key: names the step.
-        rows: this worker's requests.
+        traffic: for this worker's requests.
     """
 
     tier: TierWork
     original: Int[Tensor, "S"] | None
     key: StepKey
-    rows: LayerRows
+    traffic: Traffic
 
     @property
     def reads(self) -> Int[Tensor, "r"]:
@@ -120,7 +114,7 @@ class TieredReads:
     @property
     def num_read(self) -> int:
         """Distinct rows that are read here, from the cache or the host, for this worker or for others."""
-        return sum(self.hits[:2])
+        return read_here(self.hits)
 
     @property
     def num_accesses(self) -> int:
@@ -172,8 +166,7 @@ class Tiered:
         """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
         work = self.tier.ask(requests)
         original = self._topology.original(requests) if self._dropout > 0 else None
-        rows = LayerRows(destinations=len(requests), remote_destinations=work.remote)
-        return TieredReads(work, original, key, rows)
+        return TieredReads(work, original, key, self.traffic(work.remote))
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""
@@ -189,16 +182,14 @@ class Tiered:
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[LayerRows]]:
+    ) -> tuple[ReadEstimate, list[Traffic]]:
         """As the tiers say."""
         found = self.tier.estimate(ids, asked, mesh)
-        destinations = rank_masks.count(asked, mesh.size)
-        return found, layer_rows(mesh.size, destinations=destinations, remote_destinations=found.remote)
+        return found, traffic_by_worker(self.traffic, found.remote)
 
-    def traffic(self, rows: LayerRows) -> Traffic:
-        """An id and a row for every remote request."""
-        sent = rows.remote_destinations
-        return Traffic(ids=ID_BYTES * sent, features=self.tier.width * self.tier.dtype.itemsize * sent)
+    def traffic(self, remote: int) -> Traffic:
+        """An id and a row for every row that comes from another worker."""
+        return Traffic(ids=ID_BYTES * remote, features=self.tier.width * self.tier.dtype.itemsize * remote)
 
 
 def columns_of(width: int, rank: int, size: int) -> slice:

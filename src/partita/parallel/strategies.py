@@ -1,9 +1,10 @@
-"""Registry of parallelization strategies, and the lists of placements they stand for."""
+"""Strategies: lists of placements, their names, and the engine of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from jaxtyping import Int64
@@ -11,42 +12,17 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, Workers, make_axis
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import FeatureTier, Inputs, Placement, Sampler, Topology
+from partita.core.protocols import FeatureTier, Inputs, Sampler, Topology
+from partita.core.registry import Registry
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import NO_CACHE, CacheSettings, make_tiers
 from partita.nn.model import Model
+from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
 from partita.parallel.inputs import Direct, Tiered, columns_of
-from partita.parallel.placements.data import Data
-from partita.parallel.placements.destination import Destination
-from partita.parallel.placements.feature import Feature
-from partita.parallel.placements.source import Source
-from partita.sample.samplers import as_sampler
-
-PLACEMENTS = ("data", "destination", "source", "feature")
-
-
-@dataclass(frozen=True)
-class InputPlacement:
-    """How input rows are read.
-
-    Attributes:
-        by_owner: the owner of a node reads its row, once per step, and ships it to all who ask.
-        sliced: every worker reads its own columns of all rows that anybody needs.
-    """
-
-    by_owner: bool = False
-    sliced: bool = False
-
-
-INPUT_PLACEMENTS = {
-    "direct": InputPlacement(),
-    "by-owner": InputPlacement(by_owner=True),
-    "columns": InputPlacement(sliced=True),
-}
-INPUTS = tuple(INPUT_PLACEMENTS)
+from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, CacheRule, PlacementKind, goes_with
 
 
 @dataclass(frozen=True)
@@ -54,8 +30,9 @@ class Strategy:
     """What is placed how.
 
     Attributes:
-        inputs: level 0, a name from :data:`INPUTS`.
-        placements: names from :data:`PLACEMENTS`, one per layer, layer 1 (input side) first.
+        inputs: level 0, a name from :data:`~partita.parallel.placements.kinds.INPUT_PLACEMENTS`.
+        placements: names from :data:`~partita.parallel.placements.kinds.PLACEMENTS`, one per layer, layer 1 (input
+            side) first.
         axis: the workers among whom they place, from :data:`~partita.core.mesh.AXES`; over the others every
             worker works on seeds of its own, as with ``data``.
     """
@@ -69,27 +46,77 @@ class Strategy:
         return text if self.axis == "all" else f"{text}@{self.axis}"
 
     @property
+    def name(self) -> str:
+        """Its name, or its list where it has none, as users write it."""
+        for name in STRATEGIES:
+            known = STRATEGIES.find(name).of(len(self.placements))
+            if (known.inputs, known.placements) == (self.inputs, self.placements):
+                other = {"workers": "hosts", "hosts": "workers"}.get(self.axis)
+                return name if other is None else f"{name}@{self.axis}+data@{other}"
+        return str(self).removeprefix("direct,")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name."""
+        return self.name != str(self).removeprefix("direct,")
+
+    @property
+    def kinds(self) -> list[PlacementKind]:
+        """Of the placement at each layer, layer 1 (input side) first."""
+        return [PLACEMENTS.find(name) for name in self.placements]
+
+    @property
     def needs_owners(self) -> bool:
         """Whether it matters which worker owns a node."""
-        return self.inputs == "by-owner" or bool({"destination", "source"} & set(self.placements))
+        return INPUT_PLACEMENTS.find(self.inputs).by_owner or any(kind.needs_owners for kind in self.kinds)
 
     @property
     def is_collective(self) -> bool:
         """Whether workers exchange anything before the gradients of the parameters."""
-        return self.inputs != "direct" or set(self.placements) != {"data"}
+        return INPUT_PLACEMENTS.find(self.inputs).collective or any(kind.collective for kind in self.kinds)
+
+    @property
+    def cache_rule(self) -> CacheRule:
+        """What a worker reads: as level 0 says where that decides, else as the placement of layer 1 does."""
+        return INPUT_PLACEMENTS.find(self.inputs).cache_rule or self.kinds[0].cache_rule
+
+
+@dataclass(frozen=True)
+class StrategyPreset:
+    """What the name of a strategy stands for, however many layers there are.
+
+    Attributes:
+        inputs: level 0.
+        first: the placement of layer 1 (input side).
+        others: that of the other layers.
+    """
+
+    inputs: str
+    first: str
+    others: str
+
+    def of(self, layers: int) -> Strategy:
+        """The strategy for a model of so many layers."""
+        return Strategy(self.inputs, (self.first, *[self.others] * (layers - 1)))
 
 
 AUTO = "auto"
-"""The planner syncs_stats_at which strategy it is, before a run is made."""
+"""The planner finds out which strategy it is, before a run is made."""
 
-STRATEGIES: dict[str, tuple[str, str, str]] = {
-    "gdp": ("direct", "data", "data"),
-    "nfp": ("columns", "feature", "data"),
-    "snp": ("direct", "source", "data"),
-    "dnp": ("direct", "destination", "data"),
-    "gsplit": ("by-owner", "destination", "destination"),
-}
-"""For each name: level 0, layer 1, and the other layers."""
+PLAIN = "gdp"
+"""What any store and any model allows, and what sends nothing but gradients."""
+
+STRATEGIES: Registry[StrategyPreset] = Registry(
+    "strategy",
+    {
+        PLAIN: StrategyPreset("direct", "data", "data"),
+        "nfp": StrategyPreset("columns", "feature", "data"),
+        "snp": StrategyPreset("direct", "source", "data"),
+        "dnp": StrategyPreset("direct", "destination", "data"),
+        "gsplit": StrategyPreset("by-owner", "destination", "destination"),
+    },
+)
+"""Strategies by name."""
 
 
 def parse_strategy(text: str, layers: int) -> Strategy:
@@ -138,15 +165,14 @@ def parse_strategy(text: str, layers: int) -> Strategy:
 def _parse_list(text: str, layers: int, axis: str) -> Strategy:
     names = [name.strip() for name in text.split(",")]
     where = f"strategy '{text}'"
-    if len(names) == 1 and names[0] in STRATEGIES:
-        inputs, first, others = STRATEGIES[names[0]]
-        return Strategy(inputs, (first, *[others] * (layers - 1)), axis)
-    known = (*PLACEMENTS, *INPUTS) if len(names) > 1 or layers == 1 else tuple(STRATEGIES)
+    if len(names) == 1 and (names[0] in STRATEGIES):
+        return replace(STRATEGIES.find(names[0]).of(layers), axis=axis)
+    known = (*PLACEMENTS, *INPUT_PLACEMENTS) if len(names) > 1 or layers == 1 else tuple(STRATEGIES)
     for name in names:
-        if name not in (*PLACEMENTS, *INPUTS):
+        if name not in (*PLACEMENTS, *INPUT_PLACEMENTS) and ":" not in name:
             raise ConfigError(f"unknown strategy or placement '{name}'", where=where, fix=nearest(name, known))
-    inputs = names.pop(0) if names[0] in INPUTS else ""
-    misplaced = [name for name in names if name in INPUTS]
+    inputs = names.pop(0) if names[0] in INPUT_PLACEMENTS else ""
+    misplaced = [name for name in names if name in INPUT_PLACEMENTS]
     if misplaced:
         raise ConfigError(f"'{misplaced[0]}' is for input rows", where=where, fix="Name it first, before layer 1")
     if len(names) != layers:
@@ -155,8 +181,8 @@ def _parse_list(text: str, layers: int, axis: str) -> Strategy:
             where=where,
             fix="Name one placement per layer, layer 1 (the input side) first",
         )
-    implied = "columns" if names[0] == "feature" else "direct"
-    if (inputs or implied) != implied and "columns" in (inputs, implied):
+    implied = PLACEMENTS.find(names[0]).inputs
+    if not goes_with(inputs or implied, names[0]):
         raise ConfigError(
             f"level 0 '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
         )
@@ -199,20 +225,18 @@ def build_engine(
         axis = make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
     host = column if isinstance(column, HostRows) else HostRows(column)
     inputs, columns = _make_inputs(strategy, host, topology, context, part_offsets, axis, cache)
-    sampler = as_sampler(sampler)
-    common = (model, topology, inputs, sampler, dtype)
-    makers: dict[str, Callable[[Axis], Placement]] = {
-        "destination": lambda axis: Destination(*common, axis),
-        "source": lambda axis: Source(*common, axis),
-        "feature": lambda axis: Feature(*common, axis, columns),
-    }
-    made: dict[str, Placement] = {"data": Data(*common)}
-    if axis is not None:
-        made |= {name: makers[name](axis) for name in dict.fromkeys(strategy.placements) if name in makers}
-    placements = [made[name] for name in strategy.placements]
-    for layer, placement in enumerate(placements, start=1):
-        placement.check(layer)
-    return Engine(placements, inputs, topology.num_nodes, topology, sampler)
+    worker = BlockWorker(model, topology, inputs, sampler, dtype)
+    # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
+    made = {name: PLACEMENTS.find(name).make(worker, cast(Axis, axis), columns) for name in strategy.placements}
+    for layer, (name, kind) in enumerate(zip(strategy.placements, strategy.kinds, strict=True), start=1):
+        if kind.first_layer_only and layer > 1:
+            raise ConfigError(
+                f"the placement '{name}' is for layer 1 (the first in the list) only",
+                where=f"placements, layer {layer} ({worker.layer(layer).name})",
+                fix="Use 'data', 'destination' or 'source' for this layer",
+            )
+        made[name].check(layer)
+    return Engine([made[name] for name in strategy.placements], worker)
 
 
 def _make_inputs(
@@ -225,7 +249,7 @@ def _make_inputs(
     cache: CacheSettings,
 ) -> tuple[Inputs, slice]:
     """Level 0 of a strategy, and the columns that it reads."""
-    level, mesh = INPUT_PLACEMENTS[strategy.inputs], context.mesh
+    level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
             raise ConfigError(
@@ -236,7 +260,7 @@ def _make_inputs(
             )
         host = host.sliced(columns_of(host.home.width, axis.rank, axis.size))
     readable = host.home.readable_on(torch.device(cache.device))
-    if host.whole and cache.bytes == 0 and level == InputPlacement() and readable:
+    if host.whole and cache.bytes == 0 and not level.collective and readable:
         return Direct(host.home, topology.num_nodes), host.columns
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None

@@ -326,7 +326,7 @@ def prepare(
         source=store,
     )
     name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", type(algorithm).__name__)
-    return PartitionJob(store, partitioner, name, task, levels, weights, refine, known=name in PARTITIONERS)
+    return PartitionJob(store, partitioner, name, task, levels, weights, refine, known=name in PARTITIONERS.own)
 
 
 def _open(

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
 
-from partita.core.errors import ConfigError, nearest
-from partita.core.imports import imported
+from partita.core.errors import ConfigError
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask, Requires, checked_parts
+from partita.core.registry import Registry
 
-PARTITIONERS: dict[str, str] = {
-    "spring": "partita.partitioning.spring:Spring",
-    "spring+": "partita.partitioning.spring_plus:SpringPlus",
-    "hdrf": "partita.partitioning.hdrf:Hdrf",
-    "dbh": "partita.partitioning.dbh:Dbh",
-    "greedy": "partita.partitioning.greedy:Greedy",
-    "two_phase": "partita.partitioning.two_phase:TwoPhase",
-    "metis": "partita.partitioning.metis:Metis",
-    "random": "partita.partitioning.random:Random",
-}
-"""Name -> module and class."""
+PARTITIONERS: Registry[Any] = Registry(
+    "partitioner",
+    {
+        "spring": "partita.partitioning.spring:Spring",
+        "spring+": "partita.partitioning.spring_plus:SpringPlus",
+        "hdrf": "partita.partitioning.hdrf:Hdrf",
+        "dbh": "partita.partitioning.dbh:Dbh",
+        "greedy": "partita.partitioning.greedy:Greedy",
+        "two_phase": "partita.partitioning.two_phase:TwoPhase",
+        "metis": "partita.partitioning.metis:Metis",
+        "random": "partita.partitioning.random:Random",
+    },
+    setting="algorithm",
+)
+"""By name."""
 
-_registered: dict[str, Any] = {}
+_ASSIGNMENTS = (".npy", ".csv", ".txt", ".tsv", ".parquet")
+"""How files end that say which part each node is in."""
 
 
 def register_partitioner(name: str, partitioner: Any) -> None:
@@ -39,11 +43,9 @@ def register_partitioner(name: str, partitioner: Any) -> None:
             function ``(stream, num_parts) -> parts`` (N integers in [0, num_parts)).
 
     Raises:
-        ConfigError: the name belongs to Partita's own partitioners.
+        ConfigError: there is another partitioner of this name.
     """
-    if name in PARTITIONERS:
-        raise ConfigError(f"'{name}' is a partitioner of Partita", where="register_partitioner", fix="Choose another")
-    _registered[name] = partitioner
+    PARTITIONERS.register(name, partitioner)
 
 
 def find_partitioner(algorithm: Any) -> Partitioner:
@@ -54,19 +56,12 @@ def find_partitioner(algorithm: Any) -> Partitioner:
     """
     if not isinstance(algorithm, str):
         return _as_partitioner(algorithm, repr(algorithm))
-    if algorithm in _registered:
-        return _as_partitioner(_registered[algorithm], algorithm)
-    if algorithm in PARTITIONERS:
-        module, name = PARTITIONERS[algorithm].split(":")
-        return _as_partitioner(getattr(import_module(module), name), algorithm)
-    if Path(algorithm).suffix in (".npy", ".csv", ".txt", ".tsv", ".parquet") or Path(algorithm).exists():
+    path = Path(algorithm)
+    if algorithm not in PARTITIONERS and (path.suffix in _ASSIGNMENTS or path.exists()):
         from partita.partitioning.assignment import AssignmentFile
 
-        return AssignmentFile(Path(algorithm))
-    if ":" in algorithm:
-        return _as_partitioner(imported(algorithm, "algorithm"), algorithm)
-    known = [*PARTITIONERS, *_registered]
-    raise ConfigError(f"there is no partitioner '{algorithm}'", where="algorithm", fix=nearest(algorithm, known))
+        return AssignmentFile(path)
+    return _as_partitioner(PARTITIONERS.find(algorithm), algorithm)
 
 
 def _as_partitioner(found: Any, name: str) -> Partitioner:

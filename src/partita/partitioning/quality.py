@@ -88,7 +88,7 @@ class Quality:
         return {name: value.to_json() if isinstance(value, Spread) else value for name, value in values.items()}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Registry and values for a table on a terminal; what is not known is left out."""
+        """Names and values for a table on a terminal; what is not known is left out."""
         shown = [
             ("parts", f"{self.num_parts:,}" + (f", {self.empty_parts:,} of them empty" if self.empty_parts else "")),
             ("edge cut", f"{self.edge_cut:.2%} ({self.cut_edges:,} edges)"),

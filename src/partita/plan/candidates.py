@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 from partita.core.mesh import Mesh
-from partita.parallel.strategies import INPUT_PLACEMENTS, INPUTS, PLACEMENTS, STRATEGIES, Strategy, parse_strategy
+from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, goes_with
+from partita.parallel.strategies import PLAIN, STRATEGIES, Strategy
 
 ALL_UP_TO = 4
 """Layers of a model up to which all lists of placements are tried; of deeper ones those with one change in the list."""
@@ -21,10 +22,10 @@ def candidates(layers: int, mesh: Mesh) -> list[Strategy]:
         layers: of the model, K.
         mesh: of any worker.
     """
-    data = Strategy("direct", ("data",) * layers)
+    data = STRATEGIES.find(PLAIN).of(layers)
     if mesh.size == 1:
         return [data]
-    lists = [parse_strategy(name, layers) for name in STRATEGIES] + _lists(layers)
+    lists = [STRATEGIES.find(name).of(layers) for name in STRATEGIES] + _lists(layers)
     axes = ["all"] if 1 in (mesh.hosts, mesh.workers) else ["workers", "hosts", "all"]
     found = [data]
     for axis in axes:
@@ -32,21 +33,11 @@ def candidates(layers: int, mesh: Mesh) -> list[Strategy]:
     return list(dict.fromkeys(found))
 
 
-def name_of(strategy: Strategy) -> str:
-    """The name of a strategy, or its list, as users write it."""
-    for name in STRATEGIES:
-        known = parse_strategy(name, len(strategy.placements))
-        if (known.inputs, known.placements) == (strategy.inputs, strategy.placements):
-            other = {"workers": "hosts", "hosts": "workers"}.get(strategy.axis)
-            return name if other is None else f"{name}@{strategy.axis}+data@{other}"
-    return str(strategy).removeprefix("direct,")
-
-
 def _lists(layers: int) -> list[Strategy]:
     found = []
-    for inputs, *placements in product(INPUTS, *[PLACEMENTS] * layers):
-        sliced, changes = INPUT_PLACEMENTS[inputs].sliced, sum(a != b for a, b in pairwise(placements))
-        fits = sliced == (placements[0] == "feature") and "feature" not in placements[1:]
-        if fits and (layers <= ALL_UP_TO or changes <= 1):
+    above = [name for name in PLACEMENTS if not PLACEMENTS.find(name).first_layer_only]
+    for inputs, *placements in product(INPUT_PLACEMENTS, PLACEMENTS, *[above] * (layers - 1)):
+        changes = sum(a != b for a, b in pairwise(placements))
+        if goes_with(inputs, placements[0]) and (layers <= ALL_UP_TO or changes <= 1):
             found.append(Strategy(inputs, tuple(placements)))
     return found

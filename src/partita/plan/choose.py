@@ -15,8 +15,8 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
-from partita.parallel.strategies import parse_strategy
-from partita.plan.candidates import candidates, name_of
+from partita.parallel.strategies import PLAIN, parse_strategy
+from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, kept_links, make_estimates
 from partita.plan.links import Links, measure_links
@@ -30,8 +30,6 @@ TRIALS_SECONDS, TRIALS_SHARE = 30.0, 0.04
 """What sampling and trying out may take: so many seconds, and no more than this part of the run's time."""
 LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes."""
-PLAIN = "gdp"
-"""What any store and any model allows, and what sends nothing but gradients."""
 
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "seed_split",
@@ -150,7 +148,7 @@ class _Planner:
     def __init__(self, store: GraphStore, config: Config, context: Context, model: Model | None) -> None:
         self._store, self._config, self._model = store, config, model
         self._mesh, self._leads = context.mesh, context.mesh.rank == 0
-        self._strategies = {name_of(each): each for each in candidates(config.layers, context.mesh)}
+        self._strategies = {each.name: each for each in candidates(config.layers, context.mesh)}
 
     def check(self) -> None:
         self.dry_run = DryRun(self._store, self._config, self._mesh, list(self._strategies.values()), self._model)
@@ -161,4 +159,4 @@ class _Planner:
 
     def next_to_try(self, until: float) -> str | None:
         found = self.estimates.next_to_try() if time.monotonic() < until else None
-        return None if found is None else name_of(found)
+        return None if found is None else found.name

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
-from partita.core.records import Counts, Traffic
-from partita.parallel.engine import Engine, WorkerEstimate
+from partita.core.records import ID_BYTES, Counts, Traffic
+from partita.parallel.engine import Engine
+from partita.parallel.forecast import WorkerEstimate
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 
 _INDEX_BYTES = 8
 """Of an edge, a source or a destination of a block, with what is made of it for backward."""
-_ID_BYTES = 8
 _COUNT_BYTES, _SETTLED_BYTES = 8, 256
 
 
@@ -52,7 +52,7 @@ class Estimate:
         self.seconds += max((cost.seconds(share) for share in shares), key=lambda each: each.total)
         self.latency += max(cost.latency(share) for share in shares)
         self.counts = sum((share.counts for share in shares), self.counts)
-        self.traffic = sum((cost.traffic(share) for share in shares), self.traffic)
+        self.traffic = sum((share.traffic for share in shares), self.traffic)
         self.gradient_bytes += summed
         self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
 
@@ -92,16 +92,12 @@ class Cost:
         # Beside the gradients, workers add up in every step what they have done.
         self._gradients = sum(links.seconds_to_sum(link, each, mesh.size) for each in (parameter_bytes, _SETTLED_BYTES))
 
-    def traffic(self, share: WorkerEstimate) -> Traffic:
-        """Bytes that a worker sends in a step."""
-        return self._engine.traffic(share.rows)
-
     def seconds(self, share: WorkerEstimate) -> Seconds:
         """Time of a worker in a step."""
-        rates, sent = self._rates, self.traffic(share)
+        rates, sent = self._rates, share.traffic
         layers = zip(rates.stages, share.blocks, strict=True)
         return Seconds(
-            sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / _ID_BYTES,
+            sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
             load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.prefetchable else 0.0,
             compute=rates.together * sum(stage.of(block) for stage, block in layers)
@@ -130,8 +126,7 @@ class Cost:
 
     def _messages(self, share: WorkerEstimate) -> list[Traffic]:
         """Those of each part of the engine; that which says how many ids come by itself."""
-        parts = self._engine.traffic_by_part(share.rows)
-        return [*parts, *(Traffic(ids=_COUNT_BYTES) for part in parts if part.ids)]
+        return [*share.messages, *(Traffic(ids=_COUNT_BYTES) for part in share.messages if part.ids)]
 
     def _sent(self, num_bytes: int) -> float:
         links = self._over.items()

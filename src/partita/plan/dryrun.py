@@ -26,7 +26,8 @@ from partita.kernels import Relabeller
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn.model import Model
 from partita.parallel.caching import assume_caches, needs_dry_run
-from partita.parallel.engine import Engine, WorkerEstimate
+from partita.parallel.engine import Engine
+from partita.parallel.forecast import WorkerEstimate, estimate_step
 from partita.parallel.graph_placement import place_topology
 from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
@@ -132,7 +133,7 @@ class DryRun:
         found = torch.zeros(size, self._store.num_nodes if steps else 0, dtype=torch.int32)
         for step in range(min(self.num_steps, steps)):
             drawn = self._drawn(step)
-            reads = self.engines[strategy].estimate(drawn, self._dealt(step, strategy), self._mesh).reads
+            reads = estimate_step(self.engines[strategy], drawn, self._dealt(step, strategy), self._mesh).reads
             for rank in range(size):
                 own = torch.from_numpy((reads & np.uint64(1 << rank)) != 0)
                 found[rank, drawn[0].src[own].long()] += 1
@@ -158,7 +159,7 @@ class DryRun:
     def _foreseen(self, step: int) -> dict[Strategy, list[WorkerEstimate]]:
         drawn = self._drawn(step)
         return {
-            strategy: engine.estimate(drawn, self._dealt(step, strategy), self._mesh).shares
+            strategy: estimate_step(engine, drawn, self._dealt(step, strategy), self._mesh).shares
             for strategy, engine in self.engines.items()
         }
 

@@ -13,7 +13,6 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.strategies import Strategy
-from partita.plan.candidates import name_of
 from partita.plan.cost import Cost, Estimate, shares_of_links
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links, links_file
@@ -131,7 +130,7 @@ class Estimates:
         """Of those that come to the very same thing, where seeds lie with their owners, one: that with a name, or else
         the one that comes first in the enumeration."""
         kept, seen = set[Strategy](), set[tuple[Counts, Traffic]]()
-        for strategy in sorted(self.found, key=lambda each: "," in name_of(each)):
+        for strategy in sorted(self.found, key=lambda each: not each.is_named):
             estimate = self.found[strategy]
             if (estimate.counts, estimate.traffic) not in seen:
                 seen.add((estimate.counts, estimate.traffic))
@@ -174,7 +173,7 @@ class Estimates:
             candidates.append(
                 Candidate(
                     strategy=str(strategy),
-                    name=name_of(strategy),
+                    name=strategy.name,
                     epoch=epoch,
                     epoch_bytes={**sent, "gradients": summed},
                     epoch_links=self._by_link(strategy, sum(sent.values()), summed),

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, combinations
 from typing import Any
 
@@ -24,11 +24,12 @@ from partita.core.records import Block
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
 from partita.nn.model import Model
-from partita.parallel.placements.data import Data, DataWork
+from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.placements.data import Data
 from partita.sample.samplers import make_sampler
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_features, open_topology
-from partita.setup.optim import OPTIMIZERS
+from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.task import named_model, training_labels, training_seeds
 
@@ -162,19 +163,19 @@ class _Bench:
         self._column = open_features(store, config)
         model = named_model(config, store) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
-        self._optimizer = OPTIMIZERS[config.optimizer](list(self._model.parameters()), config)
+        self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone())
-        self._data = Data(self._model, open_topology(store, config), self._column, sampler, self._dtype)
+        self._data = Data(BlockWorker(self._model, open_topology(store, config), self._column, sampler, self._dtype))
         seeds = training_seeds(store, *training_labels(store))
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
 
-    def works(self) -> tuple[list[list[DataWork]], float]:
+    def works(self) -> tuple[list[list[BlockWork]], float]:
         """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""
         works, per_edge = [], []
         for step in range(min(STEPS, self._order.num_steps)):
             key, batch = StepKey(self._config.seed, 0, step), self._order.batch(0, step)
             for half in (1, 2):
-                requests, found = batch[self._mesh.rank :: half * self._mesh.size], list[DataWork]()
+                requests, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
                 begun = self._begin()
                 for layer in range(self._config.layers, 0, -1):
                     work, requests = self._data.expand(layer, requests, key)
@@ -184,12 +185,12 @@ class _Bench:
                 works.append(found)
         return works, statistics.median(per_edge)
 
-    def layer(self, number: int, works: list[DataWork]) -> tuple[PerBlock, PerBlock]:
+    def layer(self, number: int, works: list[BlockWork]) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
         blocks, seconds, kept = [], [], []
         for work in works:
             for block in (work.block, self._thinned(number, work.block)):
-                forward = self._forward(number, DataWork(block, work.key))
+                forward = self._forward(number, replace(work, block=block))
 
                 def compute(forward: Callable[[], Tensor] = forward) -> None:
                     out = forward()
@@ -201,7 +202,7 @@ class _Bench:
         sizes = np.stack(blocks)
         return PerBlock.fitted(sizes, np.array(seconds)), PerBlock.fitted(sizes, np.array(kept, np.float64))
 
-    def together(self, works: list[list[DataWork]], stages: Sequence[PerBlock]) -> float:
+    def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found = []
         for of_step in (works[0], *works):  # the first one warms up
@@ -229,7 +230,7 @@ class _Bench:
         block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, transposed=None)
         return block if block.src is None else self._data.worker.prepared(layer, block)
 
-    def _forward(self, layer: int, work: DataWork) -> Callable[[], Tensor]:
+    def _forward(self, layer: int, work: BlockWork) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
         h: Any = self._column
         if layer > 1:

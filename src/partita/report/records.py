@@ -49,7 +49,7 @@ class RunFiles:
 
     @property
     def metrics(self) -> list[str]:
-        """Registry of what was measured on validation nodes after epochs, that which picks the best epoch first."""
+        """Names of what was measured on validation nodes after epochs, that which picks the best epoch first."""
         found = dict.fromkeys(name for epoch in self.epochs for name in epoch if name.startswith("val_"))
         names = [name.removeprefix("val_") for name in found if name != "val_loss"]
         best = (self.record.get("best") or {}).get("metric")

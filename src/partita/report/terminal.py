@@ -189,7 +189,7 @@ def links_table(links: Mapping[str, Any]) -> Table:
 
 def plan_tables(plan: Plan, most: int) -> list[Table]:
     """What each strategy would take, of many the fastest and those with a name; and which cannot be used."""
-    shown = [one for rank, one in enumerate(plan.candidates) if rank < most or "," not in one.name]
+    shown = [one for rank, one in enumerate(plan.candidates) if rank < most or one.is_named]
     tables = [_estimates(plan, shown)]
     if plan.refused:
         tables.append(_refusals(plan))

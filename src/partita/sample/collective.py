@@ -19,10 +19,10 @@ from torch import Tensor
 from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import bucket
-from partita.core.estimates import SampledLayer, layer_rows
+from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.rank_masks import RankMasks
-from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller, checks, rank_masks
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import step_by_step
@@ -165,17 +165,14 @@ class CollectiveTopology:
             return self._local.walk(start, key, walks=walks, length=length, restart=restart)
         return step_by_step(self, start, key, walks=walks, length=length, restart=restart)
 
-    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """See :class:`partita.core.protocols.Topology`: whoever does not own a node has it drawn by who does."""
         home = RankMasks.of(mesh, self._axis.sampling.workers).at_position(self._axis.owner(drawn.dst))
         away = drawing & ~home
-        return layer_rows(
-            mesh.size,
-            drawn_destinations=rank_masks.count(away, mesh.size),
-            drawn_edges=rank_masks.count(away, mesh.size, drawn.degrees),
-        )
+        nodes, edges = rank_masks.count(away, mesh.size), rank_masks.count(away, mesh.size, drawn.degrees)
+        return [RemoteDraws(*numbers) for numbers in zip(nodes.tolist(), edges.tolist(), strict=True)]
 
-    def traffic(self, rows: LayerRows) -> Traffic:
+    def traffic(self, remote: RemoteDraws) -> Traffic:
         """An id and a count for each node drawn elsewhere, and an id for each of its picks; for each step of a walk
         taken elsewhere an id, a draw, and an id back.
 
@@ -184,8 +181,8 @@ class CollectiveTopology:
         if not self.collective:
             return Traffic()
         id_bytes = self.id_dtype.itemsize
-        ids = (id_bytes + _COUNT_BYTES) * rows.drawn_destinations + id_bytes * rows.drawn_edges
-        return Traffic(ids=ids + (2 * id_bytes + _DRAW_BYTES) * rows.drawn_steps)
+        ids = (id_bytes + _COUNT_BYTES) * remote.destinations + id_bytes * remote.edges
+        return Traffic(ids=ids + (2 * id_bytes + _DRAW_BYTES) * remote.steps)
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of store ids, int64."""

@@ -158,9 +158,9 @@ class HostDraws(ArrayTopology):
         found = self._back(self._local.sample(dst.cpu(), key, fanout, positions=positions), dst)
         return found if relabel is None else _relabeled(found, dst, relabel)
 
-    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """See :meth:`ArrayTopology.race_times`; the times stay on the host, where they are compared."""
-        return self._local.race_times(dst.cpu(), key, wanted)
+    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """See :meth:`ArrayTopology.arrival_times`; the times stay on the host, where they are compared."""
+        return self._local.arrival_times(dst.cpu(), key, wanted)
 
     def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
         """See :meth:`ArrayTopology.arrivals`."""

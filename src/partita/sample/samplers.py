@@ -14,7 +14,7 @@ from partita.comm.routing import to_all
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
@@ -50,11 +50,11 @@ class NodeWise:
         """See :class:`partita.core.protocols.Sampler`."""
         return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing."""
-        return LayerRows()
+        return RemoteDraws()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()
 
@@ -64,7 +64,7 @@ class LayerWise:
 
     The layer-wise form of DSP's collective sampling primitive (Cai et al., PPoPP 2023, section 4.1), with one
     difference: there, every worker draws for its own part of the batch; here the budget is for the batch, so that any
-    number of workers draw what one draws. All edges of the union run a race whose times are functions of the key and of
+    number of workers draw what one draws. All edges of the union arrive at times that are functions of the key and of
     the node (:mod:`partita.kernels.reference`). Every worker finds the first times among its own edges, all exchange
     them, and then know the time before which an edge must have arrived.
 
@@ -113,22 +113,22 @@ class LayerWise:
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
-        race = _Race(self, key, self.budgets[layer - 1])
-        found = topology.draw(dst, race, relabel=relabel)
+        rule = _FirstArrivals(self, key, self.budgets[layer - 1])
+        found = topology.draw(dst, rule, relabel=relabel)
         importance = kernels.importance(
-            race.before, found.indices.shape[0], found.weights, race.replace, device=found.indices.device
+            rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )
-        remote = found.remote + RemoteDraws(times=(race.budget + 1) * (self._group.size - 1))
+        remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Its times, to all others."""
-        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1)).rows
+        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1))
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
-        weights = _WEIGHT_BYTES * rows.drawn_edges if self.weighted else 0
-        return Traffic(ids=_TIME_BYTES * rows.drawn_times + weights)
+        weights = _WEIGHT_BYTES * remote.edges if self.weighted else 0
+        return Traffic(ids=_TIME_BYTES * remote.times + weights)
 
     def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
         """All workers' times, ascending, each once."""
@@ -136,7 +136,7 @@ class LayerWise:
         return to_all(group, times, [times.shape[0]] * group.size, "ids").unique()
 
 
-class _Race:
+class _FirstArrivals:
     """One layer of one step: the rule by which its edges are drawn.
 
     Attributes:
@@ -153,7 +153,7 @@ class _Race:
     def __call__(self, held: ArrayTopology, dst: Int[Tensor, "n"]) -> Sampled:
         if held.weighted != self._sampler.weighted:
             raise ValueError(f"weighted: {held.weighted} for the topology, {self._sampler.weighted} for the sampler")
-        times = self._sampler.agree(held.race_times(dst, self._key, self.budget + 1))
+        times = self._sampler.agree(held.arrival_times(dst, self._key, self.budget + 1))
         if times.shape[0] > self.budget:
             self.before = int(times[self.budget])
         self.replace = held.replace

@@ -15,7 +15,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import Block, LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 
@@ -164,15 +164,15 @@ class ArrayTopology:
         src, local = kernels.relabel(dst, sampled.indices, relabel)
         return replace(sampled, src=src, indices=local)
 
-    def race_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.race_times`.
+    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
+        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
         """
         if len(self.nodes) < self.num_nodes:
             self._check_held(dst)
-        return kernels.race_times(
+        return kernels.arrival_times(
             self._indptr,
             dst,
             self.original(dst),
@@ -257,11 +257,11 @@ class ArrayTopology:
         ids = ids.long()
         return ids if self._original is None else self._original[ids]
 
-    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[LayerRows]:
+    def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """Nobody draws for others."""
-        return [LayerRows()] * mesh.size
+        return [RemoteDraws()] * mesh.size
 
-    def traffic(self, rows: LayerRows) -> Traffic:
+    def traffic(self, remote: RemoteDraws) -> Traffic:
         """Nothing travels."""
         return Traffic()
 

@@ -21,7 +21,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
 from partita.core.protocols import Topology
-from partita.core.records import LayerRows, RemoteDraws, Sampled, Traffic
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.sample.topology import LocalTopology
@@ -106,7 +106,7 @@ class WalkWise:
         assert self._key is not None
         return self._draw(topology, dst, self._key, self.most, None)
 
-    def estimate(self, layer: int, topology: Topology) -> LayerRows:
+    def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing.
 
         Raises:
@@ -118,9 +118,9 @@ class WalkWise:
                 where="sampler 'walk'",
                 fix="Use --topology replicated, or name a strategy yourself",
             )
-        return LayerRows()
+        return RemoteDraws()
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
+    def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """Nothing travels but what the topology sends."""
         return Traffic()
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from partita.config import Config
+from partita.core.registry import Registry
 
 Parameters = Sequence[nn.Parameter]
 
@@ -27,21 +28,25 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
     return type(kind.__name__, (kind,), {**written, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-OPTIMIZERS: dict[str, Callable[[Parameters, Config], torch.optim.Optimizer]] = {
-    "adam": lambda parameters, config: _without_compiler(torch.optim.Adam)(
-        parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
-    ),
-    "adamw": lambda parameters, config: _without_compiler(torch.optim.AdamW)(
-        parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
-    ),
-    "sgd": lambda parameters, config: _without_compiler(torch.optim.SGD)(
-        parameters,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        fused=_fused(parameters),
-    ),
-}
+OPTIMIZERS: Registry[Callable[[Parameters, Config], torch.optim.Optimizer]] = Registry(
+    "optimizer",
+    {
+        "adam": lambda parameters, config: _without_compiler(torch.optim.Adam)(
+            parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
+        ),
+        "adamw": lambda parameters, config: _without_compiler(torch.optim.AdamW)(
+            parameters, lr=config.lr, weight_decay=config.weight_decay, fused=_fused(parameters)
+        ),
+        "sgd": lambda parameters, config: _without_compiler(torch.optim.SGD)(
+            parameters,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            momentum=config.momentum,
+            fused=_fused(parameters),
+        ),
+    },
+)
+"""By name: what makes an optimizer of parameters as the settings of a run say."""
 
 
 def _fused(parameters: Parameters) -> bool:
@@ -49,12 +54,25 @@ def _fused(parameters: Parameters) -> bool:
     return all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
 
 
-# How far the run has come (0 to 1) -> factor of the learning rate.
-LR_SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "linear": lambda progress: 1.0 - progress,
-    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
-}
+LR_SCHEDULES: Registry[Callable[[float], float]] = Registry(
+    "learning-rate schedule",
+    {
+        "constant": lambda progress: 1.0,
+        "linear": lambda progress: 1.0 - progress,
+        "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+    },
+    setting="schedule",
+)
+"""By name: how far the run has come (0 to 1) -> factor of the learning rate."""
+
+
+def make_optimizer(parameters: Parameters, config: Config) -> torch.optim.Optimizer:
+    """The optimizer that the settings name.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    return OPTIMIZERS.find(config.optimizer)(parameters, config)
 
 
 def learning_rate(config: Config, step: int, total_steps: int) -> float:
@@ -67,4 +85,4 @@ def learning_rate(config: Config, step: int, total_steps: int) -> float:
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
-    return config.lr * LR_SCHEDULES[config.schedule]((step - config.warmup) / max(1, total_steps - config.warmup))
+    return config.lr * LR_SCHEDULES.find(config.schedule)((step - config.warmup) / max(1, total_steps - config.warmup))

@@ -51,7 +51,7 @@ class Table(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Registry of the columns; positions as text where they have none."""
+        """Names of the columns; positions as text where they have none."""
         ...
 
     @property

@@ -251,7 +251,7 @@ class IntIds:
 
 
 class StringIds:
-    """Registry. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
+    """Names. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
 
     mode: IdMode = "str"
     kind: Kind = "str"

@@ -38,7 +38,7 @@ ARCHIVES = {
     "ogbn-proteins": "proteins",
     "ogbn-papers100M": "papers100M-bin",
 }
-"""Registry of datasets with one type of nodes and edges, and of their archives."""
+"""Names of datasets with one type of nodes and edges, and of their archives."""
 
 STORED_ONCE = ("products", "proteins")
 """Of these an edge in the file stands for both directions."""

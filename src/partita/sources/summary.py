@@ -48,7 +48,7 @@ class IngestSummary:
     edges_per_second: float
 
     def keys(self) -> list[str]:
-        """Registry of the fields, so that ``dict(summary)`` works."""
+        """Names of the fields, so that ``dict(summary)`` works."""
         return list(asdict(self))
 
     def __getitem__(self, name: str) -> Any:

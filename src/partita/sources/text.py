@@ -75,7 +75,7 @@ class TextTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Registry of the columns; positions as text where there is no header."""
+        """Names of the columns; positions as text where there is no header."""
         return self.dialect.names
 
     @property

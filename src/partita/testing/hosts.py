@@ -220,7 +220,7 @@ def _processes(namespace: str) -> list[int]:
 
 
 def _existing() -> set[str]:
-    """Registry of all network namespaces that have one."""
+    """Names of all network namespaces that have one."""
     return {path.name for path in Path("/run/netns").glob("*")}
 
 

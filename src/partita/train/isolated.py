@@ -27,8 +27,8 @@ from partita.isolated.schedules import Schedule, Tournament, make_schedule
 from partita.isolated.syncs import Sync, SyncSettings, make_sync
 from partita.isolated.views import PartView
 from partita.nn.model import Model
+from partita.parallel.block_worker import BlockWork
 from partita.parallel.engine import Batch, Engine
-from partita.parallel.placements.data import DataWork
 from partita.parallel.strategies import Strategy, build_engine, check_model
 from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
@@ -216,7 +216,7 @@ class PartViews:
 
     def _cover(self, view: PartView, batch: Batch) -> Covered:
         work = batch.works[-1]
-        assert isinstance(work, DataWork)
+        assert isinstance(work, BlockWork)
         sampled = work.block.indptr.diff()
         local, whole = view.d_local(batch.seeds), view.d_global(batch.seeds)
         factor, size = self.sync.factor(sampled, local, whole), len(batch.seeds)

@@ -19,8 +19,9 @@ from partita.nn.model import Model
 from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.sample.samplers import evaluation_sampler
+from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, require_features
-from partita.setup.optim import OPTIMIZERS
+from partita.setup.optim import make_optimizer
 from partita.setup.task import named_model, training_labels, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
@@ -74,6 +75,7 @@ class Job:
         Raises:
             ConfigError: a setting, the model and the store do not fit each other.
         """
+        check_names(config)
         _check_device(config, context)
         if config.matmul != "auto":
             matmul.require(config.matmul)
@@ -87,7 +89,7 @@ class Job:
             model = named_model(config, store)
         _check_model(model, config, store)
         model.to(device=context.device, dtype=DTYPES[config.precision])
-        optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()), config)
+        optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config, strategy, store.num_parts, context.mesh), store)
         team.check_same(config, store)

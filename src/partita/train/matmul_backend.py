@@ -159,16 +159,17 @@ def shapes_of(model: Model, rows: list[tuple[int, int]]) -> Counter[Shape]:
 
 def seconds_of(
     shapes: Mapping[Shape, int],
-    backends: Mapping[str, Backend] = BACKENDS,
+    backends: Mapping[str, Backend] | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> dict[str, float]:
     """What the products of a training step take by each backend, from measuring the largest for a moment.
 
     Args:
         shapes: the products, and how often each is computed.
-        backends: those to measure.
+        backends: those to measure; ``None``: Partita's own.
         clock: gives seconds.
     """
+    backends = backends or {name: BACKENDS.find(name) for name in BACKENDS.own}
     measured, rows = _sample(shapes)
     taken: dict[tuple[str, Shape], list[float]] = {(name, shape): [] for name in backends for shape in measured}
     begun = clock()

@@ -60,7 +60,7 @@ class PlanMonitor:
         self._stages: list[Seconds] = []
         self._switches: list[dict[str, Any]] = []
         self._before = Seconds()
-        self._candidates = [_brief(each) for each in plan.candidates if "," not in each.name or each is plan.best]
+        self._candidates = [_brief(each) for each in plan.candidates if each.is_named or each is plan.best]
 
     @property
     def text(self) -> str:

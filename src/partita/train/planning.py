@@ -16,11 +16,12 @@ from partita.graph.store import GraphStore
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn import matmul
 from partita.nn.model import Model
-from partita.parallel.strategies import AUTO
-from partita.plan.choose import PLAIN, choose, made_for
+from partita.parallel.strategies import AUTO, PLAIN
+from partita.plan.choose import choose, made_for
 from partita.plan.links import Links
 from partita.plan.remote import plan_elsewhere
 from partita.plan.trials import Trial
+from partita.setup.check import check_names
 from partita.setup.runtime import threads
 from partita.train.job import WHOLE, Job
 from partita.train.matmul_backend import Choice, choose_products
@@ -41,6 +42,7 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
         ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
         PartitaError: what a worker raised while it measured.
     """
+    check_names(config)
     if links is not None:
         return plan_elsewhere(store, config, hosts=hosts, links=links)
     if hosts > 1:

@@ -25,6 +25,7 @@ from partita.isolated.subgraph import HALOS
 from partita.isolated.views import PartView
 from partita.kernels import Relabeller
 from partita.nn.model import build_model
+from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
 from partita.parallel.placements.data import Data
 from partita.sample.topology import LocalTopology, as_tensor
@@ -220,7 +221,8 @@ def test_the_engine_runs_on_a_view(stores, kind) -> None:
     model = build_model(kind, in_width=5, hidden=6, out_width=4, layers=2, seed=0).double()
 
     def engine(topology, column):
-        return Engine([Data(model, topology, column, fanouts, torch.float64)] * 2, column, topology.num_nodes, topology)
+        worker = BlockWorker(model, topology, column, fanouts, torch.float64)
+        return Engine([Data(worker)] * 2, worker)
 
     whole = engine(LocalTopology(store), FeatureColumn(as_tensor(store.x), torch.float64))
     seeds = as_tensor(store.split("train"))

@@ -1,4 +1,4 @@
-"""Drawing a layer as a whole: the compiled race against the reference, and both against what was promised."""
+"""Drawing a layer as a whole: the compiled kernels against the reference, and both against what was promised."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_compiled_equals_reference(both, store, data, budget, replace, weighted,
     original, options = dst * 1_000_003 + 7, {"replace": replace, "weights": weights if weighted else None}
 
     def work():
-        times = kernels.race_times(indptr, dst, original, key, budget + 1, **options)
+        times = kernels.arrival_times(indptr, dst, original, key, budget + 1, **options)
         return times, kernels.pick_arrivals(
             indptr, indices, dst, original, key, int(times[budget]), positions=True, **options
         )
@@ -120,7 +120,7 @@ def test_a_range_of_edges_and_any_number_of_threads_give_the_same(replace, weigh
     def work(first, last):
         held = None if weights is None else weights[first:last]
         options = {"replace": replace, "weights": held, "first_edge": first}
-        times = kernels.race_times(indptr, dst, dst, KEY, 401, last_edge=last, **options)
+        times = kernels.arrival_times(indptr, dst, dst, KEY, 401, last_edge=last, **options)
         return times, kernels.pick_arrivals(
             indptr, indices[first:last], dst, dst, KEY, int(times[400]), positions=True, **options
         )
@@ -143,25 +143,25 @@ def test_a_range_of_edges_and_any_number_of_threads_give_the_same(replace, weigh
 def test_bad_arguments():
     indptr, indices, none = torch.tensor([0, 2]), torch.tensor([0, 0]), torch.zeros(1, dtype=torch.int64)
     with pytest.raises(ValueError, match="0 times"):
-        kernels.race_times(indptr, none, none, 1, 0)
+        kernels.arrival_times(indptr, none, none, 1, 0)
     with pytest.raises(ValueError, match="at most 1048577"):
-        kernels.race_times(indptr, none, none, 1, 2**20 + 2, replace=True)
+        kernels.arrival_times(indptr, none, none, 1, 2**20 + 2, replace=True)
     with pytest.raises(IndexError, match="dst"):
-        kernels.race_times(indptr, none + 1, none, 1, 3)
+        kernels.arrival_times(indptr, none + 1, none, 1, 3)
     with pytest.raises(ValueError, match="1 destinations with 2"):
-        kernels.race_times(indptr, none, torch.zeros(2, dtype=torch.int64), 1, 3)
+        kernels.arrival_times(indptr, none, torch.zeros(2, dtype=torch.int64), 1, 3)
     with pytest.raises(ValueError, match="1 weights for 2 edges"):
         kernels.pick_arrivals(indptr, indices, none, none, 1, 3, weights=torch.ones(1, dtype=torch.uint32))
     with pytest.raises(IndexError, match="only 1 to 2 are there"):
         kernels.pick_arrivals(indptr, indices[1:], none, none, 1, 3, first_edge=1)
 
 
-def test_a_race_without_edges_ends_never():
+def test_without_edges_nothing_ever_arrives():
     indptr, none = torch.tensor([0, 0, 2]), torch.zeros(1, dtype=torch.int64)
     weights = torch.zeros(2, dtype=torch.uint32)
     for dst, weight in ((none, None), (none + 1, weights), (none[:0], None)):
         for replace in (False, True):
-            times = kernels.race_times(indptr, dst, dst, 1, 3, replace=replace, weights=weight)
+            times = kernels.arrival_times(indptr, dst, dst, 1, 3, replace=replace, weights=weight)
             assert times.tolist() == [NEVER] * 3
             found = kernels.pick_arrivals(
                 indptr, torch.tensor([0, 1]), dst, dst, 1, NEVER, replace=replace, weights=weight
@@ -172,7 +172,7 @@ def test_a_race_without_edges_ends_never():
 def test_a_single_edge_arrives_a_million_times():
     """The sums of so many logarithms do not overflow."""
     indptr, node = torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int64)
-    times = kernels.race_times(indptr, node, node, KEY, 2**20 + 1, replace=True)
+    times = kernels.arrival_times(indptr, node, node, KEY, 2**20 + 1, replace=True)
     assert (times.diff() > 0).all()
     assert decoded(int(times[-1])) * math.log(2) / 2**LOG_BITS == pytest.approx(2**20, rel=4e-3)
 
@@ -186,7 +186,7 @@ def drawn(budget, weights, replace, trials):
     found = Counter()
     for key in range(trials):
         options = {"replace": replace, "weights": weight}
-        times = kernels.race_times(indptr, dst, dst, key, budget + 1, **options)
+        times = kernels.arrival_times(indptr, dst, dst, key, budget + 1, **options)
         picks = kernels.pick_arrivals(indptr, indices, dst, dst, key, int(times[budget]), **options)
         found[tuple(picks.indices.tolist())] += 1
     return found
@@ -276,7 +276,7 @@ def test_the_estimate_is_unbiased_over_keys(weights, replace):
     sums = []
     for key in range(6000):
         options = {"replace": replace, "weights": weight}
-        before = int(kernels.race_times(indptr, dst, dst, key, 4, **options)[3])
+        before = int(kernels.arrival_times(indptr, dst, dst, key, 4, **options)[3])
         found = kernels.pick_arrivals(indptr, indices, dst, dst, key, before, **options)
         count = kernels.importance(before, len(found.indices), found.weights, replace).numpy()
         sums.append((count * VALUES[found.indices.numpy()]).sum())
@@ -294,7 +294,7 @@ def test_times_follow_the_written_rule():
     indptr, dst = torch.tensor([0, 5, 10]), torch.tensor([0, 1])
     weights = torch.arange(10).to(torch.uint32)
     for replace, weighted in KNOWN:
-        times = kernels.race_times(
+        times = kernels.arrival_times(
             indptr, dst, dst + 42, KEY, 2, replace=replace, weights=weights if weighted else None
         )
         assert times.tolist() == KNOWN[replace, weighted]

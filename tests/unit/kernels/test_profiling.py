@@ -23,7 +23,7 @@ def some_of_each_kind() -> None:
     kernels.sample_neighbors(INDPTR, INDICES, NODES, NODES, 1, 1, relabel=kernels.Relabeller(3))
     kernels.gather_rows(torch.ones(3, 2), INDICES)
     kernels.aggregate(torch.ones(3, 2), INDPTR, INDICES)
-    kernels.race_times(INDPTR, NODES, NODES, 1, 2)
+    kernels.arrival_times(INDPTR, NODES, NODES, 1, 2)
     kernels.random_walks(INDPTR, INDICES, NODES, NODES, 1, walks=1, length=2)
 
 
@@ -38,7 +38,7 @@ def test_kernels_have_names_in_a_profile_of_all_threads(name) -> None:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(some_of_each_kind).result()
         names = Counter(event.name for event in found.events() if event.name.startswith(profiling.PREFIX))
-    shown = ("sample_neighbors", "gather_rows", "aggregate", "race_times", "random_walks")
+    shown = ("sample_neighbors", "gather_rows", "aggregate", "arrival_times", "random_walks")
     assert names == {f"partita::{kernel}": 2 for kernel in shown}
 
 

@@ -250,7 +250,7 @@ def test_weighted_without_replacement_is_successive_sampling(scale):
 
 
 def test_light_edges_beside_a_heavy_one_share_equally():
-    """The race keeps its resolution over the whole range of weights."""
+    """Times of arrival keep their resolution over the whole range of weights."""
     picks = draws(9, 2, 20_000, [1] * 4 + [2**32 - 1] + [1] * 4)
     assert (picks == 4).any(axis=1).all()
     others = picks[picks != 4]
@@ -317,16 +317,16 @@ def test_gcn_coefficients(both, store, relabeled, loops, dtype):
         torch.testing.assert_close(a, b, rtol=1e-6 if dtype == torch.float32 else 1e-13, atol=0)
 
 
-def test_log_table_and_race_time():
+def test_log_table_and_arrival_time():
     table = reference.log_table()
     exact = -np.log2(1 - np.arange(4097) / 8192) * 2**42
     assert np.abs(table.astype(float) - exact).max() <= 1.01
     for draw in (1, 2**40 + 12345, 2**63 - 1, 2**63, 2**64 - 2**45, GOLDEN):
         exact_time = -np.log2(draw / 2**64) / 77
-        code = reference.race_time(draw, 77)
+        code = reference.arrival_time(draw, 77)
         value = (1 + (code & ((1 << 55) - 1)) / 2**55) * 2.0 ** ((code >> 55) - 128 + 63 - 42)
         assert value == pytest.approx(exact_time, rel=2**-13)
-    assert reference.race_time(2**64 - 1, 3) == 0
+    assert reference.arrival_time(2**64 - 1, 3) == 0
 
 
 def test_wrong_arguments():

@@ -107,7 +107,7 @@ def test_norms_take_any_number_of_rows(norm: str, rows: int) -> None:
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_activations_are_row_wise(activation: str) -> None:
     rows = torch.randn(4, 3)
-    assert torch.equal(ACTIVATIONS[activation](rows)[1], ACTIVATIONS[activation](rows[1]))
+    assert torch.equal(ACTIVATIONS.find(activation)(rows)[1], ACTIVATIONS.find(activation)(rows[1]))
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
@@ -198,7 +198,7 @@ def test_mixed_models_and_foreign_layers(blocks: list[Block]) -> None:
         ({"name": "sagee"}, "Did you mean 'sage'"),
         ({"norm": "layers"}, "Did you mean 'layer'"),
         ({"activation": "rely"}, "Did you mean 'relu'"),
-        ({"aggregator": "maximum"}, "unknown aggregator"),
+        ({"aggregator": "maximum"}, "no aggregator .maximum"),
         ({"dropout": 1.0}, "dropout: a probability"),
         ({"layers": 0}, "at least one layer"),
         ({"hidden": 0}, "at least 1"),

@@ -14,9 +14,9 @@ from steps import Step
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.features.tiers import CacheSettings
-from partita.parallel.caching import RULES, fill_caches, input_frequencies, rule_of
+from partita.parallel.caching import fill_caches, input_frequencies
 from partita.parallel.seed_split import share_of
-from partita.parallel.strategies import PLACEMENTS, build_engine, parse_strategy
+from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.seeds import SeedOrder
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadContext, ThreadGroups
@@ -121,7 +121,7 @@ def test_a_worker_caches_what_it_may_read(store, policy, strategy) -> None:
     for rank, (_, cached, _) in enumerate(found):
         assert len(cached) == 10
         nodes = (
-            range(60) if rule_of(parse_strategy(strategy, 3)).reads == "any" else range(PARTS[rank], PARTS[rank + 1])
+            range(60) if parse_strategy(strategy, 3).cache_rule.reads == "any" else range(PARTS[rank], PARTS[rank + 1])
         )
         if policy != "pagerank":
             assert cached == best(own.sum(0) if policy == "presample" else degrees, nodes, 10)
@@ -145,10 +145,6 @@ def test_workers_that_read_different_columns_have_caches_of_their_own(store) -> 
     found = made(Step(store, parts=PARTS), "nfp", CacheSettings(ROOM, "in-degree", "partitioned"))
     degrees = torch.from_numpy(store.in_degree())
     assert [cached for _, cached, _ in found] == [best(degrees, range(60), rows) for rows in (17, 23)]
-
-
-def test_every_placement_has_a_rule() -> None:
-    assert set(RULES) == {*PLACEMENTS, "by-owner"}
 
 
 def test_what_cannot_be_is_refused(store) -> None:

@@ -12,6 +12,7 @@ from partita.features.rows import FeatureColumn
 from partita.infer.layerwise import LayerwiseInference
 from partita.nn.layers import LAYERS
 from partita.nn.model import build_model
+from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Batch, Engine
 from partita.parallel.placements.data import Data
 from partita.sample.topology import LocalTopology, as_tensor
@@ -28,8 +29,8 @@ def make(store, name="sage", *, fanout=(3, 2), dropout=0.0, input_dropout=0.0, d
         name, in_width=store.num_features, hidden=8, out_width=store.num_classes, layers=len(fanout),
         dropout=dropout, **options,
     ).to(dtype)  # fmt: skip
-    data = Data(model, topology, column, fanout, dtype)
-    return Engine([data] * len(fanout), column, store.num_nodes), model, topology, column
+    worker = BlockWorker(model, topology, column, fanout, dtype)
+    return Engine([Data(worker)] * len(fanout), worker), model, topology, column
 
 
 def gradients(engine: Engine, model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -58,7 +58,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
         assert not alone.collective
         assert not inputs.sums_by_id(training=True)
         assert reads.num_accesses == reads.num_read
-        return reads.num_read, inputs.traffic(reads.rows).features, sorted(reads.reads.tolist())
+        return reads.num_read, reads.traffic.features, sorted(reads.reads.tolist())
 
     read, features, looked_up = zip(*groups.run(work))
     assert read == (3, 0, 3)

@@ -1,4 +1,4 @@
-"""Registry of strategies, and what is refused."""
+"""Names of strategies, and what is refused."""
 
 from __future__ import annotations
 
@@ -132,6 +132,11 @@ def test_owners_need_a_part_for_every_worker(store) -> None:
     build(store, layers, "gsplit", 1)
 
 
-def test_layers_that_are_placed_alike_share_their_scratch(store) -> None:
+def test_layers_that_are_placed_alike_share_their_placement(store) -> None:
     (engine,) = build(store, [SAGE(4, 5), SAGE(5, 5), SAGE(5, 3)], "gsplit", 1)
     assert len({id(placement) for placement in engine.placements}) == 1
+
+
+def test_all_placements_of_an_engine_share_their_scratch(store) -> None:
+    (engine,) = build(store, [SAGE(4, 5), SAGE(5, 5), SAGE(5, 3)], "source,destination,data", 1)
+    assert {id(placement.worker) for placement in engine.placements} == {id(engine.worker)}  # type: ignore[attr-defined]

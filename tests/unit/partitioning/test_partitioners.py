@@ -35,7 +35,7 @@ class Mine:
 
 @pytest.fixture
 def _clean(monkeypatch):
-    monkeypatch.setattr(partitioners, "_registered", {})
+    monkeypatch.setattr(partitioners.PARTITIONERS, "_entries", {**partitioners.PARTITIONERS._entries})
 
 
 @pytest.mark.usefixtures("_clean")
@@ -71,7 +71,7 @@ def test_what_is_none_is_refused(given, message):
 
 
 def test_names_of_partita_are_taken():
-    with pytest.raises(ConfigError, match="'spring' is a partitioner of Partita"):
+    with pytest.raises(ConfigError, match="there is a partitioner 'spring' already"):
         register_partitioner("spring", alternate)
 
 

@@ -7,7 +7,6 @@ from made_up_machine import Machine, best, planned, seconds_of
 
 import partita
 from partita.parallel.strategies import STRATEGIES
-from partita.plan.candidates import name_of
 from partita.testing.graphs import small_random_store
 
 WORKERS = [2, 8, 64]
@@ -29,7 +28,7 @@ def stores(tmp_path_factory):
 @pytest.mark.parametrize("send", [1e-6, 1e-8], ids=["slow", "fast"])
 def test_nothing_is_exchanged_where_everything_is_cached(stores, workers, send):
     plan = planned(stores[str(workers)], Machine(row=1e-9, send=send), cache="1GiB", workers=workers)
-    assert name_of(best(plan)) == "gdp"
+    assert best(plan).name == "gdp"
     assert plan.found[best(plan)].counts.rows_from[1:] == (0, 0, 0)
 
 
@@ -51,10 +50,10 @@ def test_slices_of_columns_are_not_for_wide_layers(stores, workers):
     for hidden in (8, 128):
         on = Machine(row=1e-7, send=1e-8)
         plan = planned(stores[str(workers)], on, hidden=hidden, workers=workers)
-        sent[hidden] = next(plan.found[each].traffic for each in plan.found if name_of(each) == "nfp")
+        sent[hidden] = next(plan.found[each].traffic for each in plan.found if each.name == "nfp")
         if hidden == 128:
             seconds = seconds_of(plan)
-            assert name_of(best(plan)) != "nfp"
+            assert best(plan).name != "nfp"
             assert seconds["nfp"] == max(seconds[name] for name in STRATEGIES)
     assert sent[128].forward == 16 * sent[8].forward
 

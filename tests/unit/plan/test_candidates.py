@@ -6,7 +6,7 @@ import pytest
 
 from partita.core.mesh import Mesh
 from partita.parallel.strategies import STRATEGIES, parse_strategy
-from partita.plan.candidates import candidates, name_of
+from partita.plan.candidates import candidates
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 4, 6])
@@ -16,11 +16,11 @@ def test_each_once_and_each_can_be_written_down(layers, hosts):
     assert len(found) == len(set(found))
     for strategy in found:
         assert parse_strategy(str(strategy), layers) == strategy
-        assert parse_strategy(name_of(strategy), layers) == strategy
+        assert parse_strategy(strategy.name, layers) == strategy
 
 
 def test_names_come_first():
-    assert [name_of(each) for each in candidates(3, Mesh.of(0, 2, 2))[:5]] == list(STRATEGIES)
+    assert [each.name for each in candidates(3, Mesh.of(0, 2, 2))[:5]] == list(STRATEGIES)
 
 
 def test_all_lists_of_a_model_that_is_not_deep():
@@ -36,4 +36,4 @@ def test_hosts_are_axes_of_their_own():
 
 
 def test_one_worker_has_no_choice():
-    assert [name_of(each) for each in candidates(3, Mesh.of(0, 1, 1))] == ["gdp"]
+    assert [each.name for each in candidates(3, Mesh.of(0, 1, 1))] == ["gdp"]

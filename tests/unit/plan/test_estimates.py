@@ -17,7 +17,7 @@ from partita.features.tiers import CacheSettings
 from partita.parallel.caching import fill_caches
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
-from partita.plan.candidates import candidates, name_of
+from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.explain import why
 from partita.plan.trials import Trial
@@ -42,25 +42,25 @@ def store(tmp_path_factory):
 
 def test_nothing_is_sent_where_sending_is_slow(store):
     plan = planned(store, Machine(send=1e-3))
-    assert name_of(best(plan)) == "gdp"
+    assert best(plan).name == "gdp"
     assert plan.foreseen(best(plan)).exchange == 0
 
 
 def test_nothing_is_computed_twice_where_sending_is_free(store):
     plan = planned(store, Machine(send=0.0, compute=1e-3, edge=0.0))
-    counts = {name_of(each): sum(found.counts.computed_destinations) for each, found in plan.found.items()}
-    assert counts[name_of(best(plan))] == min(counts.values()) < counts["gdp"]
+    counts = {each.name: sum(found.counts.computed_destinations) for each, found in plan.found.items()}
+    assert counts[best(plan).name] == min(counts.values()) < counts["gdp"]
     assert best(plan).placements[0] in ("destination", "feature")
 
 
 def test_each_message_has_its_price(store):
-    assert name_of(best(planned(store, Machine(send=0.0, compute=0.0, latency=1.0)))) == "gdp"
+    assert best(planned(store, Machine(send=0.0, compute=0.0, latency=1.0))).name == "gdp"
 
 
 def test_every_message_of_every_layer_has_its_latency(store):
     """By owner: ids, rows. By destination: ids, rows, gradients. And wherever ids go, how many."""
     plan = planned(store, Machine(send=0.0, compute=0.0, edge=0.0, latency=1.0))
-    found = {name_of(each): estimate for each, estimate in plan.found.items()}
+    found = {each.name: estimate for each, estimate in plan.found.items()}
     for name, messages in {"gdp": 0, "dnp": 4, "by-owner,data,data": 3, "by-owner,destination,data": 7}.items():
         assert found[name].latency == pytest.approx(messages * plan.steps), name
         assert found[name].seconds.exchange == pytest.approx(messages * plan.steps), name
@@ -73,7 +73,7 @@ def test_a_plan_says_what_a_run_then_counts(store, tmp_path):
     for strategy in ("gsplit",):
         settings = {**SETTINGS, "strategy": strategy, "epochs": 1, "eval_every": 0}
         record = partita.Trainer.launch(store.path, out=tmp_path / strategy, **settings).record
-        estimate = next(found for each, found in plan.found.items() if name_of(each) == strategy)
+        estimate = next(found for each, found in plan.found.items() if each.name == strategy)
         assert estimate.counts.to_json() == record["counts"]
         sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
         assert estimate.traffic.to_json() == sent
@@ -87,14 +87,14 @@ def test_what_caches_hold_is_foreseen(store, policy, layout):
     cache = {"cache": 8000, "cache_policy": policy, "cache_layout": layout}
     plan = planned(store, Machine(), **cache)
     for strategy in ("gdp", "nfp", "dnp", "snp", "gsplit"):
-        found = next(found for each, found in plan.found.items() if name_of(each) == strategy)
+        found = next(found for each, found in plan.found.items() if each.name == strategy)
         assert found.counts.rows_from[0] > 0
         assert found.counts == counted(store, strategy, cache), strategy
 
 
 def test_of_equal_candidates_one_is_shown(store):
     """Seeds lie with their owners, so the last layer may as well be computed by destination."""
-    names = [name_of(each) for each in planned(store, Machine()).epochs()]
+    names = [each.name for each in planned(store, Machine()).epochs()]
     assert "gdp" in names
     assert "data,destination" not in names
 
@@ -102,7 +102,7 @@ def test_of_equal_candidates_one_is_shown(store):
 def test_a_store_in_one_part_says_what_to_do(tmp_path):
     store = small_random_store(tmp_path / "store", N, 4000)
     plan = planned(store, Machine())
-    assert {name_of(each) for each in plan.found} >= {"gdp", "nfp"}
+    assert {each.name for each in plan.found} >= {"gdp", "nfp"}
     assert "partita partition" in str(next(iter(plan.refused.values())))
 
 
@@ -131,7 +131,7 @@ def test_walks_among_workers_with_parts_of_the_edges(store):
 
 def test_one_worker_has_one_strategy(store):
     plan = planned(store, Machine(), workers=1)
-    assert [name_of(each) for each in plan.found] == ["gdp"]
+    assert [each.name for each in plan.found] == ["gdp"]
     assert "only strategy" in why(plan.plan({"workers": 2}))
     assert "one worker" in why(plan.plan({"workers": 1}))
 
@@ -213,7 +213,7 @@ def test_no_more_is_tried_than_can_win(store):
 def test_of_what_is_as_fast_the_one_that_sends_less_is_taken(store, times, taken):
     plan = planned(store, Machine())
     for strategy in plan.found:
-        took = {"dnp": 1.0, "gdp": times}.get(name_of(strategy), 2.0)
+        took = {"dnp": 1.0, "gdp": times}.get(strategy.name, 2.0)
         plan.trials[strategy] = Trial(4, plan.steps, 0.0, took / plan.steps)
     made = plan.plan({})
     assert made.best.name == taken
@@ -250,12 +250,12 @@ def test_what_was_tried_out_is_taken_before_what_was_not(store, monkeypatch):
 def test_what_does_not_fit_is_refused(store):
     """More rows are kept where all are read ahead than where layer 1 sums them as it reads them."""
     plan = planned(store, Machine(), cache="1MiB")
-    needs = {name_of(each): plan.memory_of(each) for each in plan.epochs()}
+    needs = {each.name: plan.memory_of(each) for each in plan.epochs()}
     least, most = min(needs.values()), max(needs.values())
     assert 2**20 < least < most
     budget = (least + most) // 2
     fits = planned(store, Machine(), cache="1MiB", memory_per_worker=budget)
-    assert {name_of(each) for each in fits.epochs()} == {name for name, need in needs.items() if need <= budget}
+    assert {each.name for each in fits.epochs()} == {name for name, need in needs.items() if need <= budget}
     assert all("a worker needs about" in why for why in fits.plan({}).refused.values())
     with pytest.raises(ResourceError, match=r"(?s)a worker needs about.*it may take 1 MiB.*1\. Lower --batch-size"):
         planned(store, Machine(), cache="1MiB", memory_per_worker=2**20).epochs()

@@ -12,7 +12,7 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.core.keys import StepKey
 from partita.core.protocols import Topology
-from partita.core.records import LayerRows, RemoteDraws
+from partita.core.records import RemoteDraws
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.partitioning.shards import shard
@@ -92,7 +92,7 @@ def test_owners_draw_what_one_worker_draws(
         return topology, found
 
     results = groups.run(work)
-    rows = LayerRows()
+    drawn = RemoteDraws()
     for rank, ((topology, found), dst) in enumerate(zip(results, asked)):
         assert isinstance(topology, Topology)
         assert topology.collective == (workers > 1)
@@ -104,9 +104,9 @@ def test_owners_draw_what_one_worker_draws(
             edges_elsewhere = int(wanted.indptr.diff()[elsewhere].sum())
             expected = RemoteDraws(int(elsewhere.sum()), edges_elsewhere) if workers > 1 else RemoteDraws()
             assert sampled.remote == expected
-            rows += sampled.remote.rows
-    extra = 8 * rows.drawn_edges if positions else 0
-    assert results[0][0].traffic(rows).ids + extra == ids_sent(groups)
+            drawn += sampled.remote
+    extra = 8 * drawn.edges if positions else 0
+    assert results[0][0].traffic(drawn).ids + extra == ids_sent(groups)
     assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
 
 
@@ -118,7 +118,7 @@ def test_one_worker_exchanges_nothing(store_of):
     )
     assert not topology.collective
     assert topology.sample(torch.tensor([0, 1]), 1, -1).indices.tolist() == [1, 2]
-    assert topology.traffic(LayerRows(drawn_destinations=5, drawn_edges=9)).ids == 0
+    assert topology.traffic(RemoteDraws(destinations=5, edges=9)).ids == 0
     assert sum(sum(links.values()) for links in group.meter.snapshot().values()) == 0
 
 
@@ -148,9 +148,9 @@ def test_ids_of_large_graphs_travel_in_8_bytes(store_of):
         return topology, topology.sample(torch.tensor([0, 3]), 5, 2, relabel=Relabeller(4))
 
     results = groups.run(work)
-    rows = results[0][1].remote.rows + results[1][1].remote.rows
-    assert rows == LayerRows(drawn_destinations=2, drawn_edges=3)
-    assert results[0][0].traffic(rows).ids == ids_sent(groups) == 2 * (8 + 4) + 3 * 8
+    drawn = results[0][1].remote + results[1][1].remote
+    assert drawn == RemoteDraws(destinations=2, edges=3)
+    assert results[0][0].traffic(drawn).ids == ids_sent(groups) == 2 * (8 + 4) + 3 * 8
     assert all(sampled.src.dtype == torch.int64 for _, sampled in results)
 
 

@@ -17,7 +17,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey
 from partita.core.protocols import Sampler
-from partita.core.records import LayerRows, RemoteDraws
+from partita.core.records import RemoteDraws
 from partita.kernels import Relabeller
 from partita.partitioning.shards import shard
 from partita.sample.blocks import sample_block
@@ -73,7 +73,7 @@ def test_owners_walk_as_one_worker_walks(store_of, shard_of, case, walks, length
         topology = CollectiveTopology(LocalTopology(mine, weighted=weighted), axis_of(context, offsets))
         return topology, topology.walk(starts[rank], key, **options)
 
-    results, rows = groups.run(work), LayerRows()
+    results, sent = groups.run(work), RemoteDraws()
     for rank, (start, (_, (nodes_visited, remote))) in enumerate(zip(starts, results)):
         wanted, nothing = whole.walk(start, key, **options)
         assert nothing == RemoteDraws()
@@ -85,8 +85,8 @@ def test_owners_walk_as_one_worker_walks(store_of, shard_of, case, walks, length
         assert remote.steps <= int((elsewhere & (wanted[:, :-1] >= 0)).sum())
         if restart == 0 and workers > 1:
             assert remote.steps == int((elsewhere & (wanted[:, :-1] >= 0)).sum())
-        rows += remote.rows
-    assert results[0][0].traffic(rows).ids == groups.sent()["ids"]
+        sent += remote
+    assert results[0][0].traffic(sent).ids == groups.sent()["ids"]
     assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
 
 

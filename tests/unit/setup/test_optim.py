@@ -5,24 +5,33 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 import torch
 
 from partita.config import Config
-from partita.setup.optim import LR_SCHEDULES, OPTIMIZERS, learning_rate
+from partita.core.errors import ConfigError
+from partita.setup.optim import LR_SCHEDULES, OPTIMIZERS, learning_rate, make_optimizer
 
 
-def test_the_tables_hold_what_the_configuration_allows() -> None:
-    assert set(OPTIMIZERS) == set(get_args(Config.model_fields["optimizer"].annotation))
-    assert set(LR_SCHEDULES) == set(get_args(Config.model_fields["schedule"].annotation))
+def test_an_optimizer_and_a_schedule_of_ones_own() -> None:
+    OPTIMIZERS.register("rms", lambda parameters, config: torch.optim.RMSprop(parameters, lr=config.lr))
+    LR_SCHEDULES.register("halves", lambda progress: 0.5)
+    try:
+        config = Config.make({"optimizer": "rms", "schedule": "halves", "lr": 0.2})
+        assert isinstance(make_optimizer([torch.nn.Parameter(torch.zeros(9))], config), torch.optim.RMSprop)
+        assert learning_rate(config, 3, 10) == 0.1
+    finally:
+        OPTIMIZERS.remove("rms")
+        LR_SCHEDULES.remove("halves")
+    with pytest.raises(ConfigError, match=r"optimizer: there is no optimizer 'admw'. Did you mean 'adamw'"):
+        make_optimizer([], Config.make({"optimizer": "admw"}))
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_every_optimizer_goes_downhill(name) -> None:
     weight = torch.nn.Parameter(torch.tensor([3.0]))
-    optimizer = OPTIMIZERS[name]([weight], Config.make({"optimizer": name, "lr": 0.05}))
+    optimizer = OPTIMIZERS.find(name)([weight], Config.make({"optimizer": name, "lr": 0.05}))
     for _ in range(200):
         optimizer.zero_grad()
         (weight**2).sum().backward()
@@ -34,7 +43,7 @@ def test_every_optimizer_goes_downhill(name) -> None:
 def test_every_optimizer_steps_like_that_of_torch(name) -> None:
     config = Config.make({"optimizer": name, "lr": 0.05, "weight_decay": 0.1})
     ours, theirs = (torch.nn.Parameter(torch.arange(-4.0, 5.0)) for _ in range(2))
-    optimizer = OPTIMIZERS[name]([ours], config)
+    optimizer = OPTIMIZERS.find(name)([ours], config)
     wanted = getattr(torch.optim, {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}[name])
     reference = wanted([theirs], lr=0.05, weight_decay=0.1, **({"momentum": config.momentum} if name == "sgd" else {}))
     calls = []
@@ -47,7 +56,7 @@ def test_every_optimizer_steps_like_that_of_torch(name) -> None:
         assert not ours.grad_fn
     assert len(calls) == 5
     torch.testing.assert_close(ours, theirs)
-    fresh = OPTIMIZERS[name]([torch.nn.Parameter(torch.zeros(9))], config)
+    fresh = OPTIMIZERS.find(name)([torch.nn.Parameter(torch.zeros(9))], config)
     fresh.load_state_dict(optimizer.state_dict())
     for mine, saved in zip(fresh.state.values(), optimizer.state.values(), strict=True):
         assert mine.keys() == saved.keys()

@@ -270,8 +270,8 @@ class Unweighted(ModelAverage):
 
 
 def test_schedules_and_syncs_of_ones_own(stores, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(schedules.VIEW_SCHEDULES, "_registered", {})
-    monkeypatch.setattr(syncs.SYNCS, "_registered", {})
+    monkeypatch.setattr(schedules.VIEW_SCHEDULES, "_entries", {**schedules.VIEW_SCHEDULES._entries})
+    monkeypatch.setattr(syncs.SYNCS, "_entries", {**syncs.SYNCS._entries})
     schedules.VIEW_SCHEDULES.register("backwards", Backwards)
     syncs.SYNCS.register("unweighted", Unweighted)
     train(stores[6], tmp_path / "own", views="backwards", sync="unweighted", precision="float64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partita.core.registry import Registry
 from partita.nn.layers.base import Layer
 from partita.nn.layers.gat import GAT
 from partita.nn.layers.gcn import GCN
@@ -9,6 +10,9 @@ from partita.nn.layers.gin import GIN
 from partita.nn.layers.pyg import PygLayer
 from partita.nn.layers.sage import SAGE
 
-LAYERS: dict[str, type[Layer]] = {layer.name: layer for layer in (SAGE, GCN, GAT, GIN)}
+LAYERS: Registry[type[Layer]] = Registry(
+    "layer", {layer.name: layer for layer in (SAGE, GCN, GAT, GIN)}, setting="model"
+)
+"""By name."""
 
 __all__ = ["GAT", "GCN", "GIN", "LAYERS", "SAGE", "Layer", "PygLayer"]

@@ -32,7 +32,7 @@ class Layer(nn.Module):
     """Base of all layers.
 
     Attributes:
-        name: the layer's name in the table and in configuration files.
+        name: by which the layer is found again: that of its table, or ``package.module:Name``.
         options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
         coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
         sums: the layer joins its neighbors by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
@@ -58,7 +58,7 @@ class Layer(nn.Module):
         column_width: columns of :meth:`from_columns`.
     """
 
-    name: ClassVar[str] = ""
+    name: str = ""
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[Coefficients] = "none"
     splittable: ClassVar[bool] = True

@@ -54,7 +54,7 @@ class GAT(Layer):
         ConfigError: an argument is out of range.
     """
 
-    name: ClassVar[str] = "gat"
+    name = "gat"
     options: ClassVar[frozenset[str]] = frozenset({"heads", "attn_dropout"})
 
     def __init__(

@@ -29,11 +29,11 @@ class GCN(ReducedLayer):
         bias: whether to add b.
     """
 
-    name: ClassVar[str] = "gcn"
+    name = "gcn"
     coefficients: ClassVar[Coefficients] = "gcn"
 
     def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
-        super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=True)
+        super().__init__(in_width, out_width, REDUCTIONS.find("sum"), commutes=True)
         self.self_joins_state = True
         self.lin = initialize.linear(in_width, out_width, bias=False)
         self.bias = nn.Parameter(torch.empty(out_width)) if bias else None

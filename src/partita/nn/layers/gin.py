@@ -30,11 +30,11 @@ class GIN(ReducedLayer):
         eps: first value of the trained eps.
     """
 
-    name: ClassVar[str] = "gin"
+    name = "gin"
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.fan_in)
 
     def __init__(self, in_width: int, out_width: int, *, hidden: int | None = None, eps: float = 0.0) -> None:
-        super().__init__(in_width, out_width, REDUCTIONS["sum"], commutes=False)
+        super().__init__(in_width, out_width, REDUCTIONS.find("sum"), commutes=False)
         self.self_joins_state = True
         self.state_is_trained = True  # by eps
         self.hidden = out_width if hidden is None else hidden

@@ -31,7 +31,7 @@ class PygLayer(Layer):
         out_width: columns of the result (for an attention layer that concatenates, all heads together).
     """
 
-    name: ClassVar[str] = "pyg"
+    name = "pyg"
     splittable: ClassVar[bool] = False
 
     def __init__(self, conv: nn.Module, in_width: int, out_width: int) -> None:

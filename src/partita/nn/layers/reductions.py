@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from partita.core.records import Block, Reduce
+from partita.core.registry import Registry
 from partita.nn import ops
 from partita.nn.ops import Rows
 
@@ -113,4 +114,5 @@ class Max:
         return state.masked_fill(state == self.neutral, 0.0)
 
 
-REDUCTIONS: dict[str, Reduction] = {"mean": Mean(), "sum": Sum(), "max": Max()}
+REDUCTIONS: Registry[Reduction] = Registry("aggregator", {"mean": Mean(), "sum": Sum(), "max": Max()})
+"""By name."""

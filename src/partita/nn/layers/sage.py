@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from partita.core.errors import ConfigError, nearest
 from partita.core.records import Block
 from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
@@ -32,16 +31,12 @@ class SAGE(ReducedLayer):
         ConfigError: the aggregator is not known.
     """
 
-    name: ClassVar[str] = "sage"
+    name = "sage"
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.fan_in)
     options: ClassVar[frozenset[str]] = frozenset({"aggregator"})
 
     def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean", bias: bool = True) -> None:
-        if aggregator not in REDUCTIONS:
-            raise ConfigError(
-                f"unknown aggregator '{aggregator}'", where="aggregator", fix=nearest(aggregator, REDUCTIONS)
-            )
-        reduction = REDUCTIONS[aggregator]
+        reduction = REDUCTIONS.find(aggregator)
         super().__init__(in_width, out_width, reduction, commutes=reduction.is_sum)
         self.aggregator = aggregator
         self.self_joins_state = self.projects_state

@@ -5,80 +5,53 @@ The vertex splits of GSplit (Polisetty et al.), at every layer, and APT's DNP, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, RowPick, first_appearance
-from partita.core.estimates import LayerEstimate, SampledLayer, layer_rows
+from partita.core.estimates import LayerEstimate, SampledLayer, traffic_by_worker
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.rank_masks import RankMasks
-from partita.core.records import Block, LayerRows, Traffic
+from partita.core.records import ID_BYTES, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
-from partita.nn.model import Model
-from partita.parallel.block_worker import BlockWorker
-
-ID_BYTES = 8
+from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.placements.kinds import CacheRule, PlacementKind
 
 
 @dataclass(frozen=True, slots=True)
-class DestinationWork:
+class DestinationWork(BlockWork):
     """What the owner computes, and the way back to those who asked.
 
+    Its block is of the distinct nodes that were asked of this worker; its traffic, for this worker's own requests.
+
     Attributes:
-        block: of the distinct nodes that were asked of this worker.
-        key: names the step.
         route: of this worker's own requests.
         repeats: gives every asker its row where several asked for the same; ``None`` where nobody did.
-        rows: this worker's own requests.
     """
 
-    block: Block
-    key: StepKey
     route: Route
     repeats: RowPick | None
-    rows: LayerRows
-
-    @property
-    def num_edges(self) -> int:
-        """Edges drawn, here, for all who asked."""
-        return self.block.num_edges
-
-    @property
-    def num_computed(self) -> int:
-        """Rows computed, each of them once."""
-        return self.block.num_dst
 
 
+@dataclass(frozen=True)
 class Destination:
     """The placement by destination.
 
-    Args:
-        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.block_worker.BlockWorker` has them.
+    Attributes:
+        worker: draws and computes.
         axis: the workers, and who of them owns which node.
     """
 
+    worker: BlockWorker
+    axis: Axis
     collective = True
-
-    def __init__(
-        self,
-        model: Model,
-        topology: Topology,
-        inputs: Inputs | FeatureColumn,
-        sampler: Sampler | Sequence[int],
-        dtype: torch.dtype,
-        axis: Axis,
-    ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
-        self.axis = axis
 
     def check(self, layer: int) -> None:
         """Any layer can be computed: every edge of a destination is at its owner."""
@@ -98,9 +71,7 @@ class Destination:
                 repeats = RowPick.of(place, len(distinct))
                 asked = distinct
         block, below = self.worker.whole(layer, asked, key)
-        rows = LayerRows(destinations=len(requests), remote_destinations=route.remote(axis.rank))
-        rows += block.remote.rows
-        return DestinationWork(block, key, route, repeats, rows), below
+        return DestinationWork(key, block, self.traffic(layer, route.remote(axis.rank)), route, repeats), below
 
     def forward(self, layer: int, work: DestinationWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Compute the block and answer; see the protocol."""
@@ -110,18 +81,22 @@ class Destination:
         return work.route.answer(self.axis.computing, rows)
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
-        """Owners do what anybody of their group asks for; see the protocol."""
+        """Owners do what anybody of their group asks for; see :class:`partita.core.protocols.Estimator`."""
         ranks = RankMasks.of(mesh, self.axis.sampling.workers)
         home = ranks.at_position(self.axis.owner(drawn.dst))
-        rows = layer_rows(
-            mesh.size,
-            destinations=rank_masks.count(asked, mesh.size),
-            remote_destinations=rank_masks.count(asked & ~home, mesh.size),
-        )
-        return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, rows)
+        remote = rank_masks.count(asked & ~home, mesh.size)
+        traffic = traffic_by_worker(partial(self.traffic, layer), remote)
+        return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, traffic)
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """An id, an output row and its gradient for every remote request."""
-        row_bytes = self.worker.stages[layer - 1].layer.out_width * self.worker.dtype.itemsize
-        sent = rows.remote_destinations
-        return Traffic(ids=ID_BYTES * sent, forward=row_bytes * sent, backward=row_bytes * sent)
+    def traffic(self, layer: int, remote: int) -> Traffic:
+        """An id, an output row and its gradient for every request to another worker than the asking one."""
+        rows = self.worker.layer(layer).out_width * self.worker.dtype.itemsize * remote
+        return Traffic(ids=ID_BYTES * remote, forward=rows, backward=rows)
+
+
+KIND = PlacementKind(
+    make=lambda worker, axis, columns: Destination(worker, axis),
+    sentence="rows are computed by the worker that owns the node, once, and sent to those who need them",
+    needs_owners=True,
+    cache_rule=CacheRule(counts="own"),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,109 +21,66 @@ from partita.comm.axis import Axis
 from partita.comm.group import Group
 from partita.comm.routing import RowPick, first_appearance, to_all
 from partita.core.errors import ConfigError
-from partita.core.estimates import LayerEstimate, PerWorker, SampledLayer, layer_rows
+from partita.core.estimates import LayerEstimate, PerWorker, SampledLayer, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
-from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.rank_masks import RankMasks
-from partita.core.records import Block, LayerRows, Traffic
-from partita.features.rows import FeatureColumn
+from partita.core.records import ID_BYTES, Block, Traffic
 from partita.kernels import rank_masks
-from partita.nn.layers import Layer
-from partita.nn.model import Model
-from partita.parallel.block_worker import BlockWorker
-
-ID_BYTES = 8
+from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.placements.kinds import PlacementKind
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureWork:
+class FeatureWork(BlockWork):
     """Everybody's blocks as one, and this worker's own.
 
     Attributes:
-        key: names the step.
-        block: this worker's own block.
         merged: all workers' blocks behind one another, over distinct sources in order of first appearance.
         dst: where among the distinct sources the destinations are.
         src: where the sources of each worker's block are, workers behind one another.
         num_dst, num_src: destinations and sources of each worker's block.
     """
 
-    key: StepKey
-    block: Block
     merged: Block
     dst: Int64[Tensor, "D"]
     src: RowPick
     num_dst: tuple[int, ...]
     num_src: tuple[int, ...]
 
-    @property
-    def num_edges(self) -> int:
-        """Edges drawn, for this worker's own requests."""
-        return self.block.num_edges
 
-    @property
-    def num_computed(self) -> int:
-        """Rows finished: this worker's own requests."""
-        return self.block.num_dst
-
-    @property
-    def rows(self) -> LayerRows:
-        """This worker's own block."""
-        block = self.block
-        own = LayerRows(destinations=block.num_dst, sources=block.num_src, edges=block.num_edges)
-        return own + block.remote.rows
-
-
+@dataclass(frozen=True)
 class Feature:
     """The placement by feature column, for layer 1.
 
-    Args:
-        model, topology, inputs, sampler, dtype: as :class:`~partita.parallel.block_worker.BlockWorker` has them.
+    Attributes:
+        worker: draws and computes.
         axis: the workers.
         columns: the feature columns of this worker.
     """
 
+    worker: BlockWorker
+    axis: Axis
+    columns: slice
     collective = True
 
-    def __init__(
-        self,
-        model: Model,
-        topology: Topology,
-        inputs: Inputs | FeatureColumn,
-        sampler: Sampler | Sequence[int],
-        dtype: torch.dtype,
-        axis: Axis,
-        columns: slice,
-    ) -> None:
-        self.worker = BlockWorker(model, topology, inputs, sampler, dtype)
-        self.axis = axis
-        self.columns = columns
-
     def check(self, layer: int) -> None:
-        """Refuse other layers than the first, and layers that cannot be computed from slices of input columns.
+        """Refuse a layer that cannot be computed from slices of input columns.
 
         Raises:
             ConfigError: the layer cannot be placed by feature.
         """
-        where = f"placements, layer {layer} ({self._layer(layer).name})"
-        if layer != 1:
-            raise ConfigError(
-                "the placement 'feature' slices input features, so it is for layer 1 (the first in the list) only",
-                where=where,
-                fix="Use 'data', 'destination' or 'source' for this layer",
-            )
-        if self._layer(layer).sums_over_columns is None:
+        if self.worker.layer(layer).sums_over_columns is None:
             raise ConfigError(
                 "the placement 'feature' computes a row from slices of the input columns, which this layer cannot be",
-                where=where,
+                where=f"placements, layer {layer} ({self.worker.layer(layer).name})",
                 fix="Use 'data' or 'destination' for this layer, or one of Partita's own layers",
             )
 
     def expand(self, layer: int, requests: Int[Tensor, "D"], key: StepKey) -> tuple[FeatureWork, Int[Tensor, "S"]]:
         """Draw a block and send it to all; see the protocol."""
         block, _ = self.worker.whole(layer, requests, key, relabel=True)
-        if self._layer(layer).sums_over_columns == "sources":
+        if self.worker.layer(layer).sums_over_columns == "sources":
             block = self.worker.prepared(layer + 1, block)  # projected sources have a gradient
         blocks = _everybodys(self.axis.sampling, block)
         starts = _starts([found.num_src for found in blocks])
@@ -145,6 +103,7 @@ class Feature:
         work = FeatureWork(
             key=key,
             block=block,
+            traffic=self.traffic(layer, block.num_dst, block.num_src, block.num_edges),
             merged=merged,
             dst=place[torch.cat(dst)],
             src=RowPick.of(place, below.shape[0]),
@@ -155,7 +114,7 @@ class Feature:
 
     def forward(self, layer: int, work: FeatureWork, h: Tensor) -> Float[Tensor, "D F"]:
         """Compute everybody's summands, add up one's own; see the protocol."""
-        group, module = self.axis.computing, self._layer(layer)
+        group, module = self.axis.computing, self.worker.layer(layer)
         if module.sums_over_columns == "rows":
             summands = module.from_columns(self.columns, h, h.index_select(0, work.dst), work.merged)
             send, own = work.num_dst, work.block.num_dst
@@ -181,13 +140,9 @@ class Feature:
                 found[list(group)] = numbers[list(group)].sum()
             return found
 
+        sources = rank_masks.count(wanted, mesh.size)
         return LayerEstimate(
-            rows=layer_rows(
-                mesh.size,
-                destinations=destinations,
-                sources=rank_masks.count(wanted, mesh.size),
-                edges=edges,
-            ),
+            traffic=traffic_by_worker(partial(self.traffic, layer), destinations, sources, edges),
             drawing=asked,
             computed=destinations,
             blocks=np.stack([everybodys(destinations), rank_masks.count(below, mesh.size), everybodys(edges)], 1),
@@ -195,19 +150,15 @@ class Feature:
             columns=1 / self.axis.size,
         )
 
-    def traffic(self, layer: int, rows: LayerRows) -> Traffic:
-        """The block to every other worker; from each of them a summand, and its gradient back."""
-        module, item = self._layer(layer), self.worker.dtype.itemsize
+    def traffic(self, layer: int, destinations: int, sources: int, edges: int) -> Traffic:
+        """The own block to every other worker; from each of them a summand, and its gradient back."""
+        module, item = self.worker.layer(layer), self.worker.dtype.itemsize
         others = self.axis.size - 1
-        ids = ID_BYTES * (rows.destinations + rows.sources + rows.edges)
         on_edges, on_own = self.worker.weights(layer)
-        ids += item * (on_edges * rows.edges + on_own * rows.destinations)
-        summands = rows.destinations if module.sums_over_columns == "rows" else rows.sources
+        ids = ID_BYTES * (destinations + sources + edges) + item * (on_edges * edges + on_own * destinations)
+        summands = destinations if module.sums_over_columns == "rows" else sources
         sent = item * module.column_width * summands * others
         return Traffic(ids=ids * others, forward=sent, backward=sent)
-
-    def _layer(self, layer: int) -> Layer:
-        return self.worker.stages[layer - 1].layer
 
 
 def _everybodys(group: Group, block: Block) -> list[Block]:
@@ -258,3 +209,11 @@ def _starts(sizes: list[int]) -> list[int]:
 def _joined(weights: Sequence[Tensor | None]) -> Tensor | None:
     found = [weight for weight in weights if weight is not None]
     return torch.cat(found) if found else None
+
+
+KIND = PlacementKind(
+    make=Feature,
+    sentence="every worker computes all rows from its feature columns; the worker that needs a row adds up",
+    inputs="columns",
+    first_layer_only=True,
+)

@@ -1,0 +1,115 @@
+"""What every worker will do in a step, found out from one sample of it; and the bytes of a step, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, UInt64
+
+from partita.core.estimates import LayerEstimate, SampledLayer
+from partita.core.mesh import Mesh
+from partita.core.records import Counts, RemoteDraws, Traffic, read_here
+from partita.kernels import rank_masks
+from partita.parallel.engine import Batch, Engine
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEstimate:
+    """What a worker will do in a step.
+
+    Attributes:
+        counts: as :attr:`~partita.parallel.engine.Batch.counts`.
+        messages: as :func:`messages` gives them.
+        blocks: destinations, sources and edges that it computes with in each layer, layer 1 first; fractions of them
+            where it has a fraction of their columns.
+    """
+
+    counts: Counts
+    messages: list[Traffic]
+    blocks: Float[np.ndarray, "K 3"]
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes of all messages."""
+        return sum(self.messages, Traffic())
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """What all workers will do in a step.
+
+    Attributes:
+        shares: of each worker.
+        reads: (S) who looks up each input row in its own tiers, aligned with the sources of layer 1.
+    """
+
+    shares: list[WorkerEstimate]
+    reads: UInt64[np.ndarray, "S"]
+
+
+def messages(engine: Engine, batch: Batch) -> list[Traffic]:
+    """Bytes that leave one worker for another in a training step for a worker's batch, without the sizes sent ahead.
+
+    Those of level 0, of every layer, and of what draws for every layer: each sends messages of its own.
+    """
+    works = batch.works
+    return _messages(engine, batch.inputs.traffic, [work.traffic for work in works], [work.remote for work in works])
+
+
+def estimate_step(
+    engine: Engine, drawn: Sequence[SampledLayer], seeds: UInt64[np.ndarray, "B"], mesh: Mesh
+) -> StepEstimate:
+    """What every worker will count in a step, found out without the others.
+
+    Args:
+        engine: of any worker, who need not be there.
+        drawn: what all workers together draw, layer 1 (input side) first: each layer's sources are the
+            destinations of the one below, and the destinations of the last layer the seeds of the global batch.
+        seeds: which worker has each of them.
+        mesh: of any worker.
+
+    Raises:
+        ConfigError: it cannot be known, see :class:`~partita.core.protocols.Sampler` and
+            :class:`~partita.core.protocols.FeatureTier`.
+    """
+    asked, layers = seeds, list[LayerEstimate]()
+    for layer in range(len(engine.placements), 0, -1):
+        layers.append(engine.estimators[layer - 1].estimate(layer, drawn[layer - 1], asked, mesh))
+        asked = layers[-1].below
+    layers.reverse()
+    reads, inputs = engine.inputs.estimate(drawn[0].src, asked, mesh)
+    edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
+    remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
+    shares = []
+    for worker in range(mesh.size):
+        hits = tuple(reads.hits[worker].tolist())
+        accesses = layers[0].accesses
+        counts = Counts(
+            sampled_edges=int(edges[worker]),
+            computed_destinations=tuple(int(each.computed[worker]) for each in layers),
+            input_rows_read=read_here(hits),
+            row_reads=read_here(hits) if accesses is None else int(accesses[worker]),
+            rows_from=hits,
+        )
+        sent = _messages(
+            engine, inputs[worker], [each.traffic[worker] for each in layers], [each[worker] for each in remote]
+        )
+        shares.append(WorkerEstimate(counts, sent, np.stack([each.columns * each.blocks[worker] for each in layers])))
+    return StepEstimate(shares, reads.reads)
+
+
+def _remote(engine: Engine, layer: int, drawn: SampledLayer, found: LayerEstimate, mesh: Mesh) -> list[RemoteDraws]:
+    """For each worker what of a layer others draw for it."""
+    topology = engine.worker.topology
+    always = engine.worker.sampler.estimate(layer, topology)
+    return [always + remote for remote in topology.estimate(drawn, found.drawing, mesh)]
+
+
+def _messages(
+    engine: Engine, inputs: Traffic, layers: Sequence[Traffic], remote: Sequence[RemoteDraws]
+) -> list[Traffic]:
+    topology, sampler = engine.worker.topology, engine.worker.sampler
+    drawing = [topology.traffic(each) for each in remote]
+    return [inputs, *layers, *drawing, *(sampler.traffic(layer, each) for layer, each in enumerate(remote, start=1))]

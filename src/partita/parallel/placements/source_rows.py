@@ -1,0 +1,126 @@
+"""Attention by source, by rows: the owners project the sources, the asking worker attends.
+
+A partial state of attention is wide, and needs a query first. Where a batch has few distinct sources beside its pairs
+of destination and owner, shipping every projected source once is fewer bytes (APT's SNP does so for GAT always).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt64
+from torch import Tensor
+
+from partita import kernels
+from partita.comm.axis import Axis
+from partita.comm.routing import Route, RowPick, first_appearance
+from partita.core.estimates import SampledLayer, traffic_by_worker
+from partita.core.keys import Purpose, StepKey
+from partita.core.mesh import Mesh
+from partita.core.rank_masks import RankMasks
+from partita.core.records import ID_BYTES, Block, Traffic
+from partita.features.rows import FeatureColumn
+from partita.kernels import rank_masks
+from partita.nn.layers import Layer
+from partita.parallel.block_worker import BlockWork, BlockWorker
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDraft:
+    """What would be sent for a drawn block.
+
+    Attributes:
+        block: with its sources de-duplicated, the destinations first.
+        owner: of each source.
+        traffic: bytes.
+    """
+
+    block: Block
+    owner: Int64[Tensor, "S"]
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWork(BlockWork):
+    """What this worker projects for all, and its own block: the own requests with all their edges.
+
+    Attributes:
+        read: the distinct nodes that are projected here, as a block without edges.
+        repeats: which of them goes to each who asked.
+        route: of the own block's sources.
+    """
+
+    way: ClassVar[str] = "rows"
+    read: Block
+    repeats: RowPick
+    route: Route
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The other way of :class:`~partita.parallel.placements.source.Source`: projected rows of the sources travel.
+
+    Attributes:
+        worker: draws and computes.
+        axis: the workers, and who of them owns which node.
+    """
+
+    worker: BlockWorker
+    axis: Axis
+
+    @staticmethod
+    def fits(layer: Layer) -> bool:
+        """Whether a layer is computed from projected sources, and its states need a query."""
+        return layer.sums_over_columns == "sources" and layer.query_width > 0
+
+    def draft(self, layer: int, drawn: Block) -> RowsDraft:
+        """What would be sent for a drawn block whose sources are store ids."""
+        src, place = first_appearance(torch.cat([drawn.dst, drawn.indices]))
+        owner = self.axis.owner(src)
+        remote = int((owner != self.axis.rank).sum())
+        block = drawn.with_(src=src, indices=place[drawn.num_dst :].int())
+        return RowsDraft(block, owner, self.traffic(layer, remote))
+
+    def expand(self, layer: int, draft: RowsDraft, key: StepKey) -> tuple[RowsWork, Int[Tensor, "S"]]:
+        """Ask the owners for the sources; returns the store ids whose rows this worker projects."""
+        assert draft.block.src is not None
+        route, asked = Route.ask(self.axis.sampling, draft.owner, draft.block.src)
+        below, place = first_appearance(asked)
+        # The order of the edges by source serves the gradient of the projected rows, whatever the layer.
+        block = self.worker.prepared(layer + 1, draft.block)
+        read = Block(
+            dst=below,
+            src=below,
+            indptr=block.indptr.new_zeros(below.shape[0] + 1),
+            indices=block.indices[:0],
+            dst_original=below,  # projecting draws nothing
+        )
+        repeats = RowPick.of(place, below.shape[0])
+        return RowsWork(key, block, draft.traffic, self.worker.prepared(layer, read), repeats, route), below
+
+    def forward(self, layer: int, work: RowsWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+        """Project, ship, attend."""
+        stage = self.worker.stages[layer - 1]
+        module = stage.layer
+        x = h if isinstance(h, Tensor) else h.rows(work.read, work.key).all()
+        projected = kernels.widened(module.from_columns(slice(0, module.in_width), x, x[:0], work.read))
+        arrived = work.route.answer(self.axis.computing, work.repeats(projected))
+        rows = module.finish_columns(arrived, work.block, work.key.at(Purpose.ATTENTION_DROPOUT, layer))
+        return stage.post(rows, work.block.dst_original, work.key, layer)
+
+    def estimated_traffic(
+        self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh
+    ) -> list[Traffic]:
+        """Bytes for the requests of each worker; arguments as for :class:`partita.core.protocols.Estimator`."""
+        home = RankMasks.of(mesh, self.axis.sampling.workers).at_position(self.axis.owner(drawn.src))
+        wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        return traffic_by_worker(partial(self.traffic, layer), rank_masks.count(wanted & ~home, mesh.size))
+
+    def traffic(self, layer: int, remote_sources: int) -> Traffic:
+        """An id, a projected row and its gradient for every distinct source that another worker owns."""
+        rows = self.worker.dtype.itemsize * self.worker.layer(layer).column_width * remote_sources
+        return Traffic(ids=ID_BYTES * remote_sources, forward=rows, backward=rows)

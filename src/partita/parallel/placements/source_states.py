@@ -1,0 +1,255 @@
+"""Layers by source, by states: the edges go to the owners of their sources, sums over them come back.
+
+What an owner gets are *virtual nodes* (:class:`~partita.parallel.edge_shuffle.EdgeShuffle`). It computes a partial
+state of each from the sources that it owns; the asking worker merges the states of a destination. The destination's own
+term comes from its own owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt64
+from torch import Tensor
+
+from partita import kernels
+from partita.comm.axis import Axis
+from partita.comm.routing import RowPick, first_appearance, order_backward
+from partita.core.estimates import LayerEstimate, SampledLayer, traffic_by_worker
+from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
+from partita.core.rank_masks import RankMasks
+from partita.core.records import ID_BYTES, Block, RemoteDraws, Traffic
+from partita.features.rows import FeatureColumn
+from partita.kernels import rank_masks
+from partita.nn.layers import Layer
+from partita.parallel.block_worker import BlockWorker
+from partita.parallel.edge_shuffle import EdgeShuffle, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class StatesDraft:
+    """What would be sent for a drawn block.
+
+    Attributes:
+        drawn: the block, its sources store ids.
+        shuffle: of its edges.
+        traffic: bytes.
+    """
+
+    drawn: Block
+    shuffle: EdgeShuffle
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class StatesWork:
+    """What this worker sums up for all, and how its own destinations' states come together.
+
+    Attributes:
+        key: names the step.
+        num_edges: edges drawn, by the asking worker.
+        num_computed: rows finished, by the asking worker.
+        remote, traffic: see :class:`partita.core.protocols.Work`.
+        block: the virtual nodes of all asking workers, with the edges whose sources are owned here.
+        own_block: those of them that are owned here, without edges.
+        own_rows: picks their rows from the rows of the layer below; ``None`` where rows are read by id.
+        own_states: picks their states.
+        joined: puts the states that own terms were merged into in their places, after all states.
+        virtual_receive, own_receive: virtual nodes, and own ones among them, of each asking worker.
+        shuffle: the asking worker's side.
+        query_spread: gives each of its virtual nodes the query of its destination.
+        own_back: puts what comes from the destinations' owners in the order of the destinations.
+        states: picks the state of each (owner, destination) from the received ones and a neutral one at the end.
+        dst_original: original indices of the own destinations.
+    """
+
+    way: ClassVar[str] = "states"
+    key: StepKey
+    num_edges: int
+    num_computed: int
+    remote: RemoteDraws
+    traffic: Traffic
+    block: Block
+    own_block: Block
+    own_rows: RowPick | None
+    own_states: RowPick
+    joined: RowPick
+    virtual_receive: Sizes
+    own_receive: Sizes
+    shuffle: EdgeShuffle
+    query_spread: RowPick
+    own_back: RowPick
+    states: RowPick
+    dst_original: Int[Tensor, "D"]
+
+
+@dataclass(frozen=True)
+class States:
+    """One way of :class:`~partita.parallel.placements.source.Source`: partial states travel.
+
+    Attributes:
+        worker: draws and computes.
+        axis: the workers, and who of them owns which node.
+    """
+
+    worker: BlockWorker
+    axis: Axis
+
+    def draft(self, layer: int, drawn: Block) -> StatesDraft:
+        """What would be sent for a drawn block whose sources are store ids."""
+        shuffle, rank = EdgeShuffle.of(drawn, self.axis), self.axis.rank
+        numbers = (sum(sizes) - sizes[rank] for sizes in (shuffle.own_send, shuffle.virtual_send, shuffle.edge_send))
+        return StatesDraft(drawn, shuffle, self.traffic(layer, *numbers))
+
+    def expand(self, layer: int, draft: StatesDraft, key: StepKey) -> tuple[StatesWork, Int[Tensor, "S"]]:
+        """Send the edges to the owners of their sources, and take what the others send to this worker.
+
+        Returns:
+            The work, and the store ids whose rows of the layer below this worker needs: nodes that it owns.
+        """
+        drawn, shuffle = draft.drawn, draft.shuffle
+        got = shuffle.exchange(drawn, self.axis)
+        indptr = torch.cat([got.counts.new_zeros(1), got.counts.cumsum(0)])
+        # A partial state draws nothing, so no original index is needed to key it.
+        block = Block(dst=got.dst, src=None, indptr=indptr, indices=got.src, dst_original=got.dst, weight=got.weight)
+        below = torch.cat([got.dst[got.own], got.src])
+        own_rows, num_own, num_virtual = None, got.own.shape[0], got.dst.shape[0]
+        if not self.worker.by_id(layer):
+            below, place = first_appearance(below)
+            own_rows = RowPick.of(place[:num_own], below.shape[0])
+            block = self.worker.prepared(layer, block.with_(src=below, indices=place[num_own:].int()))
+        work = StatesWork(
+            key=key,
+            num_edges=drawn.num_edges,
+            num_computed=drawn.num_dst,
+            remote=drawn.remote,
+            traffic=draft.traffic,
+            block=block,
+            own_block=_without_edges(block, got.own, got.self_weight),
+            own_rows=own_rows,
+            own_states=RowPick.of(got.own, num_virtual),
+            joined=_replacing(got.own, num_virtual),
+            virtual_receive=got.virtual_receive,
+            own_receive=got.own_receive,
+            shuffle=shuffle,
+            query_spread=RowPick.of(shuffle.position, drawn.num_dst),
+            own_back=RowPick.of(torch.argsort(shuffle.own), drawn.num_dst),
+            states=RowPick.of(shuffle.place, shuffle.position.shape[0] + 1),
+            dst_original=drawn.dst_original,
+        )
+        return work, below
+
+    def forward(self, layer: int, work: StatesWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+        """Sum up what is owned here, send the states to those who asked, merge one's own."""
+        group, shuffle, module = self.axis.computing, work.shuffle, self.worker.layer(layer)
+        payload, x_own = self._messages(module, work, h)
+        q = None
+        if module.query_width:
+            q = kernels.widened(module.query(x_own))  # type: ignore[arg-type]
+            q = work.own_back(group.exchange_rows(q, work.own_receive, shuffle.own_send))
+            q = group.exchange_rows(work.query_spread(q), shuffle.virtual_send, work.virtual_receive)
+        states = kernels.widened(module.partial(payload, q, work.block))
+        own = module.own(x_own, work.own_block)
+        if own is not None and module.self_joins_state:
+            merged = module.merge([work.own_states(states), kernels.widened(own)])
+            states, own = work.joined(torch.cat([states, merged])), None
+        if self._needs_gradient(layer):
+            states = group.exchange_rows(states, work.virtual_receive, shuffle.virtual_send)
+        else:
+            states = group.exchange(states, work.virtual_receive, shuffle.virtual_send, "forward")
+        if own is not None:
+            own = group.exchange_rows(order_backward(kernels.widened(own), states), work.own_receive, shuffle.own_send)
+            own = work.own_back(own)
+        padded = work.states(torch.cat([states, module.neutral(1, states)]))
+        merged = module.merge(padded.view(self.axis.size, work.num_computed, padded.shape[1]).unbind())
+        stage = self.worker.stages[layer - 1]
+        return stage.post(module.finish(merged, own), work.dst_original, work.key, layer)
+
+    def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
+        """Owners sum up what their group's workers draw; see :class:`partita.core.protocols.Estimator`."""
+        ranks, size = RankMasks.of(mesh, self.axis.sampling.workers), mesh.size
+        home = ranks.at_position(self.axis.owner(drawn.src))  # the destinations are the first of the sources
+        own = home[: len(asked)]
+        owners = rank_masks.from_sources(drawn.indptr, drawn.indices, home)
+        remote_virtual, virtual = rank_masks.count_pairs(asked, owners, ranks.masks, size)
+        asked_by_edge = np.repeat(asked, drawn.degrees)
+        remote_edges, taken = rank_masks.count_pairs(asked_by_edge, home[drawn.indices], ranks.masks, size)
+        _, own_taken = rank_masks.count_pairs(asked, own, ranks.masks, size)
+        wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
+        below = ranks.whole_groups(wanted) & home
+        remote_own = rank_masks.count(asked & ~own, size)
+        return LayerEstimate(
+            traffic=traffic_by_worker(partial(self.traffic, layer), remote_own, remote_virtual, remote_edges),
+            drawing=asked,
+            computed=rank_masks.count(asked, size),
+            blocks=np.stack([virtual, rank_masks.count(below, size), taken], 1),
+            below=below,
+            accesses=own_taken + taken if self.worker.by_id(layer) else None,
+        )
+
+    def traffic(self, layer: int, remote_own: int, remote_virtual: int, remote_edges: int) -> Traffic:
+        """Virtual nodes and edges down; states, queries and own terms up, and their gradients the other way.
+
+        Args:
+            layer: 1 (input side) to K.
+            remote_own: destinations that belong to another worker than the asking one.
+            remote_virtual: virtual nodes at other workers.
+            remote_edges: edges whose sources other workers own.
+        """
+        module, item = self.worker.layer(layer), self.worker.dtype.itemsize
+        ids = ID_BYTES * (2 * remote_virtual + remote_edges)
+        probe = module.divisible(self._probe(layer))
+        if probe.weight is not None:
+            ids += item * remote_edges
+        if probe.self_weight is not None:
+            ids += item * remote_own
+        states = module.state_width * remote_virtual
+        others = module.query_width * (remote_own + remote_virtual) + module.self_width * remote_own
+        backward = others + (states if self._needs_gradient(layer) else 0)
+        return Traffic(ids=ids, forward=item * (states + others), backward=item * backward)
+
+    def _probe(self, layer: int) -> Block:
+        """An empty block as the sampler makes it for a layer: shows which coefficients travel."""
+        ids, weights = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=self.worker.dtype)
+        weight, self_weight = (weights if there else None for there in self.worker.weights(layer))
+        return Block(
+            ids, None, torch.zeros(1, dtype=torch.int64), ids, ids, weight=weight, self_weight=self_weight
+        )  # fmt: skip
+
+    def _needs_gradient(self, layer: int) -> bool:
+        """Input rows need no gradient, so neither do sums of them."""
+        return layer > 1 or self.worker.layer(layer).state_is_trained
+
+    def _messages(self, module: Layer, work: StatesWork, h: Tensor | FeatureColumn) -> tuple[Any, Tensor]:
+        """The payload of the block's sources, and the rows of the destinations owned here."""
+        if work.own_rows is None:
+            assert isinstance(h, FeatureColumn)
+            return h.rows(work.block, None), h.read(work.own_block.dst)
+        x = h if isinstance(h, Tensor) else h.rows(work.block, work.key).all()
+        return module.message(x), work.own_rows(x)
+
+
+def _without_edges(block: Block, at: Tensor, self_weight: Tensor | None) -> Block:
+    """The chosen destinations of a block."""
+    dst = block.dst[at]
+    return Block(
+        dst=dst,
+        src=dst,
+        indptr=block.indptr.new_zeros(dst.shape[0] + 1),
+        indices=block.indices[:0],
+        dst_original=dst,
+        weight=None if block.weight is None else block.weight[:0],
+        self_weight=self_weight,
+    )
+
+
+def _replacing(at: Int64[Tensor, "n"], num_rows: int) -> RowPick:
+    """From rows and n more behind them: the rows, those of the given positions replaced by the ones behind."""
+    index = torch.arange(num_rows, device=at.device)
+    index[at] = torch.arange(num_rows, num_rows + at.shape[0], device=at.device)
+    return RowPick.of(index, num_rows + at.shape[0])

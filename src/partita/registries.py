@@ -1,0 +1,43 @@
+"""The kinds of things that users may add to, and the table of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partita.core.registry import Registry
+
+KINDS: Registry[Registry[Any]] = Registry(
+    "kind of thing",
+    {
+        "layer": "partita.nn.layers:LAYERS",
+        "aggregator": "partita.nn.layers.reductions:REDUCTIONS",
+        "norm": "partita.nn.stage:NORMS",
+        "activation": "partita.nn.stage:ACTIVATIONS",
+        "matmul": "partita.nn.matmul:BACKENDS",
+        "view_schedule": "partita.isolated.schedules:VIEW_SCHEDULES",
+        "sync": "partita.isolated.syncs:SYNCS",
+        "coverage": "partita.isolated.coverage:COVERAGES",
+        "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
+        "optimizer": "partita.setup.optim:OPTIMIZERS",
+        "lr_schedule": "partita.setup.optim:LR_SCHEDULES",
+    },
+    setting="kind",
+)
+"""By the word for one of them: its table, which is imported when it is first asked for."""
+
+
+def register(kind: str, name: str, thing: Any) -> None:
+    """Make a thing of one's own known by a name, wherever a name of its kind is taken, in this process.
+
+    Workers that Partita starts are other processes: name the thing ``package.module:Name`` there, which needs no
+    registering.
+
+    Args:
+        kind: one of :data:`KINDS`, for instance ``"layer"``.
+        name: without ``:`` and ``,``.
+        thing: what the table of its kind holds, or ``"package.module:Name"`` of such.
+
+    Raises:
+        ConfigError: there is no such kind, or another thing has the name.
+    """
+    KINDS.find(kind).register(name, thing)
