@@ -68,9 +68,9 @@ def edges_per_second(topology: ArrayTopology, seeds: torch.Tensor, device: torch
             wanted = batch
             for layer, fanout in enumerate(FANOUTS):
                 key = StepKey(0, 0, step).at(Purpose.SAMPLE, len(FANOUTS) - layer)
-                sample = topology.sample(wanted, key, fanout, relabel=relabeller)
-                assert sample.src is not None
-                wanted, edges = sample.src, edges + len(sample.indices)
+                sample = topology.sample(wanted, key, fanout)
+                wanted, _ = kernels.relabel(wanted, sample.indices, relabeller)
+                edges += len(sample.indices)
 
     seconds = best(draw, device)
     return edges / seconds

@@ -22,7 +22,6 @@ import partita
 from partita import kernels
 from partita.comm.group import Group
 from partita.core.keys import fold
-from partita.core.records import Sampled
 from partita.sample.samplers import LayerWise
 from partita.sample.topology import LocalTopology, as_tensor
 
@@ -76,9 +75,9 @@ def main() -> None:
                     begun = time.perf_counter()
                     dst = seeds.int()
                     for layer in range(LAYERS, 0, -1):
-                        found: Sampled = sampler.draw(topology, dst, fold(step, layer), layer, relabel=relabel)
+                        found = sampler.draw(topology, dst, fold(step, layer), layer)
                         seen += int(topology.degrees(dst).sum()) if way == "without" else 0
-                        dst = found.src
+                        dst, _ = kernels.relabel(dst, found.indices, relabel)
                     taken[way].append(time.perf_counter() - begun)
             a, b, c = (1000 * statistics.median(each[2:]) for each in taken.values())
             frontier = seen / (options.batches + 2) / 1000

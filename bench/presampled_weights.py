@@ -22,6 +22,7 @@ from partitioners import DATA, put, table
 import partita
 from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.job import prepare
+from partita.partitioning.options import PartitionOptions
 from partita.partitioning.quality import quality
 
 GRAPHS = (
@@ -64,9 +65,10 @@ def measure(name: str, folder: Path, train: float, arguments: argparse.Namespace
     for algorithm, weights in VARIANTS:
         values = []
         for seed in range(2, 2 + arguments.seeds):
-            job = prepare(
-                store, parts=arguments.parts, algorithm=algorithm, weights=weights, seed=seed, memory_limit="4GiB"
+            wanted = PartitionOptions(
+                parts=arguments.parts, algorithm=algorithm, weights=weights, seed=seed, memory_limit="4GiB"
             )
+            job = prepare(store, wanted)
             seen = quality(
                 StoreStream(other), job.assign(), arguments.parts, node_weight=other.presample_node,
                 edge_weight=other.presample_edge,

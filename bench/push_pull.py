@@ -60,7 +60,7 @@ def work(folder: Path) -> None:
         weights=weights, weighted=True,
     )  # fmt: skip
 
-    def pull(axis: Any, dst: torch.Tensor, key: int, fanout: int, relabel: Any) -> Sampled:
+    def pull(axis: Any, dst: torch.Tensor, key: int, fanout: int) -> Sampled:
         group = axis.sampling
         owner = axis.owner(dst)
         far = (owner != group.rank).nonzero().flatten()
@@ -92,8 +92,7 @@ def work(folder: Path) -> None:
         torch.cumsum(per, 0, out=indptr[1:])
         at = torch.repeat_interleave(starts - indptr[:-1], per) + torch.arange(int(indptr[-1]))
         indices = torch.cat([mine.indices, theirs.indices])[at]
-        src, numbers = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, numbers, src, None)
+        return Sampled(indptr, indices, None, None)
 
     with Context.from_environment(purposes=PURPOSES) as context:
         axis = make_axis(context, "all", as_tensor(store.part_offsets))
@@ -101,8 +100,8 @@ def work(folder: Path) -> None:
         relabel = kernels.Relabeller(store.num_nodes)
         group = context.group()
         ways = {
-            "push": lambda dst, key, fanout: collective.sample(dst, key, fanout, relabel=relabel),
-            "pull": lambda dst, key, fanout: pull(axis, dst, key, fanout, relabel),
+            "push": lambda dst, key, fanout: collective.at_owners(dst, Fanout(key, fanout)),
+            "pull": lambda dst, key, fanout: pull(axis, dst, key, fanout),
         }
         first, last = (int(store.part_offsets[group.rank + i]) for i in (0, 1))
         for fanout in plan["fanouts"]:
@@ -118,7 +117,7 @@ def work(folder: Path) -> None:
                     drawn = []
                     for layer, count in enumerate(map(int, fanout.split(","))):
                         drawn.append(ways[way](dst, fold(step, layer), count))
-                        dst = drawn[-1].src
+                        dst, _ = kernels.relabel(dst, drawn[-1].indices, relabel)
                     seconds = time.perf_counter() - begun
                     group.gather(0)
                     sent = group.gather([seconds, interface_bytes() - wire])

@@ -7,7 +7,6 @@ Every field of :class:`Config` is a key in ``run.yaml``, an option of ``partita 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from partita.core.errors import ConfigError, nearest
+from partita.core.options import parse_bytes, whole_numbers
 
 PRESETS: dict[str, dict[str, Any]] = {
     "dsp": {"strategy": "gdp", "seed_split": "owner", "topology": "partitioned", "cache_layout": "partitioned"},
@@ -36,34 +36,20 @@ SAMPLER_SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """Settings that are only for some samplers, by the name of each sampler."""
 
-RENAMED = {"deal": "seed_split", "products": "matmul", "placements": "strategy"}
-"""Settings that had another name before, or have another one; both are taken."""
+OLD_NAMES = {"deal": "seed_split", "products": "matmul"}
+"""Settings by the names that they had before, which are taken too."""
+
+RENAMED = {**OLD_NAMES, "placements": "strategy"}
+"""Settings by all other names that are taken."""
 
 ALL_NEIGHBORS = -1
 DEFAULT_FANOUTS = (15, 10, 5)
-
-_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-
-
-def parse_bytes(value: object) -> object:
-    """Turn ``"512MiB"``, ``"2 GiB"`` or ``"1000000"`` into a number of bytes; anything else is passed through."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
-    if match is None or match.group(2).lower() not in _UNITS:
-        raise ValueError(f"'{value}' is not a size; write for instance 512MiB or 2GiB")
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
 
 
 def _parse_ints(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
-    if isinstance(value, str):
-        try:
-            return tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise ValueError(f"'{value}' is not a list of whole numbers such as 15,10,5") from None
-    return value
+    return whole_numbers(value) if isinstance(value, str) else value
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
@@ -227,7 +213,7 @@ class Config(BaseModel):
     threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
     matmul: str = Field(
         "auto",
-        description="What multiplies rows by weights (device cpu, precision float32): torch, its own library; onednn; "
+        description="Library for matrix multiplications (device cpu, precision float32): torch, its own; onednn; "
         "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
     )
     prefetch: int = Field(

@@ -74,7 +74,7 @@ def blocks(draw: st.DrawFn) -> Block:
 
 def weighted_for(layer: Layer, block: Block) -> Block:
     """The block as the sampler would hand it to the layer."""
-    if layer.coefficients == "none":
+    if layer.coefficients is None:
         return block.with_(self_weight=None)
     weight = torch.rand(block.num_edges, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return block.with_(weight=weight)
@@ -292,7 +292,7 @@ FIXED = Block(
 
 
 def fixed_for(layer: Layer) -> Block:
-    return FIXED if layer.coefficients != "none" else FIXED.with_(weight=None, self_weight=None)
+    return FIXED if layer.coefficients is not None else FIXED.with_(weight=None, self_weight=None)
 
 
 @every_layer

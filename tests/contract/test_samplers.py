@@ -19,7 +19,6 @@ from partita.comm.group import Group
 from partita.config import SAMPLER_SETTINGS, Config
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws
-from partita.kernels import Relabeller
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS, make_sampler
 from partita.sample.topology import ArrayTopology
@@ -109,17 +108,16 @@ def topology_of(graph: Graph, kind: str, context: ThreadContext, axis: str, **op
 
 def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[int], list[float] | None]]:
     """What each destination drew: store ids, and what they count."""
-    ids = sampled.indices if sampled.src is None else sampled.src[sampled.indices.long()]
     weights = sampled.importance if sampled.visit_weight is None else sampled.visit_weight
     edges = [slice(*pair) for pair in pairwise(sampled.indptr.tolist())]
     return {
-        node: (ids[own].tolist(), None if weights is None else weights[own].tolist())
+        node: (sampled.indices[own].tolist(), None if weights is None else weights[own].tolist())
         for node, own in zip(dst.tolist(), edges)
     }
 
 
 def check(
-    graph: Graph, name: str, number: int, kind: str, key: int, weighted: bool, replace: bool, relabel: bool,
+    graph: Graph, name: str, number: int, kind: str, key: int, weighted: bool, replace: bool,
     hosts: int = 1, axis: str = "all",
 ) -> None:  # fmt: skip
     workers, options = len(graph.asked), {"weighted": weighted, "replace": replace}
@@ -137,8 +135,7 @@ def check(
         topology = topology_of(graph, kind, context, axis, **options)
         found = []
         for layer in (2, 1):
-            scratch = Relabeller(graph.num_nodes) if relabel else None
-            found.append((layer, sampler.draw(topology, dst, key ^ layer, layer, relabel=scratch)))
+            found.append((layer, sampler.draw(topology, dst, key ^ layer, layer)))
         return sampler, topology, found
 
     results = groups.run(work)
@@ -150,10 +147,6 @@ def check(
             assert (sampled.importance is not None or sampled.visit_weight is not None) == sampler.has_importance
             assert sampled.positions is None
             assert sampled.weights is None
-            assert (sampled.src is not None) == relabel
-            if relabel:
-                assert torch.equal(sampled.src[: dst.shape[0]].long(), dst)
-                assert sampled.src.unique().shape == sampled.src.shape
             sent += topology.traffic(sampled.remote).ids + sampler.traffic(layer, sampled.remote).ids
     assert sent == groups.sent()["ids"]
     assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
@@ -175,11 +168,10 @@ def test_every_sampler_is_here() -> None:
     key=st.integers(0, 2**64 - 1),
     weighted=st.booleans(),
     replace=st.booleans(),
-    relabel=st.booleans(),
 )
-def test_workers_draw_together_what_one_draws(name, number, kind, data, workers, key, weighted, replace, relabel):
+def test_workers_draw_together_what_one_draws(name, number, kind, data, workers, key, weighted, replace):
     graph = data.draw(graphs(workers, workers))
-    check(graph, name, number, kind, key, weighted, replace and name != "walk", relabel)
+    check(graph, name, number, kind, key, weighted, replace and name != "walk")
 
 
 @pytest.mark.parametrize("axis", ["workers", "hosts"])
@@ -188,7 +180,7 @@ def test_workers_draw_together_what_one_draws(name, number, kind, data, workers,
 @given(data=st.data(), key=st.integers(0, 2**64 - 1), weighted=st.booleans())
 def test_on_two_hosts_whose_edges_are_split_along_one_axis(name, axis, data, key, weighted):
     graph = data.draw(graphs(4, 2))
-    check(graph, name, 0, "cut", key, weighted, False, True, hosts=2, axis=axis)
+    check(graph, name, 0, "cut", key, weighted, False, hosts=2, axis=axis)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

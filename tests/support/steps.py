@@ -158,21 +158,9 @@ class OwnTopology(LocalTopology):
         super().__init__(store, replace=replace, weighted=weighted)
         self._axis = axis
 
-    def sample(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
-        self._check_own(dst)
-        return super().sample(dst, *arguments, **options)
-
-    def arrival_times(self, dst: Tensor, *arguments: Any) -> Tensor:
-        self._check_own(dst)
-        return super().arrival_times(dst, *arguments)
-
-    def arrivals(self, dst: Tensor, *arguments: Any, **options: Any) -> Sampled:
-        self._check_own(dst)
-        return super().arrivals(dst, *arguments, **options)
-
-    def step(self, ids: Tensor, draws: Tensor) -> Any:
+    def at_owners(self, ids: Tensor, *arguments: Any, **options: Any) -> Sampled:
         self._check_own(ids)
-        return super().step(ids, draws)
+        return super().at_owners(ids, *arguments, **options)
 
     def _check_own(self, dst: Tensor) -> None:
         assert bool((self._axis.owner(dst) == self._axis.rank).all()), "asked for another worker's nodes"

@@ -1,18 +1,25 @@
-"""Command-line options made from the fields of a configuration, so that no setting is written down twice."""
+"""Command-line options made from records of options and from the configuration, so that none is written down twice."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from partita.config import Config
+from partita.config import OLD_NAMES, Config
+from partita.core.errors import ConfigError
+from partita.core.options import OptionField, Options, fields_of
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 
 # The first setting of each group in the help; a group reaches to the next one.
 _GROUPS = {
@@ -26,42 +33,116 @@ _GROUPS = {
 
 
 def config_options() -> list[inspect.Parameter]:
-    """One keyword parameter per field of :class:`partita.Config`, ``None`` where not given."""
+    """One keyword parameter per field of :class:`partita.Config`, ``None`` where not given; old names are hidden."""
     parameters, group = [], ""
     for name, field in Config.model_fields.items():
         group = _GROUPS.get(name, group)
-        kind, choices = _option_type(field)
-        flag = "--" + name.replace("_", "-")
+        kind, choices = _setting_type(field)
         text = field.description or ""
         if choices:
             text += f" One of: {', '.join(choices)}."
+        flags = f"{_flag(name)}/--no-{_flag(name)[2:]}" if kind is bool else _flag(name)
         default = field.default
         shown = str(default) if default not in (None, (), "") and not isinstance(default, bool) else False
-        option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-            help=text,
-            rich_help_panel=group,
-            show_default=shown,
-        )
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-            )
-        )
+        option = typer.Option(flags, help=text, rich_help_panel=group, show_default=shown)
+        parameters.append(_keyword(name, Annotated[kind | None, option], None))
+    for old in OLD_NAMES:
+        option = typer.Option(_flag(old), hidden=True)
+        parameters.append(_keyword(old, Annotated[str | None, option], None))
     return parameters
 
 
+def record_options(
+    record: type[Options],
+    *,
+    panels: Mapping[str, str | None] | None = None,
+    flags: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+    demanding: bool = True,
+) -> list[inspect.Parameter]:
+    """One keyword parameter per field of a record; its default is the record's, as the command line takes it.
+
+    Args:
+        record: whose fields they are.
+        panels: the panels of the help by their first fields; ``None``: the one of all other options.
+        flags: those of fields that are called otherwise on the command line.
+        without: fields that are no options there.
+        demanding: options without a default must be given.
+    """
+    parameters: list[inspect.Parameter] = []
+    panel: str | None = None
+    for name, field in fields_of(record).items():
+        panel = (panels or {}).get(name, panel)
+        if name in without:
+            continue
+        flag = (flags or {}).get(name, _flag(name))
+        if field.type == bool | None:
+            flag = f"{flag}/--no-{flag[2:]}"
+        default = field.default
+        if field.required:
+            default = inspect.Parameter.empty if demanding else None
+        elif isinstance(default, tuple):
+            default = ",".join(map(str, default))
+        elif field.read is not None and default is not None:
+            default = str(default)
+        elif "default" in field.text.lower():  # says so in words, and whether it was given counts
+            default = None
+        kind = _option_type(field)
+        option = typer.Option(flag, help=field.text, rich_help_panel=panel)
+        parameters.append(_keyword(name, Annotated[kind | None if default is None else kind, option], default))
+    return parameters
+
+
+def given(record: type[Options], options: Mapping[str, Any], flags: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The values of those options of a record that were given on the command line.
+
+    Raises:
+        ConfigError: a text cannot be read as a value.
+    """
+    values = {}
+    for name, field in fields_of(record).items():
+        value = options.get(name)
+        if value is None:
+            continue
+        try:
+            values[name] = value if field.read is None else field.read(value)
+        except ValueError as error:
+            raise ConfigError(str(error), where=(flags or {}).get(name, _flag(name))) from None
+    return values
+
+
 def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -> Callable[..., Any]:
-    """Give a command whose last parameter is ``**settings`` the parameters of ``extra`` instead."""
+    """Give a command whose last parameter takes all other keywords the parameters of ``extra`` instead."""
     signature = inspect.signature(function, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    parameters = own + extra
-    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return function
+    first = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    parameters = [*first, *extra, *own[len(first) :]]
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        for old, name in OLD_NAMES.items():
+            if (value := values.pop(old, None)) is None:
+                continue
+            if values.get(name) is not None:
+                raise ConfigError(f"{_flag(name)} and {_flag(old)} say the same thing", fix="Give one of them")
+            sys.stderr.write(f"partita: {_flag(old)} is now {_flag(name)}\n")
+            values[name] = value
+        function(**values)
+
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return command
 
 
-def _option_type(field: FieldInfo) -> tuple[type, tuple[str, ...]]:
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _setting_type(field: FieldInfo) -> tuple[type, tuple[str, ...]]:
     """The type that the command line takes for a field, and its choices. Lists and sizes are texts there."""
     annotation: Any = field.annotation
     read_by_the_field = any(isinstance(rule, BeforeValidator) for rule in field.metadata)
@@ -70,3 +151,13 @@ def _option_type(field: FieldInfo) -> tuple[type, tuple[str, ...]]:
     if typing.get_origin(annotation) is Literal:
         return str, typing.get_args(annotation)
     return (annotation, ()) if annotation in (int, float, bool, str) else (str, ())
+
+
+def _option_type(field: OptionField) -> Any:
+    """The type that the command line takes for an option. What is read from a text is one there."""
+    kind, *others = field.kinds
+    if field.read is not None:
+        return list[str] if typing.get_origin(kind) is Mapping else str
+    if others:  # a path, as text or as an object
+        return Path
+    return kind if kind in (int, float, bool) else str

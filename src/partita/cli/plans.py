@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import config_options, with_options
+from partita.cli.options import Json, config_options, with_options
 from partita.cli.shell import print_table, shown
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
@@ -39,8 +39,6 @@ Examples:
 """
 _SHOWN = 12
 _WIDTH = 100
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 
 
 def plan(

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from partita.cli.options import Json
 from partita.cli.shell import finish, shown
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 
 _REPORT_HELP = """Make one HTML page about runs, side by side, and about the parts of stores.
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partita.cli.options import config_options, with_options
+from partita.cli.options import Json, config_options, with_options
 from partita.cli.shell import INTERRUPTED, finish, print_table, shown
+from partita.config import Config
+from partita.core.errors import ConfigError
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+if TYPE_CHECKING:
+    from partita.train.recorder import RunSummary
+
 StorePath = Annotated[Path | None, typer.Option("--store", help="Where the run's store lies now, if it was moved.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes on this machine that share the work.")]
 Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
@@ -73,27 +77,12 @@ def train(
     **settings: Any,
 ) -> None:
     """Train."""
-    from partita.config import Config
-    from partita.core.errors import ConfigError
-    from partita.core.plan import Plan
-
-    if resume is None and (store is None or out is None):
-        missing = "a store" if store is None else "--out"
-        raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
-    if resume is not None and (out is not None or config is not None or plan is not None):
-        raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out, --config and --plan")
-    if plan is not None:
-        Plan.load(plan)  # complains before workers are started
     if placements is not None:
         if settings.get("strategy") is not None:
             raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
         settings["strategy"] = placements
-    if config is not None:
-        parsed = Config.load(config, settings)
-    else:
-        parsed = Config.make(settings if resume is None else {}, where="command line")
-
-    given: dict[str, Any] = {
+    parsed = _parsed(store, out, config, resume, plan, settings)
+    arguments: dict[str, Any] = {
         "store": None if store is None else str(store),
         "out": None if out is None else str(out),
         "resume": None if resume is None else str(resume),
@@ -102,37 +91,73 @@ def train(
         "plan": None if plan is None else str(plan),
         "quiet": json,
     }
-    launched = "RANK" in os.environ  # by torchrun, one process a worker; some may not see the run folder
+    status, path, leads = _train_on_workers(parsed, resume, settings, arguments)
+    if leads:
+        from partita.runs.folder import RunFolder
+        from partita.train.recorder import RunSummary
+
+        folder = RunFolder.open(path)
+        _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
+
+
+def _parsed(
+    store: Path | None,
+    out: Path | None,
+    config: Path | None,
+    resume: Path | None,
+    plan: Path | None,
+    settings: dict[str, Any],
+) -> Config:
+    """The settings of a new run; the defaults where one goes on.
+
+    Raises:
+        ConfigError: a setting is bad, something is missing, or options exclude each other.
+    """
+    from partita.core.plan import Plan
+
+    if resume is not None:
+        if out is not None or config is not None or plan is not None:
+            raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out, --config and --plan")
+        return Config.make({}, where="command line")
+    if store is None or out is None:
+        missing = "a store" if store is None else "--out"
+        raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
+    if plan is not None:
+        Plan.load(plan)  # complains before workers are started
+    return Config.load(config, settings) if config is not None else Config.make(settings, where="command line")
+
+
+def _train_on_workers(
+    parsed: Config, resume: Path | None, settings: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[str, str, bool]:
+    """What :func:`train_worker` returns, in this process or in those that it starts."""
+    if "RANK" in os.environ:  # by torchrun, one process a worker; some may not see the run folder
+        return train_worker(None, **arguments)
     workers, device = parsed.workers, parsed.device
-    if resume is not None and not launched:
+    if resume is not None:
         from partita.runs.folder import RunFolder
 
-        found = Config.load(
-            RunFolder.open(resume).config, {name: settings.get(name) for name in ("workers", "device")}
-        )  # fmt: skip
+        changes = {name: settings.get(name) for name in ("workers", "device")}
+        found = Config.load(RunFolder.open(resume).config, changes)
         workers, device = found.workers, found.device
-    if workers == 1 or launched:
-        status, path, leads = train_worker(None, **given)
-        if not leads:
-            return
-    else:
-        from partita.comm.launch import launch
-        from partita.setup.check import check_names
-        from partita.train.team import PURPOSES
+    if workers == 1:
+        return train_worker(None, **arguments)
+    from partita.comm.launch import launch
+    from partita.setup.check import check_names
+    from partita.train.team import PURPOSES
 
-        check_names(parsed)  # complains before workers are started
-        arguments = {**given, "terminal": sys.stderr.isatty()}
-        with shown(quiet=True):
-            status, path, _ = launch(
-                "partita.cli.runs:train_worker", workers, arguments=arguments, threads=parsed.threads, device=device,
-                purposes=PURPOSES,
-            )  # fmt: skip
-    from partita.runs.folder import RunFolder
-    from partita.train.recorder import RunSummary
+    check_names(parsed)  # complains before workers are started
+    with shown(quiet=True):
+        status, path, _ = launch(
+            "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
+            threads=parsed.threads, device=device, purposes=PURPOSES,
+        )  # fmt: skip
+    return status, path, True
 
-    folder = RunFolder.open(path)
-    summary = RunSummary(folder.path, status, folder.read_record())
-    if json:
+
+def _print_run(summary: RunSummary, *, as_json: bool) -> None:
+    """Print what a run came to; exits where it was interrupted."""
+    if as_json:
         finish({"run": str(summary.path), **summary.record}, "Run", as_json=True)
     else:
         from partita.report.terminal import run_table
@@ -141,7 +166,7 @@ def train(
     if summary.status == "interrupted":
         sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
         sys.exit(INTERRUPTED)
-    if not json:
+    if not as_json:
         typer.echo(
             f"Next: partita evaluate {summary.path}, partita predict {summary.path} --out predictions.csv, or "
             f"partita report {summary.path} --out report.html"
@@ -176,7 +201,6 @@ def train_worker(
     Returns:
         Status and path of the run, and whether this worker leads.
     """
-    from partita.config import Config
     from partita.core.plan import Plan
     from partita.train.trainer import Trainer
 

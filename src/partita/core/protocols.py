@@ -7,13 +7,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt64
+from jaxtyping import Float, Int, Int32, Int64, UInt64
 from torch import Tensor
 
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.records import Block, RemoteDraws, Sampled, Traffic
+
+Rule = Callable[..., Sampled]
+"""What is done with the edges of some nodes where these edges are, for instance to draw some of them.
+
+It is called with the edges at hand (a :class:`partita.sample.topology.ArrayTopology`), the store ids of nodes, which
+may repeat, and their payload where there is one. It returns the edges that it takes of each node, by store id.
+"""
 
 
 @runtime_checkable
@@ -23,59 +30,31 @@ class Topology(Protocol):
     Attributes:
         num_nodes: N.
         id_dtype: of store ids.
-        collective: sampling exchanges something, so that all workers must sample the same layers of the same steps in
-            the same order, each from one thread, also where they want nothing.
+        collective: :meth:`at_owners` exchanges something, so that all workers must call it for the same layers of the
+            same steps in the same order, each from one thread, also where they want nothing.
+        degree_offsets: int64 (N+1), running sums of the in-degrees of all nodes.
+        self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
     """
 
     num_nodes: int
     id_dtype: torch.dtype
     collective: bool
+    degree_offsets: Int64[Tensor, "N_1"]
+    self_loops: Int32[Tensor, "N"] | None
 
-    def sample(
-        self, dst: Int[Tensor, "D"], key: int, fanout: int, *, relabel: Any = None, positions: bool = False
+    def at_owners(
+        self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
-        """Draw in-neighbors.
-
-        Args:
-            dst: distinct store ids.
-            key: of the step and layer; a node's draws are a function of it and of the node's original index.
-            fanout: neighbors per node; -1 for all.
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
-            positions: say where in the store's ``indices`` every edge is.
-        """
-        ...
-
-    def draw(self, dst: Int[Tensor, "D"], rule: Callable[[Any, Any], Sampled], *, relabel: Any = None) -> Sampled:
-        """Draw in-neighbors by any rule, where the edges are.
-
-        Args:
-            dst: distinct store ids.
-            rule: called once, on every worker, also for no node; with the edges that are at hand there (a
-                :class:`partita.sample.topology.ArrayTopology`) and the store ids to draw for, which may repeat. What it
-                returns is not relabeled, and has no ``importance``, which the caller adds.
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
-        """
-        ...
-
-    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
-        """Where walks that stand at some nodes go next.
+        """Apply a rule where the edges of some nodes are, and bring what it takes back in the order of the nodes.
 
         Args:
             ids: store ids, repeated or not.
-            draws: the 64 bits of each walk's draw.
+            rule: called once, on every worker, also for no node.
+            payload: (n) or (n, columns), what the rule is to know of each node.
+            one_each: the rule takes one edge of every node, so that their number need not travel.
 
-        Returns:
-            Store ids, -1 where there is nowhere to go; how many steps another worker took.
-        """
-        ...
-
-    def walk(
-        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
-        """Random walks; see :func:`partita.kernels.random_walks`.
-
-        Returns:
-            What walk after walk visits, -1 after its end; how many steps another worker took.
+        Raises:
+            IndexError: an id is no node, or its edges are not where they should be.
         """
         ...
 
@@ -85,10 +64,6 @@ class Topology(Protocol):
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; of any node, without an exchange."""
-        ...
-
-    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``self_weight`` of a block, without an exchange."""
         ...
 
     def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
@@ -107,6 +82,32 @@ class Topology(Protocol):
 
 
 @runtime_checkable
+class EdgeCoefficients(Protocol):
+    """The weights that a layer wants on the edges of its blocks, where they follow from the graph.
+
+    Attributes:
+        has_self_weight: they include weights of the destinations' own rows.
+    """
+
+    has_self_weight: bool
+
+    def __call__(
+        self, topology: Topology, block: Block, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"] | None]:
+        """``weight`` and ``self_weight`` of a block, without an exchange.
+
+        Of a destination with d in-edges, of which k were drawn, the weights are those for a uniform draw: d / k times
+        those of a full neighborhood.
+
+        Args:
+            topology: that the block was drawn from.
+            block: sources de-duplicated or not.
+            dtype: of the result, float32 or float64; computed in float64.
+        """
+        ...
+
+
+@runtime_checkable
 class Sampler(Protocol):
     """Which in-edges of a layer's destinations make up a batch: a function of the key and of all workers' destinations.
 
@@ -115,14 +116,14 @@ class Sampler(Protocol):
             same steps in the same order, each from one thread, also where they want nothing.
         has_importance: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of
             them have :attr:`~partita.core.records.Sampled.visit_weight`.
-        draws_graph_edges: what it draws are edges of the graph, so that coefficients of edges (GCN) are known of them.
+        draws_graph_edges: what it draws are edges of the graph, so that :class:`EdgeCoefficients` are known of them.
     """
 
     collective: bool
     has_importance: bool
     draws_graph_edges: bool
 
-    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Any = None) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """Draw in-edges.
 
         Args:
@@ -130,7 +131,6 @@ class Sampler(Protocol):
             dst: distinct store ids.
             key: of the step and layer.
             layer: 1 (input side) to K (seed side).
-            relabel: a :class:`partita.kernels.Relabeller`; with it the sources are de-duplicated.
         """
         ...
 

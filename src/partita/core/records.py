@@ -7,7 +7,7 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -22,9 +22,6 @@ Reduce = Literal["sum", "mean"]
 
 ID_BYTES = 8
 """Of a node id, and of any other whole number, on its way between workers."""
-
-Coefficients = Literal["none", "gcn"]
-"""Which edge coefficients the sampler puts on a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,9 @@ class RemoteDraws(Adding):
     edges: int = 0
     times: int = 0
     steps: int = 0
+
+
+_EDGE_COLUMNS = ("indices", "positions", "weights", "importance", "visit_weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,12 @@ class Sampled:
     weights: UInt32[Tensor, "E"] | None = None
     importance: Float[Tensor, "E"] | None = None
     visit_weight: Float[Tensor, "E"] | None = None
+
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> Sampled:
+        """A copy in which every column of edges that is there is moved: the one way in which they travel."""
+        columns = {name: getattr(self, name) for name in _EDGE_COLUMNS}
+        moved: dict[str, Any] = {name: move(column) for name, column in columns.items() if column is not None}
+        return replace(self, **moved)
 
 
 @dataclass(frozen=True, slots=True)

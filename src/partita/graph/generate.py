@@ -13,43 +13,27 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
-from numpy.typing import DTypeLike
 
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.keys import MASK64, Purpose, fold
+from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder
 from partita.graph.hashing import fold_array, mix64_inplace, normal, uniform
+from partita.graph.options import RmatOptions, SbmOptions
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 
 _EDGES_AT_ONCE = 1 << 19
 _VALUES_AT_ONCE = 1 << 20
 _LEVELS_PER_HASH = 4
-_DEFAULT_MEMORY = 1 << 30
 
 # What a key decides, folded in after the seed.
 _EDGE, _SCRAMBLE, _CLASS, _DEGREE, _SOURCE, _INSIDE, _TARGET, _CENTROID, _NOISE = range(9)
 
 
-def generate_rmat(
-    path: str | os.PathLike[str],
-    *,
-    scale: int,
-    edge_factor: int = 16,
-    a: float = 0.57,
-    b: float = 0.19,
-    c: float = 0.19,
-    num_features: int = 0,
-    num_classes: int = 0,
-    undirected: bool = False,
-    deduplicate: bool = False,
-    seed: int = 0,
-    memory_limit: int = _DEFAULT_MEMORY,
-    dtype: DTypeLike = np.float32,
-    split: Sequence[float | int] = (0.6, 0.2, 0.2),
-    overwrite: bool = False,
-) -> Path:
+@takes(RmatOptions)
+def generate_rmat(path: str | os.PathLike[str], options: RmatOptions) -> Path:
     """Generate a recursive-matrix graph with the parameters of the Graph500 benchmark.
 
     Chakrabarti, Zhan and Faloutsos, "R-MAT: a recursive model for graph mining" (SDM 2004). Node ids are scrambled
@@ -58,20 +42,8 @@ def generate_rmat(
 
     Args:
         path: of the store to make.
-        scale: the graph has 2^scale nodes; 1 to 40.
-        edge_factor: edges per node that are drawn.
-        a: probability of the upper left quarter of the matrix; d is what remains of 1.
-        b: of the upper right quarter.
-        c: of the lower left quarter.
-        num_features: F, 0 for no features.
-        num_classes: 0 for no labels and no splits.
-        undirected: store every edge in both directions.
-        deduplicate: keep only the first of equal edges.
-        seed: any integer >= 0.
-        memory_limit: bytes for sorting the edges.
-        dtype: of the features, float32 or float16.
-        split: fractions of training, validation and test nodes.
-        overwrite: replace a store that is there already.
+        options: see :class:`~partita.graph.options.RmatOptions`. ``scale`` is 1 to 40; ``edge_factor`` edges per node
+            are drawn. Without classes there are no labels and no splits.
 
     Returns:
         The path of the store.
@@ -79,15 +51,22 @@ def generate_rmat(
     Raises:
         ConfigError: a parameter is out of range.
     """
+    scale, edge_factor, a, b, c = options.scale, options.edge_factor, options.a, options.b, options.c
+    num_classes, seed, split = options.num_classes, options.seed, options.split
     if not 1 <= scale <= 40:
         raise ConfigError(f"scale {scale} is outside 1 to 40", where="scale")
     if min(a, b, c) < 0 or a + b + c > 1:
         raise ConfigError(f"({a}, {b}, {c}) are no probabilities of quarters", where="a, b, c")
-    _check_common(edge_factor, num_features, num_classes, dtype)
+    _check_common(edge_factor, options)
     num_nodes = 1 << scale
     key = _key(seed)
-    with StoreWriter(path, overwrite=overwrite) as writer:
-        builder = TopologyBuilder(writer, memory_limit=memory_limit, undirected=undirected, deduplicate=deduplicate)
+    with StoreWriter(path, overwrite=options.overwrite) as writer:
+        builder = TopologyBuilder(
+            writer,
+            memory_limit=size_of(options.memory_limit, "memory_limit"),
+            undirected=options.undirected,
+            deduplicate=options.deduplicate,
+        )
         num_drawn = num_nodes * edge_factor
         with progress.task("generate edges", total=num_drawn, unit="edges") as task:
             for first in range(0, num_drawn, _EDGES_AT_ONCE):
@@ -97,7 +76,7 @@ def generate_rmat(
                 task.advance(len(edges))
         summary = builder.finish(num_nodes)
         y = _draw_classes(key, num_nodes, num_classes) if num_classes else None
-        _write_features(writer, key, num_nodes, num_features, y, num_classes, 1.0, dtype)
+        _write_features(writer, key, num_nodes, options, y, 1.0)
         _write_labels(writer, y, split, seed)
         return writer.finish(
             num_nodes=num_nodes,
@@ -106,26 +85,12 @@ def generate_rmat(
             num_classes=num_classes,
             source=f"generate rmat: scale {scale}, edge factor {edge_factor}, a {a}, b {b}, c {c}, seed {seed}",
             split_rule=_split_rule(split, seed) if num_classes else "",
-            undirected=undirected,
+            undirected=options.undirected,
         )
 
 
-def generate_sbm(
-    path: str | os.PathLike[str],
-    *,
-    num_nodes: int,
-    num_classes: int = 8,
-    average_degree: float | int = 16.0,
-    homophily: float | int = 0.8,
-    power_law: float | int = 2.5,
-    num_features: int = 64,
-    noise: float | int = 0.65,
-    seed: int = 0,
-    memory_limit: int = _DEFAULT_MEMORY,
-    dtype: DTypeLike = np.float32,
-    split: Sequence[float | int] = (0.6, 0.2, 0.2),
-    overwrite: bool = False,
-) -> Path:
+@takes(SbmOptions)
+def generate_sbm(path: str | os.PathLike[str], options: SbmOptions) -> Path:
     """Generate an undirected graph of planted communities that are to be learned.
 
     The degree-corrected stochastic block model of Karrer and Newman, "Stochastic blockmodels and community structure
@@ -139,18 +104,8 @@ def generate_sbm(
 
     Args:
         path: of the store to make.
-        num_nodes: N.
-        num_classes: number of communities, at least 2.
-        average_degree: neighbors per node that are drawn.
-        homophily: fraction of the drawn edges inside a class.
-        power_law: exponent of the distribution of degrees, above 2; infinity for equal weights.
-        num_features: F.
-        noise: standard deviation of the noise in every column.
-        seed: any integer >= 0.
-        memory_limit: bytes for sorting the edges.
-        dtype: of the features, float32 or float16.
-        split: fractions of training, validation and test nodes.
-        overwrite: replace a store that is there already.
+        options: see :class:`~partita.graph.options.SbmOptions`. At least 2 classes; an infinite ``power_law`` gives all
+            nodes the same weight.
 
     Returns:
         The path of the store.
@@ -158,7 +113,10 @@ def generate_sbm(
     Raises:
         ConfigError: a parameter is out of range.
     """
-    _check_common(average_degree, num_features, num_classes, dtype)
+    num_nodes, num_classes, seed, split = options.num_nodes, options.num_classes, options.seed, options.split
+    average_degree, homophily = options.average_degree, options.homophily
+    power_law, noise = options.power_law, options.noise
+    _check_common(average_degree, options)
     if num_nodes < 2 or num_classes < 2 or num_nodes < num_classes:
         raise ConfigError(
             f"{num_nodes} nodes in {num_classes} classes: at least 2 of each, and a node for every class, are needed"
@@ -167,9 +125,13 @@ def generate_sbm(
         raise ConfigError("homophily must be in 0..1, power_law above 2, noise >= 0", where="generate sbm")
     key = _key(seed)
     y = _draw_classes(key, num_nodes, num_classes)
-    with StoreWriter(path, overwrite=overwrite) as writer:
+    with StoreWriter(path, overwrite=options.overwrite) as writer:
         builder = TopologyBuilder(
-            writer, memory_limit=memory_limit, undirected=True, deduplicate=True, self_loops="drop"
+            writer,
+            memory_limit=size_of(options.memory_limit, "memory_limit"),
+            undirected=True,
+            deduplicate=True,
+            self_loops="drop",
         )
         communities = _Communities(key, y, num_classes, power_law)
         num_drawn = round(num_nodes * average_degree / 2)
@@ -180,7 +142,7 @@ def generate_sbm(
                 task.advance(len(edges))
         del communities
         summary = builder.finish(num_nodes)
-        _write_features(writer, key, num_nodes, num_features, y, num_classes, noise, dtype)
+        _write_features(writer, key, num_nodes, options, y, noise)
         _write_labels(writer, y, split, seed)
         return writer.finish(
             num_nodes=num_nodes,
@@ -196,11 +158,11 @@ def generate_sbm(
         )
 
 
-def _check_common(edges_per_node: float | int, num_features: int, num_classes: int, dtype: DTypeLike) -> None:
-    if edges_per_node < 0 or num_features < 0 or num_classes < 0:
+def _check_common(edges_per_node: float | int, options: RmatOptions | SbmOptions) -> None:
+    if edges_per_node < 0 or options.num_features < 0 or options.num_classes < 0:
         raise ConfigError("numbers of edges, features and classes must be >= 0", where="generate")
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float16)):
-        raise ConfigError(f"features cannot be {np.dtype(dtype).name}", where="dtype", fix="Use float32 or float16")
+    if options.dtype not in ("float32", "float16", np.float32, np.float16):
+        raise ConfigError(f"features cannot be {options.dtype}", where="dtype", fix="Use float32 or float16")
 
 
 def _key(seed: int) -> int:
@@ -317,17 +279,16 @@ def _write_features(
     writer: StoreWriter,
     key: int,
     num_nodes: int,
-    num_features: int,
+    options: RmatOptions | SbmOptions,
     y: Int64[np.ndarray, "N"] | None,
-    num_classes: int,
     noise: float | int,
-    dtype: DTypeLike,
 ) -> None:
     """Write ``x`` = centroid of the class + noise, by chunks of rows."""
+    num_features = options.num_features
     if not num_features:
         return
-    x: Float[np.ndarray, "N F"] = writer.allocate("x", (num_nodes, num_features), dtype)
-    centroids: Any = _centroids(key, num_classes, num_features) if y is not None else None
+    x: Float[np.ndarray, "N F"] = writer.allocate("x", (num_nodes, num_features), options.dtype)
+    centroids: Any = _centroids(key, options.num_classes, num_features) if y is not None else None
     rows = max(1, _VALUES_AT_ONCE // num_features)
     with progress.task("generate features", total=num_nodes, unit="rows") as task:
         for start in range(0, num_nodes, rows):

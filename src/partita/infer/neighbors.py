@@ -16,6 +16,7 @@ from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
 from partita.sample.blocks import sample_block
+from partita.sample.samplers import Fanout
 from partita.sample.walks import WalkWise
 
 _ALL = -1
@@ -84,7 +85,7 @@ class AllNeighbors:
 
     def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
         """See :meth:`Neighbors.ids`."""
-        return self._topology.sample(ids, 0, _ALL).indices
+        return self._topology.at_owners(ids, Fanout(0, _ALL)).indices
 
 
 class VisitedNeighbors(AllNeighbors):

@@ -7,9 +7,10 @@ from typing import Any
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
-from partita.config import Config, parse_bytes
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
+from partita.core.options import parse_bytes
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.infer.row_table import RowTable

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from partita.core.errors import ConfigError, PartitaError, ResourceError, StoreError
+from partita.core.options import fields_of, size_of, takes
 from partita.graph.files import fsync_path
 from partita.graph.journal import lock_directory
 from partita.graph.metadata import is_store
@@ -24,6 +25,7 @@ from partita.isolated.subgraph import checked_halo
 from partita.isolated.views import PartView
 from partita.partitioning.assignment import SUFFIXES
 from partita.partitioning.job import PartitionSummary, partition, prepare
+from partita.partitioning.options import MemoryPartitionOptions, PartitionOptions
 
 ROUNDS = 5
 """So many partitions are tried."""
@@ -55,15 +57,9 @@ class MemoryPartition:
         return {**self.partition.to_json(), "plan": self.plan.to_json(), "rounds": rounds}
 
 
+@takes(MemoryPartitionOptions)
 def plan_for_memory(
-    source: GraphStore | str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    memory_per_worker: int | str,
-    workers: int = 1,
-    halo: str = "one-hop",
-    compute_share: float = 2 / 3,
-    feature_dtype: str | None = None,
+    source: GraphStore | str | os.PathLike[str], out: str | os.PathLike[str], options: MemoryPartitionOptions
 ) -> PartsPlan:
     """The number of parts that :func:`partition_for_memory` tries first; arguments and errors as there.
 
@@ -75,29 +71,20 @@ def plan_for_memory(
             where=str(out),
             fix="Name a store to make, or give a number of parts",
         )
-    memory = _bytes(memory_per_worker)
-    halo = checked_halo(halo)
-    store = _store(source)
+    memory = size_of(options.memory_per_worker, "memory_per_worker")
+    replication = 1.0 if checked_halo(options.halo) == "none" else _ESTIMATE
+    store = _store(source, PartitionOptions(parts=1, algorithm="random"))
     size = PartView.bound(store, range(store.num_parts), "none").bytes
     x = store.x
-    if feature_dtype is not None and x is not None:
+    if options.feature_dtype is not None and x is not None:
         with suppress(TypeError):  # no dtype at all: partition says so
-            size += (np.dtype(feature_dtype).itemsize - x.itemsize) * x.size
-    return parts_for(size, memory, workers, replication=1.0 if halo == "none" else _ESTIMATE, share=compute_share)
+            size += (np.dtype(options.feature_dtype).itemsize - x.itemsize) * x.size
+    return parts_for(size, memory, options.workers, replication=replication, share=options.compute_share)
 
 
+@takes(MemoryPartitionOptions)
 def partition_for_memory(
-    source: GraphStore | str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    memory_per_worker: int | str,
-    workers: int = 1,
-    halo: str = "one-hop",
-    compute_share: float = 2 / 3,
-    feature_dtype: str | None = None,
-    overwrite: bool = False,
-    say: Callable[[str], None] | None = None,
-    **settings: Any,
+    source: GraphStore | str | os.PathLike[str], out: str | os.PathLike[str], options: MemoryPartitionOptions
 ) -> MemoryPartition:
     """Write a store with as many parts as make the largest fit a worker's memory, one part at a time.
 
@@ -111,14 +98,9 @@ def partition_for_memory(
     Args:
         source: a graph store.
         out: path of the new store.
-        memory_per_worker: bytes, or text such as ``"4GiB"``.
-        workers: the least number of parts; with more parts than workers, a worker takes several in turn.
-        halo: what a worker holds of the nodes around a part: ``"none"``, ``"one-hop"`` or ``"one-hop+edges"``.
-        compute_share: share of the memory that is left for computing; the rest is for the part.
-        feature_dtype: see :func:`partita.partition`.
-        overwrite: replace a store that is there already.
-        say: is called with one sentence about every number of parts.
-        settings: the other arguments of :func:`partita.partition`: ``algorithm``, ``weights``, ``seed``, ...
+        options: see :class:`~partita.partitioning.options.MemoryPartitionOptions`; without ``say``, those that
+            :func:`partita.partition` has are meant for it. With more parts than workers, a worker takes several in
+            turn.
 
     Returns:
         What was written, and the plan it fits.
@@ -129,25 +111,24 @@ def partition_for_memory(
         ResourceError: no number of parts that was tried is enough; or disk or memory do not suffice to partition.
         InputError, StoreError: see :func:`partita.partition`.
     """
-    tell = say or (lambda sentence: None)
-    store = _store(source, **settings)
-    plan = plan_for_memory(
-        store, out, memory_per_worker=memory_per_worker, workers=workers, halo=halo, compute_share=compute_share,
-        feature_dtype=feature_dtype,
-    )  # fmt: skip
+    tell = options.say or (lambda sentence: None)
+    shared = fields_of(PartitionOptions).keys() - {"parts", "overwrite"}
+    common = {name: getattr(options, name) for name in shared}
+    store = _store(source, PartitionOptions(parts=1, **common))
+    plan = plan_for_memory(store, out, **vars(options))
     tell(plan.explain())
     path, made = Path(os.path.abspath(out)), list[PartsPlan]()
-    with _folder(path, overwrite) as folder:
+    with _folder(path, options.overwrite) as folder:
         while len(made) < ROUNDS and plan.parts <= max(1, store.num_nodes):
             candidate = folder / str(plan.parts)
             with _named(candidate, path):
-                summary = partition(store, candidate, parts=plan.parts, feature_dtype=feature_dtype, **settings)
+                summary = partition(store, candidate, parts=plan.parts, **common)
             assert summary.quality is not None
-            replication = 1.0 if halo == "none" else summary.quality.replication_factor
-            plan = plan.recheck(replication, _largest(GraphStore.open(candidate), halo))
+            replication = 1.0 if options.halo == "none" else summary.quality.replication_factor
+            plan = plan.recheck(replication, _largest(GraphStore.open(candidate), options.halo))
             made.append(plan)
             if plan.fits:
-                _install(candidate, path, overwrite)
+                _install(candidate, path, options.overwrite)
                 return MemoryPartition(replace(summary, path=str(out)), plan, tuple(made))
             shutil.rmtree(candidate)
             tell(plan.explain())
@@ -157,9 +138,9 @@ def partition_for_memory(
     raise _too_large(store, made, plan)
 
 
-def _store(source: GraphStore | str | os.PathLike[str], **settings: Any) -> GraphStore:
-    """The store, with all settings of a partition looked at."""
-    store = prepare(source, **{"parts": 1, "algorithm": "random", **settings}).store
+def _store(source: GraphStore | str | os.PathLike[str], options: PartitionOptions) -> GraphStore:
+    """The store, with all options of a partition looked at."""
+    store = prepare(source, options).store
     if store is None:
         raise ConfigError(
             "only the parts of a graph store can be measured, and the source is a list of edges",
@@ -167,18 +148,6 @@ def _store(source: GraphStore | str | os.PathLike[str], **settings: Any) -> Grap
             fix="Make a store with: partita ingest, or give a number of parts",
         )
     return store
-
-
-def _bytes(memory: int | str) -> int:
-    from partita.config import parse_bytes
-
-    try:
-        found = parse_bytes(memory)
-    except ValueError as error:
-        raise ConfigError(str(error), where="memory_per_worker") from None
-    if not isinstance(found, int):
-        raise ConfigError(f"{memory} is not a size in bytes", where="memory_per_worker", fix="Write for instance 4GiB")
-    return found
 
 
 def _largest(store: GraphStore, halo: str) -> int:

@@ -200,7 +200,7 @@ def _phases(views: Sequence[tuple[int, ...]], num_workers: int) -> Assignment:
 def _check(num_parts: int, num_workers: int) -> None:
     if num_parts < 1 or num_workers < 1:
         raise ConfigError(
-            f"{num_parts} parts cannot be dealt to {num_workers} workers", where="schedule", fix="Give at least 1"
+            f"{num_parts} parts cannot be divided among {num_workers} workers", where="schedule", fix="Give at least 1"
         )
 
 

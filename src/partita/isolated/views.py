@@ -220,7 +220,7 @@ class PartView:
     def topology(self, *, replace: bool = False, weighted: bool = False) -> ArrayTopology:
         """The view as a :class:`~partita.core.protocols.Topology` over local ids.
 
-        Degrees and the coefficients of GCN are those of the whole graph, as inference will use them: degrees in the
+        Degrees and the coefficients of edges are those of the whole graph, as inference will use them: degrees in the
         view would be wrong by the edges that are missing, most of all for halo nodes, which have none.
 
         Args:
@@ -236,7 +236,7 @@ class PartView:
             original=self.original_index,
             self_loops=self.self_loops,
             weights=self.weights,
-            degrees=self.whole,
+            degree_offsets=self.whole,
             replace=replace,
             weighted=weighted,
         )

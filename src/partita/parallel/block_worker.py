@@ -93,7 +93,7 @@ class BlockWorker:
 
     def _check(self) -> None:
         for number, stage in enumerate(self.stages, start=1):
-            if stage.layer.coefficients != "none" and not self.sampler.draws_graph_edges:
+            if stage.layer.coefficients is not None and not self.sampler.draws_graph_edges:
                 raise ConfigError(
                     "the layer's coefficients belong to the edges of the graph, and the sampler takes nodes that its "
                     "walks visit as neighbors, whether an edge joins them or not",
@@ -112,8 +112,9 @@ class BlockWorker:
     def weights(self, layer: int) -> tuple[bool, bool]:
         """Whether the blocks that are drawn for a layer have edge weights, and own weights."""
         module = self.layer(layer)
-        gcn = module.coefficients != "none"
-        return gcn or (self.sampler.has_importance and module.sums is not None), gcn
+        if module.coefficients is not None:
+            return True, module.coefficients.has_self_weight
+        return self.sampler.has_importance and module.sums is not None, False
 
     def draw(self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool) -> Block:
         """Draw one block; with ``relabel`` its sources are de-duplicated."""

@@ -184,7 +184,7 @@ def _parse_list(text: str, layers: int, axis: str) -> Strategy:
     implied = PLACEMENTS.find(names[0]).inputs
     if not goes_with(inputs or implied, names[0]):
         raise ConfigError(
-            f"level 0 '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
+            f"input placement '{inputs}' does not go with '{names[0]}' at layer 1", where=where, fix=f"Use '{implied}'"
         )
     return Strategy(inputs or implied, tuple(names), axis)
 

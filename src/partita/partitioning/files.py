@@ -11,7 +11,8 @@ import numpy as np
 from partita.core.errors import InputError
 from partita.core.partitioning import Edges, Rows
 from partita.partitioning.edge_streams import not_grouped
-from partita.sources.edges import ColumnName, EdgeTable, open_table
+from partita.sources.edges import EdgeTable, open_table
+from partita.sources.options import ColumnName
 
 _UNWEIGHTED = np.empty(0, dtype=np.int64)
 _FEWEST_SPARSE = 1 << 20

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,14 @@ from jaxtyping import Int32
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.memory import PeakMemory, available_bytes
+from partita.core.options import Size, size_of, takes
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask
 from partita.graph.metadata import is_store
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.partitioning.assignment import SUFFIXES, check_assignment_path, write_assignment
 from partita.partitioning.edge_streams import StoreStream, Watched
+from partita.partitioning.options import PartitionOptions
 from partita.partitioning.partitioners import PARTITIONERS, checked_parts, find_partitioner
 from partita.partitioning.quality import Quality, quality
 from partita.partitioning.refine import refine as refine_parts
@@ -76,23 +77,11 @@ class PartitionSummary:
         }
 
 
+@takes(PartitionOptions)
 def partition(
     source: GraphStore | EdgeStream | str | os.PathLike[str],
     out: str | os.PathLike[str] | None,
-    *,
-    parts: int | str,
-    algorithm: Any = "spring+",
-    weights: str = "none",
-    seed: int = 0,
-    epsilon: float = 0.05,
-    refine: int = 0,
-    options: Mapping[str, float] | None = None,
-    memory_limit: int | str | None = None,
-    feature_dtype: str | None = None,
-    source_column: str | int | None = None,
-    target_column: str | int | None = None,
-    undirected: bool = False,
-    overwrite: bool = False,
+    options: PartitionOptions,
 ) -> PartitionSummary:
     """Divide the nodes of a graph among parts, and write a store in which every part owns one range of ids.
 
@@ -103,24 +92,15 @@ def partition(
             assignment can be made, but no store.
         out: of the new store; a file that ends in ``.npy``, ``.csv`` or ``.parquet`` receives the assignment only;
             ``None``: nothing is written.
-        parts: P, or levels such as ``"2x4"``: hosts x workers, contiguous at both levels.
-        algorithm: a name (see :data:`~partita.partitioning.partitioners.PARTITIONERS`), a registered name,
-            ``"package.module:Name"``, the path of an assignment file, a
-            :class:`~partita.core.partitioning.Partitioner`, or a function ``(stream, num_parts) -> parts``.
-        weights: what is balanced and cut: ``"none"``: nodes and edges; ``"presample"``, ``"edges"``, ``"node"``:
-            presampled loads (see :func:`~partita.partitioning.weights.node_and_edge_weights`); ``"degree"``:
-            in-degrees.
-        seed: of everything random.
-        epsilon: wanted balance: the heaviest part at most ``1 + epsilon`` times the mean.
-        refine: at most so many passes of restreaming refinement after the algorithm.
-        options: of the algorithm, by name.
-        memory_limit: private bytes besides O(nodes), or text such as ``"2GiB"``; ``None``: 1 GiB, or what is free for
-            algorithms that hold the graph in memory. What spring+ makes of a graph depends on it.
-        feature_dtype: ``"float16"`` or ``"float32"`` for the new store's features; ``None`` keeps theirs.
-        source_column: of a file of edges: name or position of the sources.
-        target_column: the same of the targets.
-        undirected: of a file of edges: every line stands for both directions.
-        overwrite: replace a store that is there already.
+        options: see :class:`~partita.partitioning.options.PartitionOptions`. ``parts`` is P, or levels such as
+            ``"2x4"``: hosts x workers, contiguous at both levels. ``algorithm`` is a name (see
+            :data:`~partita.partitioning.partitioners.PARTITIONERS`), a registered name, ``"package.module:Name"``, the
+            path of an assignment file, a :class:`~partita.core.partitioning.Partitioner`, or a function
+            ``(stream, num_parts) -> parts``. ``weights`` say what is balanced and cut: ``"none"``: nodes and edges;
+            ``"presample"``, ``"edges"``, ``"node"``: presampled loads (see
+            :func:`~partita.partitioning.weights.node_and_edge_weights`); ``"degree"``: in-degrees. The heaviest part is
+            to be at most ``1 + epsilon`` times the mean. The memory limit is besides O(nodes); ``None``: 1 GiB, or what
+            is free for algorithms that hold the graph in memory. What spring+ makes of a graph depends on it.
 
     Returns:
         What was done, with the quality of the partition.
@@ -131,14 +111,10 @@ def partition(
         StoreError: no usable store there, or something is at ``out`` already.
         ResourceError: memory limit or disk do not suffice.
     """
-    job = prepare(
-        source, parts=parts, algorithm=algorithm, weights=weights, seed=seed, epsilon=epsilon, refine=refine,
-        options=options, memory_limit=memory_limit, source_column=source_column, target_column=target_column,
-        undirected=undirected,
-    )  # fmt: skip
+    job = prepare(source, options)
     path = None if out is None else Path(out)
     if path is None or path.suffix in SUFFIXES:
-        if feature_dtype is not None:
+        if options.feature_dtype is not None:
             raise ConfigError("an assignment has no features", where="feature_dtype", fix="Leave it out")
         if path is not None:
             check_assignment_path(path)
@@ -150,12 +126,13 @@ def partition(
     if job.store is None:
         fix = f"Name a file that ends in {', '.join(SUFFIXES)}, or make a store with: partita ingest"
         raise ConfigError("only a graph store can be re-ordered, and the source is a list of edges", fix=fix)
-    with StoreWriter(path, overwrite=overwrite, resume_key=job.key(feature_dtype)) as writer:
+    with StoreWriter(path, overwrite=options.overwrite, resume_key=job.key(options.feature_dtype)) as writer:
         found = job.assign(writer)
         with job.timed("write"):
             reorder(
-                job.store, found, path, num_parts=job.task.num_parts, levels=job.levels, feature_dtype=feature_dtype,
-                memory_limit=job.task.memory_limit, notes={"partition": job.description()}, writer=writer,
+                job.store, found, path, num_parts=job.task.num_parts, levels=job.levels,
+                feature_dtype=options.feature_dtype, memory_limit=job.task.memory_limit,
+                notes={"partition": job.description()}, writer=writer,
             )  # fmt: skip
     return job.summary(path)
 
@@ -278,32 +255,20 @@ class _Timed:
         self._job.look()
 
 
-def prepare(
-    source: GraphStore | EdgeStream | str | os.PathLike[str],
-    *,
-    parts: int | str,
-    algorithm: Any = "spring+",
-    weights: str = "none",
-    seed: int = 0,
-    epsilon: float = 0.05,
-    refine: int = 0,
-    options: Mapping[str, float] | None = None,
-    memory_limit: int | str | None = None,
-    source_column: str | int | None = None,
-    target_column: str | int | None = None,
-    undirected: bool = False,
-) -> PartitionJob:
+def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: PartitionOptions) -> PartitionJob:
     """Check the arguments of :func:`partition`, open what they name, and do nothing else.
 
     Raises:
         ConfigError, InputError, StoreError: see :func:`partition`.
     """
-    levels, num_parts = parse_parts(parts)
-    if not math.isfinite(epsilon) or epsilon < 0:
-        raise ConfigError(f"{epsilon} is no imbalance", where="epsilon", fix="Give a number >= 0, for instance 0.05")
-    if refine < 0:
-        raise ConfigError(f"{refine} passes", where="refine", fix="Give a number >= 0")
-    store, stream = _open(source, source_column, target_column, undirected)
+    levels, num_parts = parse_parts(options.parts)
+    if not math.isfinite(options.epsilon) or options.epsilon < 0:
+        what = f"{options.epsilon} is no imbalance"
+        raise ConfigError(what, where="epsilon", fix="Give a number >= 0, for instance 0.05")
+    if options.refine < 0:
+        raise ConfigError(f"{options.refine} passes", where="refine", fix="Give a number >= 0")
+    store, stream = _open(source, options)
+    algorithm, weights = options.algorithm, options.weights
     partitioner = find_partitioner(algorithm)
     if num_parts > max(1, stream.num_nodes):
         raise InputError(
@@ -318,23 +283,21 @@ def prepare(
     task = PartitionTask(
         Watched(stream),
         num_parts,
-        seed=seed,
+        seed=options.seed,
         node_weight=node_weight,
-        epsilon=epsilon,
-        memory_limit=_limit(memory_limit, partitioner),
-        options=dict(options or {}),
+        epsilon=options.epsilon,
+        memory_limit=_limit(options.memory_limit, partitioner),
+        options=dict(options.options or {}),
         source=store,
     )
     name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", type(algorithm).__name__)
-    return PartitionJob(store, partitioner, name, task, levels, weights, refine, known=name in PARTITIONERS.own)
+    return PartitionJob(store, partitioner, name, task, levels, weights, options.refine, known=name in PARTITIONERS.own)
 
 
 def _open(
-    source: GraphStore | EdgeStream | str | os.PathLike[str],
-    source_column: str | int | None,
-    target_column: str | int | None,
-    undirected: bool,
+    source: GraphStore | EdgeStream | str | os.PathLike[str], options: PartitionOptions
 ) -> tuple[GraphStore | None, EdgeStream]:
+    edges = {name: getattr(options, name) for name in ("source_column", "target_column", "undirected")}
     if isinstance(source, GraphStore):
         store: GraphStore | None = source
     elif isinstance(source, str | os.PathLike):
@@ -342,13 +305,11 @@ def _open(
         if not is_store(path) and (path.is_file() or any(path.glob("*.parquet"))):
             from partita.partitioning.files import FileStream
 
-            return None, FileStream(
-                path, source_column=source_column, target_column=target_column, undirected=undirected
-            )
+            return None, FileStream(path, **edges)
         store = GraphStore.open(path)
     else:
         return None, source
-    if source_column is not None or target_column is not None or undirected:
+    if any(value is not None and value is not False for value in edges.values()):
         what = "columns and direction are asked for, but the source is a graph store"
         raise ConfigError(what, fix="Leave them out: a store knows its edges")
     assert store is not None
@@ -373,15 +334,7 @@ def parse_parts(parts: int | str) -> tuple[tuple[int, ...], int]:
     return (levels if len(levels) > 1 else ()), math.prod(levels)
 
 
-def _limit(memory_limit: int | str | None, partitioner: Partitioner) -> int:
-    from partita.config import parse_bytes
-
+def _limit(memory_limit: Size | None, partitioner: Partitioner) -> int:
     if memory_limit is None:  # where the result depends on the limit, it must not depend on the moment
         return available_bytes() if partitioner.requires.in_memory else _DEFAULT_LIMIT
-    try:
-        limit = parse_bytes(memory_limit)
-    except ValueError as error:
-        raise ConfigError(str(error), where="memory_limit") from None
-    if not isinstance(limit, int) or limit <= 0:
-        raise ConfigError(f"{memory_limit} is not a size in bytes", where="memory_limit", fix="Give a number > 0")
-    return limit
+    return size_of(memory_limit, "memory_limit")

@@ -14,10 +14,12 @@ from jaxtyping import Int64, Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, ResourceError, nearest
+from partita.core.options import takes
 from partita.graph.columns import CHUNK_BYTES, column_bytes
 from partita.graph.shard import Shard, ShardTopology
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
+from partita.partitioning.options import ShardOptions
 
 _EDGE_COLUMNS = ("indices", "edge_weight", "edge_weight_quantised", "presample_edge")
 _FEATURES = "x"
@@ -52,16 +54,9 @@ class ShardSummary:
         return asdict(self)
 
 
+@takes(ShardOptions)
 def shard(
-    store: GraphStore | str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    host: int,
-    hosts: int,
-    topology: str = "partitioned",
-    hot_bytes: int = 0,
-    hot: str | Integer[np.ndarray, "_"] = "in-degree",
-    overwrite: bool = False,
+    store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[str], options: ShardOptions
 ) -> ShardSummary:
     """Write what one host needs of a graph: a store with the features, and the edges, of its own nodes only.
 
@@ -72,26 +67,23 @@ def shard(
     Args:
         store: a whole graph in P parts.
         out: path of the shard.
-        host: whose shard, from 0.
-        hosts: H, divides P.
-        topology: ``"partitioned"``: only edges into own nodes; ``"replicated"``: all edges.
-        hot_bytes: room for feature rows of other hosts' nodes, their ids (8 bytes each) included.
-        hot: which of these rows: ``"in-degree"``, ``"presample"`` (how often a node was met in presampled
-            mini-batches), or store ids without repeats, best first. Equals go by store id.
-        overwrite: replace a store at ``out``.
+        options: see :class:`~partita.partitioning.options.ShardOptions`. ``hosts`` divides P. The room for hot rows
+            includes their ids (8 bytes each). ``hot`` is ``"in-degree"``, ``"presample"`` (how often a node was met in
+            presampled mini-batches), or store ids without repeats, best first. Equals go by store id.
 
     Raises:
-        ConfigError: there is no such host, the parts cannot be dealt to the hosts, or the hot rows are impossible.
+        ConfigError: there is no such host, the parts cannot be divided among the hosts, or the hot rows are impossible.
         StoreError: the store is a shard itself, or ``out`` may not be replaced.
         ResourceError: the disk has no room.
     """
     if not isinstance(store, GraphStore):
         store = GraphStore.open(store)
     store.require_whole("shard")
-    cut = _plan(store, Path(out), host, hosts, topology)
-    ids = _hot_ids(store, cut, hot_bytes, hot)
+    hot = options.hot
+    cut = _plan(store, Path(out), options.host, options.hosts, options.topology)
+    ids = _hot_ids(store, cut, options.hot_bytes, hot)
     columns = _columns(store, cut, ids)
-    with StoreWriter(out, overwrite=overwrite) as writer:
+    with StoreWriter(out, overwrite=options.overwrite) as writer:
         _check_space(writer.path, columns)
         for column in columns:
             placed = writer.place(column.name, column.shape, column.dtype)
@@ -103,7 +95,8 @@ def shard(
                     task.advance(len(rows))
             placed.close()
         metadata = store.metadata
-        policy = {"hot": {"ranking": hot if isinstance(hot, str) else "given", "bytes": hot_bytes}} if len(ids) else {}
+        ranking = hot if isinstance(hot, str) else "given"
+        policy = {"hot": {"ranking": ranking, "bytes": options.hot_bytes}} if len(ids) else {}
         writer.finish(
             num_nodes=metadata.num_nodes,
             num_edges=metadata.num_edges,
@@ -117,8 +110,8 @@ def shard(
         )
     return ShardSummary(
         path=str(writer.path),
-        host=host,
-        hosts=hosts,
+        host=options.host,
+        hosts=options.hosts,
         topology=cut.topology,
         nodes=len(cut.nodes),
         edges=next(column.shape[0] for column in columns if column.name == "indices"),
@@ -139,7 +132,7 @@ def _plan(store: GraphStore, out: Path, host: int, hosts: int, topology: str) ->
         )
     if store.num_parts % hosts:
         raise ConfigError(
-            f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be dealt to {hosts} hosts evenly",
+            f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be divided among {hosts} hosts evenly",
             where=str(store.path),
             fix=f"Run partita partition STORE OUT --parts {hosts}xWORKERS, then shard OUT",
         )

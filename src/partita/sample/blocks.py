@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Int, Int64, Num
 from torch import Tensor
 
+from partita import kernels
 from partita.core.keys import Purpose, StepKey
-from partita.core.protocols import Sampler, Topology
-from partita.core.records import Block, Coefficients, Reduce
+from partita.core.protocols import EdgeCoefficients, Sampler, Topology
+from partita.core.records import Block, Reduce
 from partita.kernels import Relabeller
+from partita.sample.samplers import Fanout
 
 
 def sample_block(
@@ -19,24 +21,15 @@ def sample_block(
     layer: int,
     sampler: Sampler | int,
     *,
-    coefficients: Coefficients = "none",
+    coefficients: EdgeCoefficients | None = None,
     reduce: Reduce | None = None,
     relabel: Relabeller | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Block:
     """Draw the in-edges of the requested nodes for one layer of one step.
 
-    With ``coefficients="gcn"`` the block carries the symmetric normalization of Kipf and Welling ("Semi-supervised
-    classification with graph convolutional networks", ICLR 2017) with one self loop per node::
-
-        weight_e   = (d_v / k_v) / sqrt(n_u * n_v)     edge u -> v; 0 for a self loop of the data
-        self_weight = 1 / n_v                           the one self loop that stands for all
-
-    where n = (in-degree without self loops) + 1, d_v is the in-degree of v (all edges) and k_v the number of its
-    sampled edges, so that a uniform sample's sum has the full sum as its expectation. On full neighborhoods it
-    equals PyG's ``GCNConv``.
-
-    Where the sampler gives importances i_e, they take the place of d_v / k_v; for other layers ::
+    Where the sampler gives importances i_e, they take the place of the d_v / k_v of
+    :class:`~partita.core.protocols.EdgeCoefficients`; for layers without coefficients ::
 
         weight_e = i_e            of a sum over the neighbors
         weight_e = i_e / d_v      of their mean
@@ -52,7 +45,7 @@ def sample_block(
         step_key: names the step.
         layer: 1 (input side) to K (seed side).
         sampler: what is drawn; a number stands for a fanout of neighbors per node, -1 for all.
-        coefficients: ``"none"`` or ``"gcn"``.
+        coefficients: what the layer wants on its edges; ``None`` for nothing.
         reduce: how the layer joins its neighbors, see :attr:`partita.nn.layers.base.Layer.sums`.
         relabel: scratch; ``None`` leaves the sources as store ids, not de-duplicated.
         dtype: of the coefficients; they are computed in float64.
@@ -63,28 +56,29 @@ def sample_block(
     dst = requests.to(topology.id_dtype)
     key = step_key.at(Purpose.SAMPLE, layer)
     if isinstance(sampler, int):
-        sampled = topology.sample(dst, key, sampler, relabel=relabel)
+        sampled = topology.at_owners(dst, Fanout(key, sampler))
     else:
-        sampled = sampler.draw(topology, dst, key, layer, relabel=relabel)
+        sampled = sampler.draw(topology, dst, key, layer)
+    src, indices = (None, sampled.indices) if relabel is None else kernels.relabel(dst, sampled.indices, relabel)
     block = Block(
         dst=dst,
-        src=sampled.src,
+        src=src,
         indptr=sampled.indptr,
-        indices=sampled.indices,
+        indices=indices,
         dst_original=topology.original(dst),
         remote=sampled.remote,
     )
     if sampled.visit_weight is not None:
-        if coefficients != "none":
+        if coefficients is not None:
             raise ValueError("what is drawn are no edges of the graph, so they have no coefficients")
         return block if reduce is None else block.with_(weight=sampled.visit_weight.to(dtype))
     importance = sampled.importance
-    if coefficients == "gcn":
-        weight, self_weight = topology.gcn_coefficients(block, dtype if importance is None else torch.float64)
+    if coefficients is not None:
+        weight, self_weight = coefficients(topology, block, dtype if importance is None else torch.float64)
         if importance is not None:
             drawn = block.indptr.diff()
             weight = weight * importance * _to_edges(drawn / topology.degrees(dst), drawn)
-        return block.with_(weight=weight.to(dtype), self_weight=self_weight.to(dtype))
+        return block.with_(weight=weight.to(dtype), self_weight=None if self_weight is None else self_weight.to(dtype))
     if importance is None or reduce is None:
         return block
     if reduce == "mean":

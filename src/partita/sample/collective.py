@@ -9,23 +9,22 @@ and picks the other; adjacency lists never do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped, UInt64
+from jaxtyping import Int, Int64, Shaped, UInt64
 from torch import Tensor
 
-from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import bucket
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
+from partita.core.protocols import Rule
 from partita.core.rank_masks import RankMasks
-from partita.core.records import Block, RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller, checks, rank_masks
+from partita.core.records import RemoteDraws, Sampled, Traffic
+from partita.kernels import checks, rank_masks
 from partita.sample.topology import ArrayTopology
-from partita.sample.walks import step_by_step
 
 _COUNT_BYTES = 4
 _DRAW_BYTES = 8
@@ -34,9 +33,8 @@ _DRAW_BYTES = 8
 class CollectiveTopology:
     """The graph, of which each worker of an axis draws for its own nodes; see :class:`partita.core.protocols.Topology`.
 
-    All workers of the axis must call :meth:`sample` in the same order, with the same key, fanout and ``positions``,
-    and :meth:`draw` with the same rule, from one thread each, also where they want nothing. With an axis of one worker
-    nothing is exchanged.
+    All workers of the axis must call :meth:`at_owners` in the same order, with the same rule, from one thread each,
+    also where they want nothing. With an axis of one worker nothing is exchanged.
 
     Args:
         local: draws for the nodes that this worker owns; over a shard or a whole store.
@@ -46,124 +44,65 @@ class CollectiveTopology:
         num_nodes: N, of the whole graph.
         id_dtype: of store ids; ids travel in it.
         collective: the axis has more than one worker.
+        degree_offsets, self_loops: those of ``local``.
     """
 
     def __init__(self, local: ArrayTopology, axis: Axis) -> None:
         self.num_nodes = local.num_nodes
         self.id_dtype = local.id_dtype
         self.collective = axis.size > 1
+        self.degree_offsets = local.degree_offsets
+        self.self_loops = local.self_loops
         self._local = local
         self._axis = axis
 
-    def sample(
-        self,
-        dst: Int[Tensor, "D"],
-        key: int,
-        fanout: int,
-        *,
-        relabel: Relabeller | None = None,
-        positions: bool = False,
+    def at_owners(
+        self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
-        """Draw in-neighbors of distinct store ids, each at its owner.
-
-        Raises:
-            IndexError: an id is no node, or its owner does not hold its edges.
-            ValueError: see :func:`partita.kernels.sample_neighbors`.
-            PeerLost: another worker is gone.
-        """
-        if not self.collective:
-            return self._local.sample(dst, key, fanout, relabel=relabel, positions=positions)
-        return self.draw(
-            dst, lambda held, asked: held.sample(asked, key, fanout, positions=positions), relabel=relabel
-        )  # fmt: skip
-
-    def draw(
-        self,
-        dst: Int[Tensor, "D"],
-        rule: Callable[[ArrayTopology, Int[Tensor, "n"]], Sampled],
-        *,
-        relabel: Relabeller | None = None,
-    ) -> Sampled:
-        """Draw by a rule, each node at its owner; see :class:`partita.core.protocols.Topology`.
+        """Apply a rule, to each node at its owner; see :class:`partita.core.protocols.Topology`.
 
         Raises:
             IndexError: an id is no node, or its owner does not hold its edges.
             PeerLost: another worker is gone.
         """
         if not self.collective:
-            return self._local.draw(dst, rule, relabel=relabel)
-        checks.within("dst", dst, self.num_nodes)
-        dst = dst.to(self.id_dtype)
+            return self._local.at_owners(ids, rule, payload=payload, one_each=one_each)
+        checks.within("ids", ids, self.num_nodes)
+        ids = ids.to(self.id_dtype)
         group, rank = self._axis.sampling, self._axis.rank
-        order, send = bucket(self._axis.owner(dst), group.size)
+        order, send = bucket(self._axis.owner(ids), group.size)
         own_first, own = sum(send[:rank]), send[rank]
-        send[rank] = 0  # what is drawn here does not go through the exchange
+        send[rank] = 0  # what is taken here does not go through the exchange
         asked_of = group.exchange_counts(torch.tensor(send)).tolist()
-        by_owner = dst[order]
-        asked = group.exchange(_without(by_owner, own_first, own), send, asked_of, "ids")
 
-        # One call draws for the own destinations and for those of the others, which may ask for the same nodes.
-        drawn = rule(self._local, torch.cat([by_owner[own_first : own_first + own], asked]))
-        counts = drawn.indptr.diff()
-        own_edges = int(drawn.indptr[own])
-        answered = group.exchange(counts[own:].int(), asked_of, send, "ids").long()
-        edges_send = _sums(counts[own:], asked_of)
-        edges_receive = _sums(answered, send)
+        def gathered(column: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "m ..."]:
+            """What this worker has of its own nodes, and then of those that others ask for."""
+            by_owner = column[order]
+            asked = group.exchange(_without(by_owner, own_first, own), send, asked_of, "ids")
+            return torch.cat([by_owner[own_first : own_first + own], asked])
+
+        # One call serves the own nodes and those of the others, which may ask for the same ones.
+        found = self._local.at_owners(
+            gathered(ids), rule, payload=None if payload is None else gathered(payload), one_each=one_each
+        )
+        counts = found.indptr.diff()
+        own_edges = int(found.indptr[own])
+        if one_each:
+            answered, edges_send, edges_receive = counts.new_ones(sum(send)), asked_of, send
+        else:
+            answered = group.exchange(counts[own:].int(), asked_of, send, "ids").long()
+            edges_send, edges_receive = _sums(counts[own:], asked_of), _sums(answered, send)
         before = sum(edges_receive[:rank])
-
         counts = torch.cat([answered[:own_first], counts[:own], answered[own_first:]])
         indptr, pick = in_order(counts, order)
 
-        def come_back(picks: Shaped[Tensor, "m"] | None) -> Shaped[Tensor, "E"] | None:
-            """The picks of all destinations, own ones in their place."""
-            if picks is None:
-                return None
-            received = group.exchange(picks[own_edges:], edges_send, edges_receive, "ids")
-            return torch.cat([received[:before], picks[:own_edges], received[before:]])[pick]
+        def come_back(column: Shaped[Tensor, "m"]) -> Shaped[Tensor, "E"]:
+            """A column of the edges of all nodes, own ones in their place."""
+            received = group.exchange(column[own_edges:], edges_send, edges_receive, "ids")
+            return torch.cat([received[:before], column[:own_edges], received[before:]])[pick]
 
-        indices, at, weights = (come_back(picks) for picks in (drawn.indices, drawn.positions, drawn.weights))
-        assert indices is not None
-        src, remote = None, RemoteDraws(dst.shape[0] - own, sum(edges_receive))
-        if relabel is not None:
-            src, indices = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, indices, src, at, remote, weights)
-
-    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
-        """Where walks go next, each step taken by the owner of the node; see :func:`partita.kernels.walk_step`.
-
-        All workers call it equally often, also with nothing to ask.
-
-        Raises:
-            IndexError: an id is no node, or its owner does not hold its edges.
-            PeerLost: another worker is gone.
-        """
-        if not self.collective:
-            return self._local.step(ids, draws)
-        checks.within("ids", ids, self.num_nodes)
-        group, rank = self._axis.sampling, self._axis.rank
-        order, send = bucket(self._axis.owner(ids), group.size)
-        own = slice(sum(send[:rank]), sum(send[: rank + 1]))
-        elsewhere = torch.cat([order[: own.start], order[own.stop :]])
-        here, send[rank] = order[own], 0
-        asked_of = group.exchange_counts(torch.tensor(send)).tolist()
-        asked = group.exchange(ids[elsewhere].to(self.id_dtype), send, asked_of, "ids")
-        asked_draws = group.exchange(draws[elsewhere], send, asked_of, "ids")
-        # One call moves the walks of all.
-        to, _ = self._local.step(
-            torch.cat([ids[here].to(self.id_dtype), asked]), torch.cat([draws[here], asked_draws])
-        )  # fmt: skip
-        found = torch.empty(ids.shape, dtype=self.id_dtype, device=ids.device)
-        found[here] = to[: here.shape[0]]
-        found[elsewhere] = group.exchange(to[here.shape[0] :], asked_of, send, "ids")
-        return found, RemoteDraws(steps=elsewhere.shape[0])
-
-    def walk(
-        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
-        """Random walks; see :func:`partita.kernels.random_walks`. All workers want the same number of steps."""
-        if not self.collective:
-            return self._local.walk(start, key, walks=walks, length=length, restart=restart)
-        return step_by_step(self, start, key, walks=walks, length=length, restart=restart)
+        remote = RemoteDraws(ids.shape[0] - own, sum(edges_receive))
+        return replace(found.mapped(come_back), indptr=indptr, remote=remote)
 
     def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:
         """See :class:`partita.core.protocols.Topology`: whoever does not own a node has it drawn by who does."""
@@ -191,10 +130,6 @@ class CollectiveTopology:
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; parallel edges and self loops count."""
         return self._local.degrees(ids)
-
-    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``self_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
-        return self._local.gcn_coefficients(block, dtype)
 
 
 def _without(rows: Shaped[Tensor, "n"], first: int, count: int) -> Shaped[Tensor, "m"]:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core import progress
-from partita.core.records import RemoteDraws, Sampled
-from partita.kernels import Relabeller, checks
+from partita.core.protocols import Rule
+from partita.core.records import Sampled
+from partita.kernels import checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
 from partita.sample.topology import ArrayTopology
@@ -82,22 +83,8 @@ class DeviceTopology(ArrayTopology):
         self.num_hot = len(hot)
         self.num_bytes = _bytes_of([self._rank, self._hot_indptr, self._hot_indices, self._hot_weights])
 
-    def sample(
-        self,
-        dst: Int[Tensor, "D"],
-        key: int,
-        fanout: int,
-        *,
-        relabel: Relabeller | None = None,
-        positions: bool = False,
-    ) -> Sampled:
-        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`.
-
-        Raises:
-            IndexError: a node's edges are in the shard of another host.
-        """
-        if len(self.nodes) < self.num_nodes:
-            self._check_held(dst)
+    def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`."""
         checks.within("dst", dst, self.num_nodes)
         rank = self._rank[dst.long()]
         hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()
@@ -120,15 +107,12 @@ class DeviceTopology(ArrayTopology):
             moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
-        found = Sampled(indptr, indices, None, at)
-        return found if relabel is None else _relabeled(found, dst, relabel)
+        return Sampled(indptr, indices, None, at)
 
     def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
         if not self._cold_on_host:
             return self._cold.sample(dst, key, fanout, positions=positions)
-        found = self._cold.sample(dst.cpu(), key, fanout, positions=positions)
-        columns = (_sent(column, dst.device) for column in (found.indptr, found.indices, None, found.positions))
-        return Sampled(*columns)  # type: ignore[arg-type]
+        return _sent(self._cold.sample(dst.cpu(), key, fanout, positions=positions), dst.device)
 
 
 class HostDraws(ArrayTopology):
@@ -145,56 +129,21 @@ class HostDraws(ArrayTopology):
         super().__init__(**_node_columns(local, device))
         self._local = local
 
-    def sample(
-        self,
-        dst: Int[Tensor, "D"],
-        key: int,
-        fanout: int,
-        *,
-        relabel: Relabeller | None = None,
-        positions: bool = False,
+    def at_owners(
+        self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
-        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`."""
-        found = self._back(self._local.sample(dst.cpu(), key, fanout, positions=positions), dst)
-        return found if relabel is None else _relabeled(found, dst, relabel)
-
-    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """See :meth:`ArrayTopology.arrival_times`; the times stay on the host, where they are compared."""
-        return self._local.arrival_times(dst.cpu(), key, wanted)
-
-    def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
-        """See :meth:`ArrayTopology.arrivals`."""
-        return self._back(self._local.arrivals(dst.cpu(), key, before, positions=positions), dst)
-
-    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
-        """See :meth:`ArrayTopology.step`."""
-        to, remote = self._local.step(ids.cpu(), draws.cpu())
-        return to_device(to, ids.device), remote
-
-    def walk(
-        self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
-        """See :meth:`ArrayTopology.walk`."""
-        nodes, remote = self._local.walk(start.cpu(), key, walks=walks, length=length, restart=restart)
-        return to_device(nodes, start.device), remote
+        """See :meth:`ArrayTopology.at_owners`; the rule works on the host."""
+        payload = None if payload is None else payload.cpu()
+        return _sent(self._local.at_owners(ids.cpu(), rule, payload=payload, one_each=one_each), ids.device)
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of ids, int64; ids may be on the host too, where walks are followed step by step."""
         return self._local.original(ids) if ids.device.type == "cpu" else super().original(ids)
 
-    def _back(self, found: Sampled, dst: Tensor) -> Sampled:
-        indptr, indices = to_device(found.indptr, dst.device), to_device(found.indices, dst.device)
-        at, weights = _sent(found.positions, dst.device), _sent(found.weights, dst.device)
-        return replace(found, indptr=indptr, indices=indices, positions=at, weights=weights)
 
-
-def _relabeled(found: Sampled, dst: Tensor, relabel: Relabeller) -> Sampled:
-    src, indices = kernels.relabel(dst, found.indices, relabel)
-    return replace(found, src=src, indices=indices)
-
-
-def _sent(column: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if column is None else to_device(column, device)
+def _sent(found: Sampled, device: torch.device) -> Sampled:
+    found = found.mapped(lambda column: to_device(column, device))
+    return replace(found, indptr=to_device(found.indptr, device))
 
 
 def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:

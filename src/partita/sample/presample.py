@@ -12,7 +12,6 @@ each layer of a mini-batch, as where its owner computes it once for all workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -25,9 +24,11 @@ from torch import Tensor
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
+from partita.core.options import size_of, takes
 from partita.graph.derived import DerivedColumns
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
+from partita.sample.options import PresampleOptions
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 
@@ -80,18 +81,8 @@ class PresampleSummary:
         return values
 
 
-def presample(
-    store: GraphStore | str | os.PathLike[str],
-    *,
-    fanout: Sequence[int],
-    batch_size: int = 1024,
-    epochs: int = 10,
-    seed: int = 0,
-    split: str = "train",
-    replace: bool = False,
-    weighted: bool = False,
-    memory_limit: int = 1 << 30,
-) -> PresampleSummary:
+@takes(PresampleOptions)
+def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOptions) -> PresampleSummary:
     """Sample mini-batches as training would, count, and add ``presample_node`` and ``presample_edge`` to the store.
 
     A store that is open already does not see the new columns; open it again. Memory: 9 bytes a node (5 below 2^31
@@ -99,14 +90,8 @@ def presample(
 
     Args:
         store: a store or its path.
-        fanout: neighbors per layer; the first entry is the hop next to the seeds; -1 takes all.
-        batch_size: seeds of a mini-batch over all workers.
-        epochs: over the seeds.
-        seed: of all draws; the mini-batches are those of a run with this seed.
-        split: whose nodes are the seeds.
-        replace: draw with replacement.
-        weighted: draw in proportion to the edge weights.
-        memory_limit: private bytes for buffers, besides those for the nodes.
+        options: see :class:`~partita.sample.options.PresampleOptions`. The mini-batches are those of a run with this
+            seed. The memory limit is for buffers, besides those for the nodes.
 
     Raises:
         ConfigError: a setting is out of range, or an edge could be drawn more often than 32 bits count.
@@ -114,20 +99,25 @@ def presample(
         ResourceError: the disk has no room for the columns.
     """
     path = store.path if isinstance(store, GraphStore) else Path(store)
-    summary = PresampleSummary(path, tuple(fanout), batch_size, epochs, seed, split, replace, weighted)
+    summary = PresampleSummary(
+        path, tuple(options.fanout), options.batch_size, options.epochs, options.seed, options.split, options.replace,
+        options.weighted,
+    )  # fmt: skip
     _check_settings(summary)
+    seed, epochs, split = options.seed, options.epochs, options.split
+    limit = size_of(options.memory_limit, "memory_limit")
     with DerivedColumns(path) as adding:
         opened = adding.store
         seeds = as_tensor(opened.split(split))
         if len(seeds) == 0:
             raise ConfigError(f"the split '{split}' is empty", where=str(path), fix="Choose a split with nodes")
-        order = SeedOrder(seeds, seed, batch_size)
+        order = SeedOrder(seeds, seed, options.batch_size)
         summary = replaced(summary, num_seeds=len(seeds), steps=epochs * order.num_steps)
         _check_counts_fit(summary)
-        topology = LocalTopology(opened, replace=replace, weighted=weighted)
+        topology = LocalTopology(opened, replace=options.replace, weighted=options.weighted)
         node, edge = adding.allocate("presample_node"), adding.allocate("presample_edge")
         node += 1
-        counter = _Counter(topology, opened, summary.fanout, node, edge, memory_limit)
+        counter = _Counter(topology, opened, summary.fanout, node, edge, limit)
         with progress.task("presample", total=summary.steps, unit="mini-batches") as task:
             for epoch in range(epochs):
                 for step in range(order.num_steps):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jaxtyping import Int, Int64
 from torch import Tensor
@@ -15,7 +15,6 @@ from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
-from partita.kernels import Relabeller
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference_race import NEVER
 from partita.sample.topology import ArrayTopology
@@ -23,6 +22,25 @@ from partita.sample.walks import WalkWise
 
 _TIME_BYTES = 8
 _WEIGHT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Fanout:
+    """A rule: draw a number of in-edges of every node, whoever else is in the batch.
+
+    Attributes:
+        key: of the step and layer; a node's draws are a function of it and of the node's original index.
+        fanout: edges per node; -1 for all.
+        positions: say where in the store's ``indices`` every edge is.
+    """
+
+    key: int
+    fanout: int
+    positions: bool = False
+
+    def __call__(self, held: ArrayTopology, ids: Int[Tensor, "n"]) -> Sampled:
+        """Draw; see :attr:`partita.core.protocols.Rule`."""
+        return held.sample(ids, self.key, self.fanout, positions=self.positions)
 
 
 class NodeWise:
@@ -44,11 +62,9 @@ class NodeWise:
         """As the settings say."""
         return cls([config.fanout_of(layer) for layer in range(1, config.layers + 1)])
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
-        return topology.sample(dst, key, self.fanouts[layer - 1], relabel=relabel)
+        return topology.at_owners(dst, Fanout(key, self.fanouts[layer - 1]))
 
     def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing."""
@@ -105,16 +121,14 @@ class LayerWise:
             )
         return cls(budgets, group, weighted=config.weighted)
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`. All workers of the run call this, each once per layer and step.
 
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
         rule = _FirstArrivals(self, key, self.budgets[layer - 1])
-        found = topology.draw(dst, rule, relabel=relabel)
+        found = topology.at_owners(dst, rule)
         importance = kernels.importance(
             rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )

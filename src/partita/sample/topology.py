@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, Shaped, UInt32, UInt64
+from jaxtyping import Int, Int32, Int64, Shaped, UInt32, UInt64
 from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import Block, RemoteDraws, Sampled, Traffic
+from partita.core.protocols import Rule
+from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
-from partita.kernels import Relabeller
 
 
 class _Writable:
@@ -52,8 +50,8 @@ class ArrayTopology:
         original: int64 (N), original index of every node; ``None`` where it is the id.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
         weights: uint32 (M), weight of every edge; ``None`` where there are none.
-        degrees: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where rows
-            hold only some of a node's edges; ``None``: those of ``indptr``.
+        degree_offsets: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where
+            rows hold only some of a node's edges; ``None``: those of ``indptr``.
         nodes: ids for which it draws; ``None`` for all.
         first_edge: position in the rows of the first of ``indices``.
         replace: draw with replacement.
@@ -63,6 +61,7 @@ class ArrayTopology:
         num_nodes: N.
         nodes: ids for which it draws.
         id_dtype: of ids, that of ``indices``.
+        degree_offsets: as given, or those of ``indptr``.
         self_loops: as given.
         replace: as given.
         weighted: as given.
@@ -82,7 +81,7 @@ class ArrayTopology:
         original: Int64[Tensor, "N"] | None = None,
         self_loops: Int32[Tensor, "N"] | None = None,
         weights: UInt32[Tensor, "M"] | None = None,
-        degrees: Int64[Tensor, "N_1"] | None = None,
+        degree_offsets: Int64[Tensor, "N_1"] | None = None,
         nodes: range | None = None,
         first_edge: int = 0,
         replace: bool = False,
@@ -101,7 +100,7 @@ class ArrayTopology:
         self.replace = replace
         self.weighted = weighted
         self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
-        self._degrees = indptr if degrees is None else degrees
+        self.degree_offsets = indptr if degree_offsets is None else degree_offsets
         self._original = original
         self._weights = weights if weighted else None
 
@@ -113,29 +112,34 @@ class ArrayTopology:
             "original": self._original,
             "self_loops": self.self_loops,
             "weights": self._weights,
-            "degrees": self._degrees,
+            "degree_offsets": self.degree_offsets,
             "nodes": self.nodes,
             "first_edge": self._first_edge,
             "replace": self.replace,
             "weighted": self.weighted,
         }
 
-    def sample(
-        self,
-        dst: Int[Tensor, "D"],
-        key: int,
-        fanout: int,
-        *,
-        relabel: Relabeller | None = None,
-        positions: bool = False,
+    def at_owners(
+        self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
-        """Draw in-neighbors of distinct ids; see :func:`partita.kernels.sample_neighbors`.
+        """Apply a rule; see :class:`partita.core.protocols.Topology`.
 
         Raises:
             IndexError: a node's edges are in the shard of another host.
         """
         if len(self.nodes) < self.num_nodes:
-            self._check_held(dst)
+            self._check_held(ids)
+        return rule(self, ids) if payload is None else rule(self, ids, payload)
+
+    def _check_held(self, ids: Int[Tensor, "n"]) -> None:
+        if ids.numel() and not (int(ids.min()) >= self.nodes.start and int(ids.max()) < self.nodes.stop):
+            raise IndexError(
+                f"nodes {int(ids.min())} to {int(ids.max())} were asked of a host that has the edges of "
+                f"{self.nodes.start}:{self.nodes.stop} only"
+            )
+
+    def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`."""
         return kernels.sample_neighbors(
             self._indptr,
             self._indices,
@@ -145,33 +149,12 @@ class ArrayTopology:
             fanout,
             replace=self.replace,
             weights=self._weights,
-            relabel=relabel,
             positions=positions,
             first_edge=self._first_edge,
         )
 
-    def draw(
-        self,
-        dst: Int[Tensor, "D"],
-        rule: Callable[[ArrayTopology, Int[Tensor, "D"]], Sampled],
-        *,
-        relabel: Relabeller | None = None,
-    ) -> Sampled:
-        """Draw by a rule; see :class:`partita.core.protocols.Topology`."""
-        sampled = rule(self, dst)
-        if relabel is None:
-            return sampled
-        src, local = kernels.relabel(dst, sampled.indices, relabel)
-        return replace(sampled, src=src, indices=local)
-
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """The first times at which in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`.
-
-        Raises:
-            IndexError: a node's edges are in the shard of another host.
-        """
-        if len(self.nodes) < self.num_nodes:
-            self._check_held(dst)
+        """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
         return kernels.arrival_times(
             self._indptr,
             dst,
@@ -185,13 +168,7 @@ class ArrayTopology:
         )
 
     def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
-        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`.
-
-        Raises:
-            IndexError: a node's edges are in the shard of another host.
-        """
-        if len(self.nodes) < self.num_nodes:
-            self._check_held(dst)
+        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`."""
         return kernels.pick_arrivals(
             self._indptr,
             self._indices,
@@ -205,35 +182,21 @@ class ArrayTopology:
             first_edge=self._first_edge,
         )
 
-    def _check_held(self, dst: Int[Tensor, "D"]) -> None:
-        if dst.numel() and not (int(dst.min()) >= self.nodes.start and int(dst.max()) < self.nodes.stop):
-            raise IndexError(
-                f"nodes {int(dst.min())} to {int(dst.max())} were asked of a host that has the edges of "
-                f"{self.nodes.start}:{self.nodes.stop} only"
-            )
-
-    def step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> tuple[Int[Tensor, "n"], RemoteDraws]:
-        """Where walks go next; see :func:`partita.kernels.walk_step`.
-
-        Raises:
-            IndexError: a node's edges are in the shard of another host.
-        """
-        if len(self.nodes) < self.num_nodes:
-            self._check_held(ids)
-        to = kernels.walk_step(
+    def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Where walks go next; see :func:`partita.kernels.walk_step`."""
+        return kernels.walk_step(
             self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge
         )
-        return to, RemoteDraws()
 
-    def walk(
+    def random_walks(
         self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-    ) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+    ) -> Int[Tensor, "nR columns"]:
         """Random walks; see :func:`partita.kernels.random_walks`.
 
         Raises:
             ValueError: only some of the edges are here.
         """
-        nodes = kernels.random_walks(
+        return kernels.random_walks(
             self._indptr,
             self._indices,
             start,
@@ -243,13 +206,6 @@ class ArrayTopology:
             length=length,
             restart=restart,
             weights=self._weights,
-        )
-        return nodes, RemoteDraws()
-
-    def gcn_coefficients(self, block: Block, dtype: torch.dtype) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
-        """``weight`` and ``self_weight`` of a block; see :func:`partita.kernels.gcn_coefficients`."""
-        return kernels.gcn_coefficients(
-            self._degrees, self.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
         )
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
@@ -268,14 +224,14 @@ class ArrayTopology:
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of ids, int64; parallel edges and self loops count."""
         ids = ids.long()
-        return self._degrees[ids + 1] - self._degrees[ids]
+        return self.degree_offsets[ids + 1] - self.degree_offsets[ids]
 
 
 class LocalTopology(ArrayTopology):
     """In-neighbors that are in the memory maps of a graph store, or of one host's shard of it.
 
     Of a store it draws for all nodes; of a shard whose edges are cut, for the nodes of its host
-    (:attr:`~ArrayTopology.nodes`). What follows from node columns (original indices, degrees, coefficients) is known
+    (:attr:`~ArrayTopology.nodes`). What follows from node columns (original indices, degrees, self loops) is known
     of all nodes in either case.
 
     Args:

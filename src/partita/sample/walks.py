@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,7 @@ from partita.core.keys import Purpose, fold
 from partita.core.protocols import Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.store import GraphStore
-from partita.kernels import Relabeller
-from partita.sample.topology import LocalTopology
+from partita.sample.topology import ArrayTopology, LocalTopology
 
 
 def step_by_step(
@@ -33,22 +33,31 @@ def step_by_step(
     """The walks of :func:`partita.kernels.random_walks`, a step of all of them at a time.
 
     Where the topology is collective, all workers take the same number of steps, also with nothing to ask.
+
+    Returns:
+        Store ids, as :func:`partita.kernels.random_walks`; how many steps another worker took.
     """
     home = start.to(topology.id_dtype).repeat_interleave(walks)
     nodes = home.new_empty((home.shape[0], length + 1))
     nodes[:, 0] = home
-    original, remote = topology.original(start), RemoteDraws()
+    original, steps = topology.original(start), 0
     for s in range(length):
         here = nodes[:, s]
         draws, back = kernels.walk_draws(original, key, walks=walks, step=s, restart=restart)
         moving = ((here >= 0) & ~back).nonzero().flatten()
         stands, begin = here[moving], home[moving]
-        to, asked = topology.step(stands, draws[moving])
-        remote += asked
+        found = topology.at_owners(stands, _step, payload=draws[moving], one_each=True)
+        to = found.indices
+        steps += found.remote.destinations
         after = torch.where(here < 0, here, home)
         after[moving] = torch.where((to < 0) & (stands != begin), begin, to)
         nodes[:, s + 1] = after
-    return nodes, remote
+    return nodes, RemoteDraws(steps=steps)
+
+
+def _step(held: ArrayTopology, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Sampled:
+    """The rule of a step: where walks go next from the nodes that they stand on, -1 where there is nowhere to go."""
+    return Sampled(torch.arange(ids.shape[0] + 1, device=ids.device), held.walk_step(ids, draws), None, None)
 
 
 class WalkWise:
@@ -95,16 +104,14 @@ class WalkWise:
         """Neighbors of a node, at most, in any layer."""
         return min(max(self.fanouts), self.walks * self.length)
 
-    def draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int, *, relabel: Relabeller | None = None
-    ) -> Sampled:
+    def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
-        return self._draw(topology, dst, key, self.fanouts[layer - 1], relabel)
+        return self._draw(topology, dst, key, self.fanouts[layer - 1])
 
     def widest(self, topology: Topology, dst: Int[Tensor, "D"]) -> Sampled:
         """The neighbors of any layer, where all layers take theirs from the same walks."""
         assert self._key is not None
-        return self._draw(topology, dst, self._key, self.most, None)
+        return self._draw(topology, dst, self._key, self.most)
 
     def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Nothing.
@@ -114,7 +121,7 @@ class WalkWise:
         """
         if topology.collective:
             raise ConfigError(
-                "what walks cost among workers that hold parts of the edges cannot be foreseen",
+                "what walks cost among workers that hold parts of the edges cannot be estimated",
                 where="sampler 'walk'",
                 fix="Use --topology replicated, or name a strategy yourself",
             )
@@ -124,19 +131,24 @@ class WalkWise:
         """Nothing travels but what the topology sends."""
         return Traffic()
 
-    def _draw(
-        self, topology: Topology, dst: Int[Tensor, "D"], key: int, count: int, relabel: Relabeller | None
-    ) -> Sampled:
+    def _draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, count: int) -> Sampled:
         key = key if self._key is None else self._key
         dst = dst.to(topology.id_dtype)
+        options: dict[str, Any] = {"walks": self.walks, "length": self.length, "restart": self.restart}
+        if not topology.collective:  # whole walks at once, where all edges are at hand
+            return topology.at_owners(
+                dst, lambda held, start: _most_visited(held.random_walks(start, key, **options), start, count)
+            )
         start = dst.cpu()  # there are no kernels for walks on a device
-        nodes, remote = topology.walk(start, key, walks=self.walks, length=self.length, restart=self.restart)
-        found = kernels.top_visits(nodes, start, count)
-        indptr, indices, visits = (column.to(dst.device) for column in found)
-        src = None
-        if relabel is not None:
-            src, indices = kernels.relabel(dst, indices, relabel)
-        return Sampled(indptr, indices, src, None, remote, visit_weight=_shares(indptr, visits))
+        nodes, remote = step_by_step(topology, start, key, **options)
+        found = _most_visited(nodes, start, count).mapped(lambda column: column.to(dst.device))
+        return replace(found, indptr=found.indptr.to(dst.device), remote=remote)
+
+
+def _most_visited(nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], count: int) -> Sampled:
+    """The nodes that the walks of each start visit most, with their shares."""
+    indptr, indices, visits = kernels.top_visits(nodes, start, count)
+    return Sampled(indptr, indices, None, None, visit_weight=_shares(indptr, visits))
 
 
 def _shares(indptr: Int64[Tensor, "D_1"], visits: Int32[Tensor, "E"]) -> Float64[Tensor, "E"]:
@@ -187,7 +199,7 @@ def random_walks(
             raise ConfigError(f"{name} must be at least {least}, not {value}", where="random_walks")
     if not 0 <= restart < 1:
         raise ConfigError(f"restart must be at least 0 and below 1, not {restart}", where="random_walks")
-    found, _ = LocalTopology(store, weighted=weighted).walk(
+    found = LocalTopology(store, weighted=weighted).random_walks(
         torch.from_numpy(start), fold(int(Purpose.WALK), seed), walks=walks, length=length, restart=restart
     )
     return found.numpy().reshape(len(start), walks, length + 1)

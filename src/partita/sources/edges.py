@@ -12,12 +12,10 @@ import numpy as np
 from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.sources.batch import Batch, Kind
+from partita.sources.options import ColumnName
 from partita.sources.text import TextTable
 
 Format = Literal["text", "parquet", "npz", "npy"]
-ColumnName = str | int
-"""A column by its name, or by its position counted from 0."""
-
 _SUFFIXES: dict[str, Format] = {
     ".csv": "text",
     ".tsv": "text",

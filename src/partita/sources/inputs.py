@@ -13,27 +13,18 @@ from partita.core.errors import ConfigError, InputError
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Batch
-from partita.sources.edges import ColumnName, EdgeTable, detect_format, open_table
+from partita.sources.edges import EdgeTable, detect_format, open_table
 from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
+from partita.sources.options import IngestOptions
 from partita.sources.text import TextTable
 
 FeatureRows = Callable[[], tuple[str, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]]]
 """Gives the name of the file, and runs of feature rows with the number of their first."""
 
 
-@dataclass(frozen=True)
-class NodeFiles:
-    """What the user said about nodes; see :func:`partita.sources.ingest.ingest`."""
-
-    nodes: Path | None = None
-    features: Path | None = None
-    labels: Path | None = None
-    splits: Path | None = None
-    id_column: ColumnName | None = None
-    feature_columns: Sequence[ColumnName] | None = None
-    label_columns: Sequence[ColumnName] | None = None
-    split_column: ColumnName | None = None
+NODE_FILES = ("nodes", "features", "labels", "splits")
+"""The options that name files about nodes."""
 
 
 @dataclass(frozen=True)
@@ -85,48 +76,36 @@ class IngestInputs:
 
 
 def open_inputs(
-    source: Path,
-    files: NodeFiles,
-    *,
-    arrays: dict[str, ArrayFile] | None = None,
-    ids: str,
-    format: str,
-    delimiter: str | None,
-    header: bool | None,
-    comment: str | None,
-    source_column: ColumnName | None,
-    target_column: ColumnName | None,
-    weight_column: ColumnName | None,
-    chunk_bytes: int,
+    source: Path, options: IngestOptions, *, arrays: dict[str, ArrayFile] | None = None, chunk_bytes: int
 ) -> IngestInputs:
     """Open everything and check what can be checked without reading rows.
 
     Args:
         source: of the edges.
-        files: about nodes.
-        arrays: the graph, where it is in arrays and not in a file; the other arguments are those of
-            :func:`partita.sources.ingest.ingest`.
+        options: of the ingest.
+        arrays: the graph, where it is in arrays and not in a file.
+        chunk_bytes: of a file to read at once.
 
     Raises:
         InputError: a file or a column is missing or unusable, or arrays of different lengths.
         ConfigError: two arguments exclude each other.
     """
     graph: EdgeTable | ArrayGraph
-    if arrays is not None or detect_format(source, format) == "npz":
+    if arrays is not None or detect_format(source, options.format) == "npz":
         graph = ArrayGraph(source, arrays)
     else:
-        wanted = (source_column, target_column, weight_column)
+        wanted = (options.source_column, options.target_column, options.weight_column)
         table = open_table(
             source,
-            format=format,
-            delimiter=delimiter,
-            header=header,
-            comment=comment,
+            format=options.format,
+            delimiter=options.delimiter,
+            header=options.header,
+            comment=options.comment,
             wanted=wanted,
             chunk_bytes=chunk_bytes,
         )
         graph = EdgeTable(table, *wanted)
-    opened = _open_node_files(files, comment, chunk_bytes)
+    opened = _open_node_files(options, chunk_bytes)
     labels, splits = opened.labels, opened.splits
     notes: list[str] = []
     if isinstance(graph, ArrayGraph):
@@ -143,7 +122,7 @@ def open_inputs(
     num_nodes, num_nodes_from = _count_nodes(graph, [opened.features, opened.labels, opened.splits])
     return IngestInputs(
         graph=graph,
-        id_mode=_id_mode(ids, graph, opened.tables, num_nodes_from),
+        id_mode=_id_mode(options.ids, graph, opened.tables, num_nodes_from),
         num_nodes=num_nodes,
         num_nodes_from=num_nodes_from,
         tables=opened.tables,
@@ -167,13 +146,15 @@ class _Opened:
     splits: ArrayFile | None = None
 
 
-def _open_node_files(files: NodeFiles, comment: str | None, chunk_bytes: int) -> _Opened:
-    if files.nodes is not None and files.features is not None:
+def _open_node_files(options: IngestOptions, chunk_bytes: int) -> _Opened:
+    if options.nodes is not None and options.features is not None:
         fix = "Give the features in one of them"
         raise ConfigError("nodes and features exclude each other", where="features", fix=fix)
+    column = options.label_column
+    label_columns = [column] if isinstance(column, str | int) else column
     opened = _Opened([])
-    for role in ("nodes", "features", "labels", "splits"):
-        path: Path | None = getattr(files, role)
+    for role in NODE_FILES:
+        path: Path | None = getattr(options, role)
         if path is None:
             continue
         found = detect_format(path)
@@ -183,13 +164,13 @@ def _open_node_files(files: NodeFiles, comment: str | None, chunk_bytes: int) ->
         if found in ("npy", "npz"):
             fix = "Give a text or Parquet table; .npy arrays go to features, labels or splits"
             raise InputError(f"is .{found}, which {role} cannot be", where=str(path), fix=fix)
-        labels = files.label_columns if role == "labels" or (role == "nodes" and files.labels is None) else None
-        split = files.split_column if _takes_split_column(role, files) else None
-        wanted = (files.id_column, split, *(labels or ()), *(files.feature_columns or ()))
+        labels = label_columns if role == "labels" or (role == "nodes" and options.labels is None) else None
+        split = options.split_column if _takes_split_column(role, options) else None
+        wanted = (options.id_column, split, *(labels or ()), *(options.feature_columns or ()))
         table = describe_table(
-            open_table(path, comment=comment, wanted=wanted, chunk_bytes=chunk_bytes),
-            id_column=files.id_column,
-            feature_columns=files.feature_columns if role in ("nodes", "features") else None,
+            open_table(path, comment=options.comment, wanted=wanted, chunk_bytes=chunk_bytes),
+            id_column=options.id_column,
+            feature_columns=options.feature_columns if role in ("nodes", "features") else None,
             label_columns=labels,
             split_column=split,
             roles=role,
@@ -200,9 +181,9 @@ def _open_node_files(files: NodeFiles, comment: str | None, chunk_bytes: int) ->
     return opened
 
 
-def _takes_split_column(role: str, files: NodeFiles) -> bool:
+def _takes_split_column(role: str, options: IngestOptions) -> bool:
     """Whether the user's ``split_column`` is about this file: the first of splits, nodes, labels that is given."""
-    given = [name for name in ("splits", "nodes", "labels") if getattr(files, name) is not None]
+    given = [name for name in ("splits", "nodes", "labels") if getattr(options, name) is not None]
     return bool(given) and given[0] == role
 
 

@@ -14,9 +14,10 @@ from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Batch, Kind
-from partita.sources.edges import ColumnName, Table, find_column
+from partita.sources.edges import Table, find_column
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
+from partita.sources.options import ColumnName
 
 SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}

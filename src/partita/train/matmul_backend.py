@@ -101,15 +101,17 @@ def choose_products(job: Job, recorded: str | None) -> Choice:
     if recorded is None and steps * sum(shape.flop * times for shape, times in shapes.items()) < WORTH_FLOP:
         return Choice(TORCH)
     if not all(team.group.gather(onednn_works())):
-        return Choice(TORCH, None if recorded is None else f"matrix products by torch: there is no {recorded} here")
+        return Choice(
+            TORCH, None if recorded is None else f"matrix multiplication by torch: there is no {recorded} here"
+        )
     if recorded is not None:
         return Choice(recorded)
 
     def measure() -> dict[str, str]:
         name, gain = fastest(seconds_of(shapes))
         if name == TORCH:
-            return {"name": name, "note": f"matrix products by torch (oneDNN is {gain:.1f} times as fast here)"}
-        return {"name": name, "note": f"matrix products by {name}, {gain:.1f} times as fast here as torch"}
+            return {"name": name, "note": f"matrix multiplication by torch (oneDNN is {gain:.1f} times as fast here)"}
+        return {"name": name, "note": f"matrix multiplication by {name}, {gain:.1f} times as fast here as torch"}
 
     return Choice(**team.agree(measure))
 

@@ -28,7 +28,7 @@ def test_workers_that_are_no_group():
 def test_a_position_is_one_worker_of_each_group():
     ranks = RankMasks.of(MESH, (3, 4, 5))
     assert ranks.at_position(torch.tensor([2, 0])).tolist() == [0b100100, 0b001001]
-    assert RankMasks.of(MESH, (1, 4)).home(torch.tensor([0, 1])).tolist() == [0b000111, 0b111000]
+    assert RankMasks.of(MESH, (1, 4)).at_position(torch.tensor([0, 1])).tolist() == [0b000111, 0b111000]
 
 
 def test_everyone_is_the_whole_group_of_anybody():

@@ -24,10 +24,12 @@ from partita.isolated import subgraph
 from partita.isolated.subgraph import HALOS
 from partita.isolated.views import PartView
 from partita.kernels import Relabeller
+from partita.nn.layers import GCN
 from partita.nn.model import build_model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
 from partita.parallel.placements.data import Data
+from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.graphs import formula_neighbors, formula_store, small_random_store
 
@@ -142,9 +144,9 @@ def test_draws_are_of_the_view_and_by_the_original_index(graph, halo, fanout, re
     topology = view.topology(replace=replace)
     assert isinstance(topology, Topology)
     assert topology.num_nodes == n
-    a = topology.sample(dst, 5, fanout, relabel=Relabeller(n), positions=True)
-    b = LocalTopology(alone, replace=replace).sample(dst, 5, fanout, relabel=Relabeller(n), positions=True)
-    for name in ("indptr", "indices", "src", "positions"):
+    a = topology.sample(dst, 5, fanout, positions=True)
+    b = LocalTopology(alone, replace=replace).sample(dst, 5, fanout, positions=True)
+    for name in ("indptr", "indices", "positions"):
         assert torch.equal(getattr(a, name), getattr(b, name))
 
 
@@ -178,12 +180,19 @@ def test_a_view_of_all_parts_is_the_whole_graph(stores, name, halo, weighted) ->
     assert (here.id_dtype, view.num_edges) == (there.id_dtype, store.num_edges)
     dst = torch.randperm(store.num_nodes)
     for fanout in (-1, 3):
-        a, b = (t.sample(dst, 11, fanout, relabel=Relabeller(store.num_nodes), positions=True) for t in (here, there))
-        for field in ("indptr", "indices", "src", "positions"):
+        a, b = (t.sample(dst, 11, fanout, positions=True) for t in (here, there))
+        for field in ("indptr", "indices", "positions"):
             assert torch.equal(getattr(a, field), getattr(b, field))
-        block = Block(dst.int(), a.src, a.indptr, a.indices, here.original(dst))
-        for found, wanted in zip(*(t.gcn_coefficients(block, torch.float64) for t in (here, there)), strict=True):
-            assert torch.equal(found, wanted)
+        for relabel in (None, Relabeller(store.num_nodes)):
+            a, b = (
+                sample_block(
+                    t, dst, StepKey(0, 0, 0), 1, fanout, coefficients=GCN.coefficients, relabel=relabel,
+                    dtype=torch.float64,
+                )
+                for t in (here, there)
+            )  # fmt: skip
+            for field in ("indptr", "indices", "weight", "self_weight"):
+                assert torch.equal(getattr(a, field), getattr(b, field))
     assert torch.equal(here.degrees(dst), there.degrees(dst))
     assert torch.equal(here.original(dst), there.original(dst))
     assert torch.equal(view.x, as_tensor(store.x))
@@ -203,7 +212,7 @@ def test_rows_and_coefficients_of_a_part(stores) -> None:
     dst = torch.arange(view.num_nodes, dtype=torch.int32)
     sampled = view.topology().sample(dst, 1, -1)
     block = Block(dst, None, sampled.indptr, sampled.indices, view.topology().original(dst))
-    weight, own = view.topology().gcn_coefficients(block, torch.float64)
+    weight, own = GCN.coefficients(view.topology(), block, torch.float64)
     norm = [1 + sum(u != v for u in formula_neighbors(v, store.num_nodes)) for v in view.original_index.tolist()]
     torch.testing.assert_close(own, 1 / torch.tensor(norm, dtype=torch.float64))
     assert view.num_nodes > view.num_owned
@@ -248,7 +257,7 @@ def test_nothing_and_what_is_left_out(stores) -> None:
         for halo in HALOS:
             view = PartView.load(store, parts, halo)
             assert (view.num_nodes, view.num_edges, view.x.shape, len(view.seeds)) == (0, 0, (0, 5), 0)
-            drawn = view.topology().sample(torch.empty(0, dtype=torch.int32), 1, 3, relabel=Relabeller(0))
+            drawn = view.topology().sample(torch.empty(0, dtype=torch.int32), 1, 3)
             assert drawn.indptr.tolist() == [0]
             assert view.size == PartView.measure(store, parts, halo)
     bare = PartView.load(store, [0], features=False, weights=False)

@@ -17,6 +17,7 @@ from partita.core.errors import ConfigError, InputError, StoreError
 from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.estimate import estimate
 from partita.partitioning.job import parse_parts, partition, prepare
+from partita.partitioning.options import PartitionOptions
 from partita.partitioning.partitioners import PARTITIONERS
 from partita.sample.presample import presample
 from partita.testing.graphs import formula_store, small_random_store
@@ -166,7 +167,7 @@ def test_levels():
 
 
 def test_an_estimate_says_what_it_takes_and_changes_nothing(graph, tmp_path):
-    job = prepare(graph, parts=4, algorithm="spring+", memory_limit="32MiB", refine=1)
+    job = prepare(graph, PartitionOptions(parts=4, algorithm="spring+", memory_limit="32MiB", refine=1))
     expected = estimate(job, tmp_path / "deep" / "out", "float16")
     assert expected.trial_edges == graph.num_edges
     assert expected.seconds > 0

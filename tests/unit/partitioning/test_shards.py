@@ -167,7 +167,7 @@ def test_there_is_no_more_than_all_others(tmp_path, store):
         ({"host": 2}, r"no host 2 of 2.*from 0 to 1"),
         ({"host": -1}, r"no host -1 of 2"),
         ({"host": 0, "hosts": 0}, r"no host 0 of 0"),
-        ({"hosts": 3}, r"4 parts cannot be dealt to 3 hosts evenly.*--parts 3xWORKERS"),
+        ({"hosts": 3}, r"4 parts cannot be divided among 3 hosts evenly.*--parts 3xWORKERS"),
         ({"topology": "replicate"}, r"no topology.*replicated"),
         ({"hot_bytes": -1}, r"-1 bytes"),
         ({"hot_bytes": 9, "hot": "in_degree"}, r"no way to rank.*in-degree"),

@@ -125,7 +125,7 @@ def test_what_cannot_be_planned(store, settings, message):
 
 
 def test_walks_among_workers_with_parts_of_the_edges(store):
-    with pytest.raises(ConfigError, match="cannot be foreseen"):
+    with pytest.raises(ConfigError, match="cannot be estimated"):
         planned(store, Machine(), sampler="walk", topology="partitioned")
 
 

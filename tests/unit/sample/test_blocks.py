@@ -10,6 +10,7 @@ from torch_geometric.nn import GCNConv
 from partita import kernels
 from partita.core.keys import Purpose, StepKey
 from partita.kernels import Relabeller
+from partita.nn.layers import GCN
 from partita.sample.blocks import sample_block
 from partita.sample.topology import LocalTopology
 
@@ -68,7 +69,7 @@ def test_gcn_on_full_neighborhoods_is_pyg(store_of, loops, relabeled):
         KEY,
         1,
         -1,
-        coefficients="gcn",
+        coefficients=GCN.coefficients,
         relabel=Relabeller(nodes) if relabeled else None,
         dtype=torch.float64,
     )
@@ -91,7 +92,7 @@ def test_sampled_gcn_has_the_full_sum_as_expectation(store_of, relabeled):
             StepKey(0, 0, step),
             1,
             fanout,
-            coefficients="gcn",
+            coefficients=GCN.coefficients,
             relabel=Relabeller(nodes) if relabeled else None,
             dtype=torch.float64,
         )
@@ -106,7 +107,7 @@ def test_sampled_gcn_has_the_full_sum_as_expectation(store_of, relabeled):
 def test_dtype_and_duplicate_requests(store_of):
     edges, nodes = symmetric_graph()
     topology = LocalTopology(store_of(edges, nodes))
-    block = sample_block(topology, torch.arange(3), KEY, 1, 2, coefficients="gcn")
+    block = sample_block(topology, torch.arange(3), KEY, 1, 2, coefficients=GCN.coefficients)
     assert block.weight.dtype == block.self_weight.dtype == torch.float32
     with pytest.raises(ValueError, match="twice"):
         sample_block(topology, torch.tensor([1, 1]), KEY, 1, 2, relabel=Relabeller(nodes))
@@ -116,6 +117,6 @@ def test_no_requests(store_of):
     topology = LocalTopology(store_of(*symmetric_graph()))
     for relabel in (None, Relabeller(30)):
         none = torch.zeros(0, dtype=torch.int64)
-        block = sample_block(topology, none, KEY, 1, 2, coefficients="gcn", relabel=relabel)
+        block = sample_block(topology, none, KEY, 1, 2, coefficients=GCN.coefficients, relabel=relabel)
         assert block.indptr.tolist() == [0]
         assert block.weight.shape == block.self_weight.shape == block.indices.shape == (0,)

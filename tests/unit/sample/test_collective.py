@@ -15,12 +15,16 @@ from partita.core.protocols import Topology
 from partita.core.records import RemoteDraws
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
+from partita.nn.layers import GCN
 from partita.partitioning.shards import shard
 from partita.sample.blocks import sample_block
 from partita.sample.collective import CollectiveTopology
+from partita.sample.samplers import Fanout
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store
 from partita.testing.threads import ThreadGroups
+
+SYMMETRIC = GCN.coefficients
 
 
 def axis_of(context, offsets, owners=None, name="all"):
@@ -30,7 +34,7 @@ def axis_of(context, offsets, owners=None, name="all"):
 
 
 def same(found, wanted):
-    for name in ("indptr", "indices", "src", "positions"):
+    for name in ("indptr", "indices", "positions"):
         a, b = getattr(found, name), getattr(wanted, name)
         assert (a is None) == (b is None), name
         if a is not None and b is not None:
@@ -65,14 +69,11 @@ def cases(draw):
     fanout=st.sampled_from([-1, 0, 1, 3, 10, 40]),
     replace=st.booleans(),
     weighted=st.booleans(),
-    relabel=st.sampled_from([None, "table", "hash"]),
     positions=st.booleans(),
     cut=st.booleans(),
     key=st.integers(0, 2**64 - 1),
 )
-def test_owners_draw_what_one_worker_draws(
-    store_of, shard_of, case, fanout, replace, weighted, relabel, positions, cut, key
-):
+def test_owners_draw_what_one_worker_draws(store_of, shard_of, case, fanout, replace, weighted, positions, cut, key):
     edges, weights, nodes, offsets, asked, original = case
     workers = len(asked)
     store = store_of(edges, nodes, original_index=original, weights=weights if weighted else None)
@@ -84,9 +85,8 @@ def test_owners_draw_what_one_worker_draws(
         rank = context.mesh.rank
         mine = shard_of(store, rank, workers, offsets[rank], offsets[rank + 1]) if cut else store
         topology = CollectiveTopology(LocalTopology(mine, **options), axis_of(context, offsets))
-        scratch = Relabeller(nodes, relabel) if relabel else None
         found = [
-            topology.sample(asked[rank], step_key, fanout, relabel=scratch, positions=positions)
+            topology.at_owners(asked[rank], Fanout(step_key, fanout, positions=positions))
             for step_key in (key, key ^ 1)
         ]
         return topology, found
@@ -98,8 +98,7 @@ def test_owners_draw_what_one_worker_draws(
         assert topology.collective == (workers > 1)
         elsewhere = torch.bucketize(dst, torch.tensor(offsets[1:]), right=True) != rank
         for sampled, step_key in zip(found, (key, key ^ 1)):
-            scratch = Relabeller(nodes) if relabel else None
-            wanted = whole.sample(dst, step_key, fanout, relabel=scratch, positions=positions)
+            wanted = whole.sample(dst, step_key, fanout, positions=positions)
             same(sampled, wanted)
             edges_elsewhere = int(wanted.indptr.diff()[elsewhere].sum())
             expected = RemoteDraws(int(elsewhere.sum()), edges_elsewhere) if workers > 1 else RemoteDraws()
@@ -117,7 +116,7 @@ def test_one_worker_exchanges_nothing(store_of):
         LocalTopology(store), Axis(group, group, group, torch.tensor([0, 3]), torch.tensor([0]))
     )
     assert not topology.collective
-    assert topology.sample(torch.tensor([0, 1]), 1, -1).indices.tolist() == [1, 2]
+    assert topology.at_owners(torch.tensor([0, 1]), Fanout(1, -1)).indices.tolist() == [1, 2]
     assert topology.traffic(RemoteDraws(destinations=5, edges=9)).ids == 0
     assert sum(sum(links.values()) for links in group.meter.snapshot().values()) == 0
 
@@ -131,7 +130,7 @@ def test_picks_travel_and_adjacency_lists_do_not(store_of):
 
     def work(context):
         topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 20, 40]))
-        return topology.sample(asked[context.mesh.rank], 5, 3).remote
+        return topology.at_owners(asked[context.mesh.rank], Fanout(5, 3)).remote
 
     assert groups.run(work) == [RemoteDraws(1, 3)] * 2
     assert ids_sent(groups) == 2 * (4 + 4 + 3 * 4)  # id, count, three picks; 4 bytes each, of 1000 neighbors
@@ -145,13 +144,13 @@ def test_ids_of_large_graphs_travel_in_8_bytes(store_of):
 
     def work(context):
         topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 2, 4]))
-        return topology, topology.sample(torch.tensor([0, 3]), 5, 2, relabel=Relabeller(4))
+        return topology, topology.at_owners(torch.tensor([0, 3]), Fanout(5, 2))
 
     results = groups.run(work)
     drawn = results[0][1].remote + results[1][1].remote
     assert drawn == RemoteDraws(destinations=2, edges=3)
     assert results[0][0].traffic(drawn).ids == ids_sent(groups) == 2 * (8 + 4) + 3 * 8
-    assert all(sampled.src.dtype == torch.int64 for _, sampled in results)
+    assert all(sampled.indices.dtype == torch.int64 for _, sampled in results)
 
 
 def test_a_block_is_the_same_over_shards_of_two_hosts_with_two_workers(tmp_path):
@@ -170,12 +169,12 @@ def test_a_block_is_the_same_over_shards_of_two_hosts_with_two_workers(tmp_path)
             owners = owners_of_parts(4, name, mesh.hosts, mesh.workers)
             topology = CollectiveTopology(mine, axis_of(context, store.part_offsets.copy(), owners, name))
             blocks.append(
-                sample_block(topology, requests[mesh.rank], key, 1, 4, coefficients="gcn", relabel=Relabeller(200))
+                sample_block(topology, requests[mesh.rank], key, 1, 4, coefficients=SYMMETRIC, relabel=Relabeller(200))
             )
         return blocks
 
     for blocks, dst in zip(ThreadGroups(4, hosts=2).run(work), requests):
-        wanted = sample_block(local, dst, key, 1, 4, coefficients="gcn", relabel=Relabeller(200))
+        wanted = sample_block(local, dst, key, 1, 4, coefficients=SYMMETRIC, relabel=Relabeller(200))
         for block in blocks:
             for name in ("dst", "src", "indptr", "indices", "dst_original", "weight", "self_weight"):
                 assert torch.equal(getattr(block, name), getattr(wanted, name)), name
@@ -188,8 +187,8 @@ def test_an_id_that_is_no_node_is_refused_before_anything_is_sent(store_of):
 
     def work(context):
         topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 2, 4]))
-        with pytest.raises(IndexError, match="dst"):
-            topology.sample(torch.tensor([4]), 1, 1)
+        with pytest.raises(IndexError, match="ids"):
+            topology.at_owners(torch.tensor([4]), Fanout(1, 1))
 
     groups.run(work)
     assert sum(groups.sent().values()) == 0
@@ -202,7 +201,9 @@ def test_a_node_that_its_owner_does_not_hold_is_an_error(store_of, shard_of):
     def work(context):
         other = 1 - context.mesh.rank  # the shards were mixed up
         mine = shard_of(store, other, 2, 2 * other, 2 * other + 2)
-        CollectiveTopology(LocalTopology(mine), axis_of(context, [0, 2, 4])).sample(torch.tensor([0, 3]), 1, 1)
+        CollectiveTopology(LocalTopology(mine), axis_of(context, [0, 2, 4])).at_owners(
+            torch.tensor([0, 3]), Fanout(1, 1)
+        )
 
     with pytest.raises(IndexError, match="of a host that has the edges of"):
         groups.run(work)

@@ -16,6 +16,7 @@ from partita.features.rank_bitmap import Positions
 from partita.kernels import memory
 from partita.sample import device
 from partita.sample.device import DeviceTopology, edge_bytes, on_device
+from partita.sample.samplers import Fanout
 from partita.sample.topology import ArrayTopology
 
 N = 60
@@ -47,9 +48,9 @@ def topology(weighted: bool = False, replace: bool = False) -> ArrayTopology:
 
 
 def sampled(found: ArrayTopology, dst: torch.Tensor, fanout: int, relabel: bool) -> list[object]:
-    relabeller = kernels.Relabeller(N) if relabel else None
-    sample = found.sample(dst, 17, fanout, relabel=relabeller, positions=True)
-    return [held(value) for value in (sample.indptr, sample.indices, sample.src, sample.positions)]
+    sample = found.at_owners(dst, Fanout(17, fanout, positions=True))
+    ids = kernels.relabel(dst, sample.indices, kernels.Relabeller(N)) if relabel else [sample.indices]
+    return [held(value) for value in (sample.indptr, sample.positions, *ids)]
 
 
 @pytest.mark.parametrize("pin", [True, False])

@@ -12,6 +12,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.kernels import Relabeller
+from partita.nn.layers import GCN
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import LayerWise, NodeWise, as_sampler, make_sampler
 from partita.sample.topology import LocalTopology
@@ -66,14 +67,14 @@ def test_fields_of_a_block(topology, relabeled, replace, weighted) -> None:
     place, requests = topology(replace=replace, weighted=weighted), torch.tensor([5, 29, 0, 28, 4])
     sampler = LayerWise([11, 7], Group.alone(), weighted=weighted)
 
-    def block(reduce, coefficients="none"):
+    def block(reduce, coefficients=None):
         return sample_block(
             place, requests, KEY, 2, sampler, coefficients=coefficients, reduce=reduce,
             relabel=Relabeller(30) if relabeled else None, dtype=torch.float64,
         )  # fmt: skip
 
     sampled = sampler.draw(place, requests, KEY.at(Purpose.SAMPLE, 2), 2)
-    total, mean, plain, gcn = block("sum"), block("mean"), block(None), block("sum", "gcn")
+    total, mean, plain, gcn = block("sum"), block("mean"), block(None), block("sum", GCN.coefficients)
     for each in (total, mean, plain, gcn):
         ids = each.indices if each.src is None else each.src[each.indices.long()]
         assert torch.equal(ids, sampled.indices)
@@ -83,7 +84,7 @@ def test_fields_of_a_block(topology, relabeled, replace, weighted) -> None:
     assert (sampled.importance >= 1).all() or replace
     degrees = place.degrees(requests)[total.edge_dst()]
     torch.testing.assert_close(mean.weight * degrees, sampled.importance)
-    whole = sample_block(place, requests, KEY, 2, -1, coefficients="gcn", dtype=torch.float64)
+    whole = sample_block(place, requests, KEY, 2, -1, coefficients=GCN.coefficients, dtype=torch.float64)
     full = {
         (v, u): weight for v, u, weight in zip(whole.edge_dst().tolist(), whole.indices.tolist(), whole.weight.tolist())
     }
@@ -108,7 +109,7 @@ def test_a_budget_beyond_the_edges_is_the_whole_neighborhood(topology) -> None:
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("reduce", "coefficients"), [("sum", "none"), ("mean", "none"), ("sum", "gcn")])
+@pytest.mark.parametrize(("reduce", "coefficients"), [("sum", None), ("mean", None), ("sum", GCN.coefficients)])
 def test_every_node_has_the_full_sum_as_expectation(topology, replace, weighted, reduce, coefficients) -> None:
     """Of each destination, not only of all together: in 1500 steps within 5 standard errors."""
     place, dst, x = topology(replace=replace, weighted=weighted), torch.arange(30), torch.ones(30, 1).double()

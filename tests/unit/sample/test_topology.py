@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
 from partita.kernels import Relabeller
+from partita.sample.blocks import sample_block
+from partita.sample.samplers import Fanout
 from partita.sample.topology import LocalTopology, as_tensor
 
 EDGES = [(1, 0), (2, 0), (2, 0), (0, 0), (0, 1), (1, 2)]
@@ -29,10 +32,9 @@ def test_degrees_and_rows(store_of):
     assert topology.num_nodes == 4
     assert topology.id_dtype == torch.int32
     assert topology.degrees(torch.tensor([3, 0], dtype=torch.int32)).tolist() == [0, 4]
-    sampled = topology.sample(torch.tensor([0, 3, 2]), 1, -1, relabel=Relabeller(4), positions=True)
+    sampled = topology.at_owners(torch.tensor([0, 3, 2]), Fanout(1, -1, positions=True))
     assert sampled.indptr.tolist() == [0, 4, 4, 5]
-    assert sampled.src.tolist() == [0, 3, 2, 1]
-    assert sampled.indices.tolist() == [3, 2, 2, 0, 3]
+    assert sampled.indices.tolist() == [1, 2, 2, 0, 1]
     assert sampled.positions.tolist() == [0, 1, 2, 3, 5]
 
 
@@ -61,7 +63,8 @@ def test_a_reordered_store_draws_the_same(store_of):
     assert torch.equal(a.indptr, b.indptr)
     assert torch.equal(a.indices.long(), moved.original(b.indices))
     # Block sources come in the same order too, so float sums are bit-identical.
-    a, b = plain.sample(dst[:9], 7, 4, relabel=Relabeller(40)), moved.sample(new_dst[:9], 7, 4, relabel=Relabeller(40))
+    key = StepKey(0, 0, 7)
+    a, b = (sample_block(t, ids[:9], key, 1, 4, relabel=Relabeller(40)) for t, ids in ((plain, dst), (moved, new_dst)))
     assert torch.equal(a.indices, b.indices)
     assert torch.equal(a.src.long(), moved.original(b.src))
 
@@ -76,12 +79,12 @@ def test_a_shard_draws_for_its_own_nodes_what_the_whole_store_draws(store_of, sh
     for host, (first, last) in enumerate([(0, 11), (11, 11), (11, 30)]):
         shard = LocalTopology(shard_of(store, host, 3, first, last), weighted=weighted)
         dst = torch.arange(first, last).flip(0)
-        a, b = (t.sample(dst, 9, fanout, relabel=Relabeller(30), positions=True) for t in (whole, shard))
-        for name in ("indptr", "indices", "src", "positions"):
+        a, b = (t.at_owners(dst, Fanout(9, fanout, positions=True)) for t in (whole, shard))
+        for name in ("indptr", "indices", "positions"):
             assert torch.equal(getattr(a, name), getattr(b, name))
         for node in {0, 10, 11, 29} - set(range(first, last)):
             with pytest.raises(IndexError, match=f"has the edges of {first}:{last} only"):
-                shard.sample(torch.tensor([node]), 9, fanout)
+                shard.at_owners(torch.tensor([node]), Fanout(9, fanout))
         # Node columns are whole.
         everyone = torch.arange(30)
         assert torch.equal(shard.degrees(everyone), whole.degrees(everyone))

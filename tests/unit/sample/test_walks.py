@@ -18,7 +18,7 @@ from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey
 from partita.core.protocols import Sampler
 from partita.core.records import RemoteDraws
-from partita.kernels import Relabeller
+from partita.nn.layers import GCN
 from partita.partitioning.shards import shard
 from partita.sample.blocks import sample_block
 from partita.sample.collective import CollectiveTopology
@@ -71,15 +71,16 @@ def test_owners_walk_as_one_worker_walks(store_of, shard_of, case, walks, length
         rank = context.mesh.rank
         mine = shard_of(store, rank, workers, offsets[rank], offsets[rank + 1]) if cut else store
         topology = CollectiveTopology(LocalTopology(mine, weighted=weighted), axis_of(context, offsets))
-        return topology, topology.walk(starts[rank], key, **options)
+        return topology, step_by_step(topology, starts[rank], key, **options)
 
     results, sent = groups.run(work), RemoteDraws()
     for rank, (start, (_, (nodes_visited, remote))) in enumerate(zip(starts, results)):
-        wanted, nothing = whole.walk(start, key, **options)
-        assert nothing == RemoteDraws()
+        wanted = whole.random_walks(start, key, **options)
         assert nodes_visited.dtype == wanted.dtype == whole.id_dtype
         assert torch.equal(nodes_visited, wanted)
-        assert torch.equal(step_by_step(whole, start, key, **options)[0], wanted)
+        alone, nothing = step_by_step(whole, start, key, **options)
+        assert torch.equal(alone, wanted)
+        assert nothing == RemoteDraws()
         # A step is asked of another worker where it is its node's, and the walk has not gone back instead.
         elsewhere = torch.bucketize(wanted[:, :-1].long(), torch.tensor(offsets[1:]), right=True) != rank
         assert remote.steps <= int((elsewhere & (wanted[:, :-1] >= 0)).sum())
@@ -97,7 +98,7 @@ def test_an_id_and_a_draw_travel_and_an_id_back(store_of):
     def work(context):
         topology = CollectiveTopology(LocalTopology(store), axis_of(context, [0, 20, 40]))
         start = torch.tensor([0, 1, 2]) if context.mesh.rank == 0 else torch.tensor([], dtype=torch.int64)
-        return topology.walk(start, 5, walks=2, length=3, restart=0.0)
+        return step_by_step(topology, start, 5, walks=2, length=3, restart=0.0)
 
     (walks, remote), (nothing, _) = groups.run(work)
     assert walks[:2].tolist() == [[0, 39, 0, 39]] * 2
@@ -114,8 +115,8 @@ def test_a_reordered_store_walks_the_same(store_of):
     plain = LocalTopology(store_of(edges, 40))
     moved = LocalTopology(store_of(to_new[edges], 40, original_index=np.argsort(to_new)))
     options = {"walks": 4, "length": 5, "restart": 0.2}
-    a, _ = plain.walk(torch.arange(40), 77, **options)
-    b, _ = moved.walk(torch.from_numpy(to_new), 77, **options)
+    a = plain.random_walks(torch.arange(40), 77, **options)
+    b = moved.random_walks(torch.from_numpy(to_new), 77, **options)
     back = moved.original(b.clamp(min=0).reshape(-1)).view(b.shape)
     assert torch.equal(a.long(), torch.where(b < 0, -1, back))
 
@@ -123,9 +124,9 @@ def test_a_reordered_store_walks_the_same(store_of):
 def test_a_shard_does_not_walk_by_itself(store_of, shard_of):
     shard = LocalTopology(shard_of(store_of([(1, 0), (0, 3)], 4), 0, 2, 0, 2))
     with pytest.raises(ValueError, match="of 2 edges 1 are there"):
-        shard.walk(torch.tensor([0]), 1, walks=1, length=1, restart=0.0)
+        shard.random_walks(torch.tensor([0]), 1, walks=1, length=1, restart=0.0)
     with pytest.raises(IndexError, match="has the edges of 0:2 only"):
-        shard.step(torch.tensor([3]), torch.tensor([1]))
+        step_by_step(shard, torch.tensor([3]), 1, walks=1, length=1, restart=0.0)
 
 
 # The public function.
@@ -204,7 +205,7 @@ def test_a_shard_is_refused(tmp_path):
 def visited(store, node, sampler, key, count):
     """Neighbors and shares by brute force."""
     topology = LocalTopology(store)
-    nodes, _ = topology.walk(
+    nodes = topology.random_walks(
         torch.tensor([node]), key, walks=sampler.walks, length=sampler.length, restart=sampler.restart
     )
     row = [v for v in nodes[:, 1:].reshape(-1).tolist() if v not in (-1, node)]
@@ -213,19 +214,16 @@ def visited(store, node, sampler, key, count):
     return [(v, times / total) for v, times in best]
 
 
-@pytest.mark.parametrize("relabeled", [False, True])
-def test_the_most_visited_nodes_and_their_shares(tmp_path, relabeled):
+def test_the_most_visited_nodes_and_their_shares(tmp_path):
     store = formula_store(tmp_path / "g", num_nodes=40)
     topology, sampler = LocalTopology(store), WalkWise((3, 2), walks=6, length=3, restart=0.3)
     for layer, count in ((1, 3), (2, 2)):
         dst = torch.tensor([7, 0, 33, 6])  # 0 and 6 have no in-neighbors
-        found = sampler.draw(topology, dst, 99, layer, relabel=Relabeller(40) if relabeled else None)
-        assert (found.src is not None) == relabeled
-        ids = found.indices if found.src is None else found.src[found.indices.long()]
+        found = sampler.draw(topology, dst, 99, layer)
         for i, node in enumerate(dst.tolist()):
             mine = slice(int(found.indptr[i]), int(found.indptr[i + 1]))
             wanted = visited(store, node, sampler, 99, count)
-            assert ids[mine].tolist() == [v for v, _ in wanted]
+            assert found.indices[mine].tolist() == [v for v, _ in wanted]
             assert found.visit_weight[mine].tolist() == pytest.approx([share for _, share in wanted], abs=1e-15)
         assert found.indptr.diff()[[1, 3]].tolist() == [0, 0]
         assert found.importance is None
@@ -266,4 +264,4 @@ def test_shares_are_the_weights_of_a_sum_as_of_a_mean(tmp_path, reduce):
         sums = torch.zeros(3, dtype=torch.float64).index_add_(0, block.edge_dst(), block.weight)
         assert sums.tolist() == pytest.approx([1, 0, 1])
     with pytest.raises(ValueError, match="no edges of the graph"):
-        sample_block(topology, requests, key, 1, sampler, coefficients="gcn")
+        sample_block(topology, requests, key, 1, sampler, coefficients=GCN.coefficients)

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import Block, Coefficients, Reduce
+from partita.core.protocols import EdgeCoefficients
+from partita.core.records import Block, Reduce
 from partita.nn import initialize, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
@@ -34,7 +35,7 @@ class Layer(nn.Module):
     Attributes:
         name: by which the layer is found again: that of its table, or ``package.module:Name``.
         options: the options of :func:`~partita.nn.model.build_model` that the layer understands.
-        coefficients: edge coefficients the sampler must put on the block: ``"none"`` or ``"gcn"``.
+        coefficients: what weights the edges of its blocks must have; ``None`` for none.
         sums: the layer joins its neighbors by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
@@ -60,7 +61,7 @@ class Layer(nn.Module):
 
     name: str = ""
     options: ClassVar[frozenset[str]] = frozenset()
-    coefficients: ClassVar[Coefficients] = "none"
+    coefficients: ClassVar[EdgeCoefficients | None] = None
     splittable: ClassVar[bool] = True
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 

@@ -8,20 +8,42 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from partita.core.records import Block, Coefficients
+from partita import kernels
+from partita.core.protocols import EdgeCoefficients, Topology
+from partita.core.records import Block
 from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
 from partita.nn.matmul import linear
 
 
+class SymmetricNorm:
+    """The symmetric normalization of Kipf and Welling ("Semi-supervised classification with graph convolutional
+    networks", ICLR 2017) with one self loop per node::
+
+        weight_e    = (d_v / k_v) / sqrt(n_u * n_v)     edge u -> v; 0 for a self loop of the data
+        self_weight = 1 / n_v                            the one self loop that stands for all
+
+    where n = (in-degree without self loops) + 1, d_v is the in-degree of v (all edges) and k_v the number of its
+    sampled edges, so that a uniform sample's sum has the full sum as its expectation.
+    """
+
+    has_self_weight = True
+
+    def __call__(
+        self, topology: Topology, block: Block, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+        """See :class:`partita.core.protocols.EdgeCoefficients`."""
+        return kernels.gcn_coefficients(
+            topology.degree_offsets, topology.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
+        )
+
+
 class GCN(ReducedLayer):
     """``W (sum of w_uv x_u + w_v x_v) + b``, with ``w_uv = block.weight`` and ``w_v = block.self_weight``.
 
-    The sampler provides the coefficients: ``w_v = 1 / dhat_v`` and, for an edge of a destination with d_v in-edges
-    (loops not counted) of which k_v were drawn, ``w_uv = (d_v / k_v) / sqrt(dhat_u dhat_v)``, 0 on loops, where
-    ``dhat = d + 1``. On full neighborhoods this equals PyG's ``GCNConv(in_width, out_width, bias=bias)``, which
-    replaces existing loops by one of its own; the parameter names are the same.
+    The coefficients are those of :class:`SymmetricNorm`. On full neighborhoods this equals PyG's ``GCNConv(in_width,
+    out_width, bias=bias)``, which replaces existing loops by one of its own; the parameter names are the same.
 
     Args:
         in_width: columns of the input.
@@ -30,7 +52,7 @@ class GCN(ReducedLayer):
     """
 
     name = "gcn"
-    coefficients: ClassVar[Coefficients] = "gcn"
+    coefficients: ClassVar[EdgeCoefficients | None] = SymmetricNorm()
 
     def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
         super().__init__(in_width, out_width, REDUCTIONS.find("sum"), commutes=True)

@@ -1,0 +1,212 @@
+"""Records of options: each written down once, as a field with its type, default and meaning.
+
+A record is a frozen dataclass of keyword fields, annotated with ``Annotated[type, "meaning"]``, and with a function
+that reads the value from a text where the command line cannot. :func:`takes` makes its fields the keyword arguments of
+a function, and :mod:`partita.cli.options` makes them options of a verb.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
+
+from partita.core.errors import ConfigError, nearest
+
+Size = int | str
+"""Bytes, or text such as ``"512MiB"``."""
+
+_UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of all records of options."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionField:
+    """One option of a record.
+
+    Attributes:
+        type: of its values.
+        default: :data:`dataclasses.MISSING` where it must be given.
+        text: what it means.
+        read: gives its value from a text, or from several; ``None`` where the type says how.
+    """
+
+    type: Any
+    default: Any
+    text: str
+    read: Callable[[Any], Any] | None
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have, ``None`` apart."""
+        union = isinstance(self.type, types.UnionType) or get_origin(self.type) is Union
+        return tuple(each for each in get_args(self.type) if each is not type(None)) if union else (self.type,)
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """All values, where the type lists them."""
+        return get_args(self.kinds[0]) if get_origin(self.kinds[0]) is Literal else ()
+
+
+def fields_of(record: type[Options]) -> Mapping[str, OptionField]:
+    """The options of a record by name, its own before those of its base."""
+    hints = get_type_hints(record, include_extras=True)
+    own = inspect.get_annotations(record)
+    found = {}
+    for field in sorted(dataclasses.fields(record), key=lambda field: field.name not in own):  # type: ignore[arg-type]
+        kind, text, *read = get_args(hints[field.name])
+        found[field.name] = OptionField(kind, field.default, text, read[0] if read else None)
+    return found
+
+
+Record = TypeVar("Record", bound=Options)
+
+
+def record_of(kind: type[Record], values: Mapping[str, Any], where: str) -> Record:
+    """Make a record of keyword arguments.
+
+    Args:
+        kind: of the record.
+        values: by the names of fields.
+        where: what takes them, for messages.
+
+    Raises:
+        ConfigError: an unknown name (with the nearest known one), a missing one, or no choice of a literal type.
+    """
+    known = fields_of(kind)
+    for name, value in values.items():
+        if name not in known:
+            raise ConfigError(f"there is no option '{name}'", where=where, fix=nearest(name, known))
+        choices = known[name].choices
+        if choices and value is not None and value not in choices:
+            raise ConfigError(f"'{value}' is not a choice", where=name, fix=nearest(str(value), choices))
+    for name, field in known.items():
+        if field.required and name not in values:
+            raise ConfigError(f"{name} is missing", where=where, fix=field.text)
+    return kind(**values)
+
+
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+Result = TypeVar("Result")
+Record_co = TypeVar("Record_co", bound=Options, covariant=True)
+
+
+@runtime_checkable
+class _Taking(Protocol[P, Record_co]):
+    @overload
+    def __call__(self, function: Callable[[A, Record_co], Result], /) -> Callable[Concatenate[A, P], Result]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, Record_co], Result], /) -> Callable[Concatenate[A, B, P], Result]: ...
+
+
+def takes(record: Callable[P, Record_co]) -> _Taking[P, Record_co]:
+    """Make the fields of a record the keyword arguments of a function, whose last parameter the record is."""
+    kind = cast(type[Record_co], record)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        signature = inspect.signature(function)
+        *first, last = signature.parameters.values()
+
+        @wraps(function)
+        def called(*args: Any, **values: Any) -> Any:
+            given = {each.name: values.pop(each.name) for each in first if each.name in values}
+            return function(*args, **given, **{last.name: record_of(kind, values, function.__name__)})
+
+        fields = fields_of(kind).items()
+        keywords = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.required else field.default,
+                annotation=field.type,
+            )
+            for name, field in fields
+        ]
+        called.__signature__ = signature.replace(parameters=[*first, *keywords])  # type: ignore[attr-defined]
+        meanings = "".join(f"\n    {name}: {field.text}" for name, field in fields)
+        called.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments:{meanings}\n"
+        return called
+
+    return cast(_Taking[P, Record_co], decorate)
+
+
+def parse_bytes(value: object) -> object:
+    """Turn ``"512MiB"``, ``"2 GiB"`` or ``"1000000"`` into a number of bytes; anything else is passed through."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise ValueError(f"'{value}' is not a size; write for instance 512MiB or 2GiB")
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+
+
+def size_of(value: Size, name: str) -> int:
+    """A size above 0 in bytes.
+
+    Raises:
+        ConfigError: it is none; the message calls it ``name``.
+    """
+    try:
+        size = parse_bytes(value)
+    except ValueError as error:
+        raise ConfigError(str(error), where=name) from None
+    if not isinstance(size, int) or size <= 0:
+        raise ConfigError(f"{value} is not a size in bytes", where=name, fix="Give a number > 0")
+    return size
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """``"15,10,5"`` as numbers; a ``ValueError`` where it is none."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"'{text}' is not a list of whole numbers such as 15,10,5") from None
+
+
+def fractions(text: str) -> tuple[float, ...]:
+    """``"0.6,0.2,0.2"`` as numbers; a ``ValueError`` where it is none."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"'{text}' is not a list of fractions such as 0.6,0.2,0.2") from None
+
+
+def named_numbers(texts: Iterable[str]) -> dict[str, float]:
+    """``["cap=0.1"]`` as numbers by name; a ``ValueError`` where it is none."""
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ValueError(f"'{text}' is no option; write for instance cap=0.1") from None
+    return found

@@ -1,0 +1,66 @@
+"""The options of an ingest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from partita.core.options import Options, Size, fractions, parse_bytes
+
+ColumnName = str | int
+"""Name of a column, or its position from 0."""
+
+File = str | os.PathLike[str]
+
+
+def column(text: str) -> ColumnName:
+    """A column by its name, or by its position where the text is a number."""
+    return int(text) if text.isdecimal() else text
+
+
+def columns(text: str) -> list[ColumnName]:
+    """Columns by names or positions between commas."""
+    return [column(part) for part in text.split(",")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(Options):
+    """See :func:`partita.ingest`."""
+
+    format: Annotated[str, "auto, csv, tsv, snap, parquet or npz."] = "auto"
+    delimiter: Annotated[str | None, "One character, tab, or space; else found out."] = None
+    header: Annotated[bool | None, "Whether columns are named; else found out."] = None
+    comment: Annotated[str | None, "How comment lines of text tables begin."] = "#"
+    source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
+    target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
+    weight_column: Annotated[ColumnName | None, "Name or position of the edge weights.", column] = None
+    undirected: Annotated[bool, "Every edge stands for both directions."] = False
+    deduplicate: Annotated[bool, "Keep only the first of equal edges."] = False
+    self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one a node)."] = "keep"
+    ids: Annotated[Literal["auto", "int", "str", "index"], "Node ids: auto, int, str, or index (0 to N-1)."] = "auto"
+    nodes: Annotated[File | None, "Table: id, features, label, split."] = None
+    features: Annotated[File | None, "Table: id, features; or .npy, row i is node i."] = None
+    labels: Annotated[File | None, "Table: id, label; or .npy."] = None
+    splits: Annotated[File | None, "Table: id, train/val/test; or .npy."] = None
+    id_column: Annotated[ColumnName | None, "Name or position of the ids in these tables.", column] = None
+    feature_columns: Annotated[
+        Sequence[ColumnName] | None, "Which columns are features, by commas; else all others.", columns
+    ] = None
+    label_column: Annotated[
+        ColumnName | Sequence[ColumnName] | None,
+        "The label column; several, by commas, are multi-label.",
+        columns,
+    ] = None
+    split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
+    task: Annotated[str, "auto, classes, multilabel or regression."] = "auto"
+    feature_dtype: Annotated[Literal["float32", "float16"], "float32 or float16."] = "float32"
+    allow_nan: Annotated[bool, "Accept features that are not finite."] = False
+    split: Annotated[
+        Sequence[float] | None, "Fractions of a random split where the source has none.", fractions
+    ] = (0.6, 0.2, 0.2)  # fmt: skip
+    split_seed: Annotated[int, "Seed of the random split."] = 0
+    split_index: Annotated[int | None, "Which of several splits of an .npz file."] = None
+    memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", parse_bytes] = None
+    overwrite: Annotated[bool, "Replace a store that is there already."] = False
