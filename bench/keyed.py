@@ -3,7 +3,7 @@
 Partita's samples are pure functions: every draw is a hash of a key, the node and the place of the draw. Others hold
 the state of a generator. So that the difference is of the draws alone, both run the same kernel: the twin is compiled
 from the very code of the keyed one, with a generator in place of the hash, and so changes whenever the kernel does.
-Where the kernel draws in another way than by :func:`~partita.kernels.cpu_draws.fold` of a key, numba refuses the twin,
+Where the kernel draws in another way than by :func:`~partita.kernels.cpu.draws.fold` of a key, numba refuses the twin,
 and this file has to follow.
 
 The two take turns in one process; every figure is the median of the repetitions, and so is the ratio, of neighbors.
@@ -32,7 +32,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic, overload
 
 from partita import kernels
-from partita.kernels import cpu_draws, cpu_sample
+from partita.kernels.cpu import draws, sampling
 from partita.kernels.relabeller import Relabeller
 
 STEPS = 16
@@ -78,7 +78,7 @@ def _pointer(builder: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
 
 
 def from_state(key: Any, value: Any) -> Any:
-    """What stands in for :func:`partita.kernels.cpu_draws.fold`, by the type of the key.
+    """What stands in for :func:`partita.kernels.cpu.draws.fold`, by the type of the key.
 
     The key of a call, a tuple of a state's address, becomes the key of a node: the address itself. The key of a node
     gives the next draw: xoroshiro128+ (Blackman and Vigna, 2018), one of the fastest good generators. Not through an
@@ -110,7 +110,7 @@ def stateful(kernel: Dispatcher) -> Dispatcher:
     plain = kernel.py_func
     names = dict(plain.__globals__)
     for name in plain.__code__.co_names:
-        if names.get(name) is cpu_draws.fold:
+        if names.get(name) is draws.fold:
             names[name] = from_state
         elif isinstance(names.get(name), Dispatcher) and folds(names[name]):
             names[name] = stateful(names[name])
@@ -121,7 +121,7 @@ def stateful(kernel: Dispatcher) -> Dispatcher:
 def folds(kernel: Dispatcher) -> bool:
     """Whether a kernel, or what it calls, draws by folding keys."""
     found = [kernel.py_func.__globals__.get(name) for name in kernel.py_func.__code__.co_names]
-    return cpu_draws.fold in found or any(folds(each) for each in found if isinstance(each, Dispatcher))
+    return draws.fold in found or any(folds(each) for each in found if isinstance(each, Dispatcher))
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def with_states(twin: Dispatcher) -> Iterator[None]:
     def pick(indices: np.ndarray, original: np.ndarray, key: np.uint64, *rest: Any) -> None:
         twin(indices, original, (state.address,), *rest)
 
-    with mock.patch.object(cpu_sample, "pick_uniform", pick):
+    with mock.patch.object(sampling, "pick_uniform", pick):
         yield
 
 
@@ -200,7 +200,7 @@ def main() -> None:
         f"times {STEPS} batches.\n"
     )
     print("| | keyed | with a state | time of keyed to with a state |\n|---|--:|--:|--:|")
-    twin = stateful(cpu_sample.pick_uniform)
+    twin = stateful(sampling.pick_uniform)
     with ThreadPoolExecutor(2) as pool:
         for fuse, (name, of) in itertools.product(
             (False, True),

@@ -59,7 +59,9 @@ Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
 class Config(BaseModel):
     """All settings of a training run. See :func:`field_help` for what each means."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), validate_default=True, defer_build=True
+    )
 
     # Model
     model: str = Field("sage", description="Layer type by name: sage, gcn, gat, gin.")

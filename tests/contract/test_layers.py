@@ -130,7 +130,7 @@ def test_any_split_of_the_edges_gives_the_same_result(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
 ) -> None:
     layer = build(name, arguments, widths)
-    assert layer.splittable
+    assert layer.split is layer
     block = weighted_for(layer, block)
     x = rows_of(block, widths[0])
     parts = data.draw(st.integers(1, 4))
@@ -142,7 +142,7 @@ def test_any_split_of_the_edges_gives_the_same_result(
     assert all(state.shape == (block.num_dst, layer.state_width) for state in states)
     order = data.draw(st.permutations(range(parts)))
     merged = layer.merge([states[i] for i in order])
-    own = layer.own(x[: block.num_dst], block)
+    own = layer.self_term(x[: block.num_dst], block)
     out = layer.finish(merged, own)
 
     expected = layer(block, x)
@@ -215,6 +215,7 @@ def test_any_slices_of_the_columns_give_the_same_result(
     x = rows_of(block, widths[0]).detach()
     cuts = sorted(data.draw(st.lists(st.integers(0, widths[0]), min_size=1, max_size=3)))
     slices = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, widths[0]])]
+    assert layer.columns is layer
     by_row = layer.sums_over_columns == "rows"
     summands = [
         layer.from_columns(c, x[:, c], x[: block.num_dst if by_row else 0, c], block.with_(transposed=None))
@@ -235,7 +236,7 @@ def test_a_layer_says_what_travels(name: str, arguments: dict[str, Any], widths:
     layer = build(name, arguments, widths)
     block = fixed_for(layer)
     x = torch.randn(5, widths[0], dtype=torch.float64)
-    q, own = layer.query(x[:3]), layer.own(x[:3], block)
+    q, own = layer.query(x[:3]), layer.self_term(x[:3], block)
     assert layer.query_width == (0 if q is None else q.shape[1])
     assert layer.self_width == (0 if own is None or layer.self_joins_state else own.shape[1])
     state = layer.partial(layer.message(x), q, layer.divisible(block))
@@ -258,7 +259,7 @@ class Lazy:
         self.read_all = True
         return self.x
 
-    def own(self) -> Tensor:
+    def of_destinations(self) -> Tensor:
         return self.x[: self.block.num_dst]
 
     def aggregate(self, reduce: str) -> Tensor:
@@ -308,7 +309,7 @@ def test_every_precision(name: str, arguments: dict[str, Any], widths: tuple[int
     with torch.autocast("cpu", torch.bfloat16):
         half = layer(block, leaf)
         states = [layer.partial(layer.message(leaf), layer.query(leaf[:3]), layer.divisible(block))]
-        split = layer.finish(layer.merge(states), layer.own(leaf[:3], block))
+        split = layer.finish(layer.merge(states), layer.self_term(leaf[:3], block))
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
     torch.testing.assert_close(split.float(), single, rtol=0.1, atol=0.1)
     half.float().sum().backward()

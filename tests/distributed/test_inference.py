@@ -205,7 +205,7 @@ def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, k
             continue
         assert sent["features"] == rows * 4 * (WIDTH + scaled)
         results = sum(1 for v in wanted.tolist() if v >= bounds[1]) * 8 * (CLASSES + HIDDEN)
-        width = CLASSES if model.layers[1].message_width is not None else HIDDEN
+        width = CLASSES if model.layers[1].split.message_width is not None else HIDDEN
         assert sent["forward"] == hidden * 8 * width + results
 
 

@@ -12,7 +12,7 @@ import torch
 from steps import Outcome, ShareOutcome, Step, difference, distributed, reference, run_worker
 
 from partita.comm.context import Context
-from partita.core.records import LayerRows
+from partita.core.records import Traffic
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import parse_strategy
@@ -117,14 +117,12 @@ def test_it_notices_budgets_of_single_workers(store, monkeypatch) -> None:
 
 
 def test_traffic_of_a_planned_step(store) -> None:
-    """A planner knows the rows that travel without drawing anything."""
+    """A planner knows the bytes that travel without drawing anything."""
     step = step_of(store, "sage", 3, 2)
     found = distributed(step, "gdp", 3)
     assert parse_strategy("gdp", 3).placements == ("data",) * 3
-    assert found.rows[1:] == [
-        LayerRows(destinations=rows.destinations, edges=rows.edges, drawn_times=(budget + 1) * 3 * 2)
-        for budget, rows in zip(BUDGETS, found.rows[1:])
-    ]
+    draws = [Traffic(ids=8 * (budget + 1) * 3 * 2) for budget in BUDGETS]
+    assert [part for part in found.messages if part.ids] == draws
     assert found.traffic.ids == 8 * 6 * (sum(BUDGETS) + 3)
 
 

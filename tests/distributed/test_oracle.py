@@ -22,11 +22,12 @@ from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.comm.routing import Route
 from partita.core.errors import ConfigError
-from partita.core.records import Traffic
+from partita.core.records import Block, Traffic
 from partita.features.policies import POLICIES
 from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.store import GraphStore
-from partita.nn.layers import SAGE, PygLayer
+from partita.nn import ops
+from partita.nn.layers import SAGE, Layer, PygLayer
 from partita.nn.layers.reductions import Mean
 from partita.parallel.placements.source import Source
 from partita.parallel.seed_split import share_of
@@ -380,6 +381,24 @@ class Shy(nn.Module):
             return torch.zeros(len(x[1]), self.lin.out_features, dtype=x[1].dtype)
         rows = self.lin(x[0])[edge_index[0]]
         return torch.zeros(len(x[1]), rows.shape[1], dtype=rows.dtype).index_add(0, edge_index[1], rows)
+
+
+class Plain(Layer):
+    """Nothing but ``forward``."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(width, out)
+        self.lin = nn.Linear(width, out)
+
+    def forward(self, block: Block, h: Any, key: int | None = None) -> Tensor:
+        return self.lin(ops.aggregate(block, ops.all_rows(h), "sum"))
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "gsplit", "destination,data,destination"])
+def test_a_layer_that_is_only_forward(store, monkeypatch, strategy) -> None:
+    monkeypatch.setattr("steps.make_layer", lambda kind, i, o, last: Plain(i, o))
+    step = Step(store, "plain", parts=PARTS[3])
+    assert difference(distributed(step, strategy, 3), reference(step)) < 1e-9
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "gsplit", "destination,data,destination", "dnp"])

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from partita import kernels
-from partita.core.keys import fold
-from partita.kernels import Relabeller, reference
+from partita.core.keys import below, fold
+from partita.kernels import Relabeller
+from partita.kernels.reference.draws import arrival_time
 
 KEY = 0xFEDCBA9876543210
 EPS = 1e-2  # rows of one column are all 0 but for rounding, which the inverse deviation, 1/sqrt(EPS), makes larger
@@ -154,15 +155,15 @@ def sample_from_a_range_of_rows(device, weighted):
 
 @case(SAMPLES)
 def weighted_sampling_in_parts(device):
-    from partita.kernels import gpu
+    from partita.kernels.gpu import sampling
 
-    before, gpu.EDGES_AT_ONCE = gpu.EDGES_AT_ONCE, 40
+    before, sampling.EDGES_AT_ONCE = sampling.EDGES_AT_ONCE, 40
     try:
         for replace in (False, True):
             for fanout in (-1, 3):
                 sampled(device, 5, fanout, replace, True, torch.int32)
     finally:
-        gpu.EDGES_AT_ONCE = before
+        sampling.EDGES_AT_ONCE = before
 
 
 @case(SAMPLES, dtype=INTS)
@@ -313,8 +314,8 @@ def arithmetic(device):
     """Draws and weights of every size, the smallest and the largest among them."""
     from gpu_probe import arithmetic
 
-    from partita.kernels import gpu
-    from partita.kernels.gpu_launch import launch, signed
+    from partita.kernels.gpu.launch import launch, signed
+    from partita.kernels.gpu.sampling import _log_table
 
     random = Random(0)
     draws = [0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2, 2**64 - 2**45]
@@ -323,13 +324,13 @@ def arithmetic(device):
     weights = [2**32 - 1, 1, *(random.randint(1, 2 ** random.randint(1, 32) - 1) for _ in range(126))]
     inputs = [torch.tensor(row).to(device) for row in ([signed(draw) for draw in draws], sizes, sizes, weights)]
     outputs = [torch.empty_like(inputs[0]) for _ in range(4)]
-    table = gpu._log_table(inputs[0].device)
+    table = _log_table(inputs[0].device)
     launch(arithmetic, (1,), table, *inputs, table, *outputs, BLOCK=128)
     folded, mapped, zeros, times = (one.tolist() for one in outputs)
     assert folded == [signed(fold(draw, size)) for draw, size in zip(draws, sizes)]
-    assert mapped == [reference.below(draw, size) for draw, size in zip(draws, sizes)]
+    assert mapped == [below(draw, size) for draw, size in zip(draws, sizes)]
     assert zeros == [64 - (draw | 1).bit_length() for draw in draws]
-    assert times == [reference.arrival_time(draw, weight) for draw, weight in zip(draws, weights)]
+    assert times == [arrival_time(draw, weight) for draw, weight in zip(draws, weights)]
 
 
 @case(DRAWS, p=(0.0, 0.3, 1.0), dtype=FLOATS)

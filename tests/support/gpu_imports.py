@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -14,6 +14,7 @@ import partita.kernels
 
 PREFIX = "partita.kernels."
 PROBE = "gpu_probe"
+LAUNCHING = ("norm", "rows", "sampling")
 
 
 @contextmanager
@@ -37,10 +38,15 @@ def gpu_kernels(*, interpreted: bool) -> Iterator[None]:
             os.environ["TRITON_INTERPRET"] = variable
     yield
     _taken()
-    for name, module in before.items():
-        sys.modules[name] = module
-        if name != PROBE:
-            setattr(partita.kernels, name.removeprefix(PREFIX), module)
+    sys.modules.update(before)
+    if PREFIX + "gpu" in before:
+        partita.kernels.gpu = before[PREFIX + "gpu"]
+
+
+def replace_launch(patch: pytest.MonkeyPatch, launch: Callable) -> None:
+    """Let the kernels that are imported now be started by another function."""
+    for name in LAUNCHING:
+        patch.setattr(import_module(f"{PREFIX}gpu.{name}"), "launch", launch)
 
 
 def _taken() -> dict[str, object]:
@@ -48,5 +54,5 @@ def _taken() -> dict[str, object]:
     found = {name: module for name, module in sys.modules.items() if name.startswith((PREFIX + "gpu", PROBE))}
     for name in found:
         del sys.modules[name]
-        vars(partita.kernels).pop(name.removeprefix(PREFIX), None)
+    vars(partita.kernels).pop("gpu", None)
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from partita.kernels.gpu_draws import arrival_time, below, fold, leading_zeros
+from partita.kernels.gpu.draws import arrival_time, below, fold, leading_zeros
 
 
 @triton.jit

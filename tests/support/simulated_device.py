@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpu_imports import replace_launch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -154,9 +155,7 @@ def simulated() -> Iterator[torch.device]:
 
 def launch_on_the_device(patch: pytest.MonkeyPatch) -> None:
     """Let the interpreter's kernels take tensors of the device, and pinned ones, but no others."""
-    from partita.kernels import gpu, gpu_keyed
-
-    launch = gpu.launch
+    from partita.kernels.gpu.launch import launch
 
     def unwrapped(kernel: Any, grid: Any, like: Tensor, *args: Any, **constants: Any) -> None:
         for place, value in enumerate(args):
@@ -166,5 +165,4 @@ def launch_on_the_device(patch: pytest.MonkeyPatch) -> None:
             watcher.launched(kernel.fn.__name__, [value for value in args if isinstance(value, DeviceTensor)])
         launch(kernel, grid, held(like), *(held(value) for value in args), **constants)
 
-    for module in (gpu, gpu_keyed):
-        patch.setattr(module, "launch", unwrapped)
+    replace_launch(patch, unwrapped)

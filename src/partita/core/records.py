@@ -168,7 +168,7 @@ class LazyRows(Protocol):
         """Rows of every source of the block (needs a de-duplicated block)."""
         ...
 
-    def own(self) -> Float[Tensor, "D F"]:
+    def of_destinations(self) -> Float[Tensor, "D F"]:
         """Rows of the destinations."""
         ...
 

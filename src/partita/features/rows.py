@@ -73,7 +73,7 @@ class BlockRows:
             raise ValueError("all rows are only known for a block whose sources were de-duplicated")
         return self._read(self.block.src)
 
-    def own(self) -> Float[Tensor, "D F"]:
+    def of_destinations(self) -> Float[Tensor, "D F"]:
         """Rows of the destinations."""
         return self._read(self.block.dst)
 

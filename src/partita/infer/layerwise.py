@@ -234,31 +234,34 @@ class LayerwiseInference:
             messages = self._with_halo(messages, everyone)
         else:
             table = self._with_halo(table, everyone)
-        sums = layer.starts_with_sum if messages is None else layer.sums_messages
+        split = layer.split
+        sums = layer.starts_with_sum if messages is None or split is None else split.sums_messages
         by_id = sums and (messages or table).whole
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
             relabeller = None if by_id else self._relabeller
             block = self.neighbors.block(ids[start:stop], layer, number, relabeller, self._dtype)
             rows = table.rows(block)
-            if messages is None:
+            if messages is None or split is None:
                 yield start, stage(block, rows, None, number)
                 continue
-            x_dst, payload = rows.own(), messages.rows(block)
-            state = layer.partial(payload if sums else payload.all(), layer.query(x_dst), block)
-            yield start, stage.post(layer.finish(state, layer.own(x_dst, block)), block.dst_original, None, number)
+            x_dst, payload = rows.of_destinations(), messages.rows(block)
+            state = split.partial(payload if sums else payload.all(), split.query(x_dst), block)
+            out = split.finish(state, split.self_term(x_dst, block))
+            yield start, stage.post(out, block.dst_original, None, number)
 
     def _messages(self, layer: Layer, number: int, table: RowTable) -> RowTable | None:
         """What every node sends along its edges, where that is not simply its row: computed once per node."""
-        if layer.message_width is None:
+        split = layer.split
+        if split is None or split.message_width is None:
             return None
         (first, last), (host_first, host_last) = self.ranges.own, self.ranges.host
         what = f"messages of layer {number}"
-        messages = self._scratch.of_host(what, host_last - host_first, layer.message_width, self._dtype)
-        row_bytes = self._dtype.itemsize * (table.width + 2 * layer.message_width)
+        messages = self._scratch.of_host(what, host_last - host_first, split.message_width, self._dtype)
+        row_bytes = self._dtype.itemsize * (table.width + 2 * split.message_width)
         step = max(1, min(self.memory_limit // 4, _BLOCK_BYTES) // row_bytes)
         for start in range(first, last, step):
             ids = torch.arange(start, min(start + step, last), dtype=self.topology.id_dtype)
-            messages[start - host_first : start - host_first + len(ids)] = layer.message(table.read(ids))
+            messages[start - host_first : start - host_first + len(ids)] = split.message(table.read(ids))
         self._scratch.barrier()
         return self._table(messages)
 
@@ -289,7 +292,9 @@ class LayerwiseInference:
         item = self._dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
         row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbors.node_bytes
-        edge_bytes = 24 if by_id else 24 + item * ((layer.message_width or width) + 2 * layer.state_width)
+        split = layer.split
+        columns = 3 * width if split is None else (split.message_width or width) + 2 * split.state_width
+        edge_bytes = 24 if by_id else 24 + item * columns
         budget = self.memory_limit // 4
         if by_id:
             budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is

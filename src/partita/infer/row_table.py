@@ -89,7 +89,7 @@ class TableRows:
             raise ValueError("all rows are only known for a block whose sources were de-duplicated")
         return self.table.read(self.block.src)
 
-    def own(self) -> Float[Tensor, "D F"]:
+    def of_destinations(self) -> Float[Tensor, "D F"]:
         """Rows of the destinations."""
         return self.table.read(self.block.dst)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
-from partita.kernels.reference_race import LOG_BITS, NEVER, decoded
+from partita.kernels.reference.draws import LOG_BITS, NEVER, decoded
 
 MOST_EDGES = 2**20
 """The largest budget: the times of so many arrivals of a single edge, or of those that it takes until each of so many
@@ -46,7 +46,7 @@ def arrival_times(
         last_edge: one past the position of the last edge that is there; ``None``: all are.
 
     Returns:
-        int64 (wanted), ascending, filled up with :data:`~partita.kernels.reference_race.NEVER`.
+        int64 (wanted), ascending, filled up with :data:`~partita.kernels.reference.draws.NEVER`.
 
     Raises:
         ValueError: ``wanted`` is below 1 or above :data:`MOST_EDGES` + 1; lengths do not fit.
@@ -88,7 +88,7 @@ def pick_arrivals(
         dst: store ids, repeated or not.
         dst_original: their original indices, the key of their draws.
         key: 64-bit key of the step and layer.
-        before: the time; :data:`~partita.kernels.reference_race.NEVER` takes all edges without replacement, and none
+        before: the time; :data:`~partita.kernels.reference.draws.NEVER` takes all edges without replacement, and none
             with replacement, where it means that there is none.
         replace: see :func:`arrival_times`.
         weights: see :func:`arrival_times`.

@@ -6,11 +6,12 @@ layer by one pass over its edges.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
+
+from partita.kernels.dispatch import implementation
 
 MOST_WORKERS = 64
 
@@ -29,7 +30,7 @@ def to_sources(
     """
     found = np.zeros(num_src, np.uint64)
     found[: len(masks)] = masks
-    _loops().to_sources(indptr, indices, masks, found)
+    implementation().masks_to_sources(indptr, indices, masks, found)
     return found
 
 
@@ -38,14 +39,14 @@ def from_sources(
 ) -> UInt64[np.ndarray, "D"]:
     """The bits of each destination and of all its sources together."""
     found = masks[: len(indptr) - 1].copy()
-    _loops().from_sources(indptr, indices, masks, found)
+    implementation().masks_from_sources(indptr, indices, masks, found)
     return found
 
 
 def count(masks: UInt64[np.ndarray, "n"], workers: int, weights: Int64[np.ndarray, "n"] | None = None) -> Any:
     """For each worker, how many masks have its bit, or the sum of their weights; int64 (workers)."""
     found = np.zeros(MOST_WORKERS, np.int64)
-    _loops().count(masks, np.ones(0, np.int64) if weights is None else weights, found)
+    implementation().count_masks(masks, np.ones(0, np.int64) if weights is None else weights, found)
     return found[:workers]
 
 
@@ -64,10 +65,5 @@ def count_pairs(
         than itself; and for each worker of the right, those of its group on the left, itself among them.
     """
     away, met = np.zeros(MOST_WORKERS, np.int64), np.zeros(MOST_WORKERS, np.int64)
-    _loops().count_pairs(left, right, groups, away, met)
+    implementation().count_mask_pairs(left, right, groups, away, met)
     return away[:workers], met[:workers]
-
-
-def _loops() -> Any:
-    """Imported at first use, as it loads the compiler."""
-    return import_module("partita.kernels.rank_mask_loops")

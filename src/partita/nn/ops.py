@@ -42,7 +42,7 @@ def all_rows(h: Rows) -> Float[Tensor, "S F"]:
 
 def own_rows(block: Block, h: Rows) -> Float[Tensor, "D F"]:
     """The rows of the block's destinations: the first D sources."""
-    return h[: block.num_dst] if isinstance(h, Tensor) else h.own()
+    return h[: block.num_dst] if isinstance(h, Tensor) else h.of_destinations()
 
 
 def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:

@@ -20,7 +20,7 @@ from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, transpose
-from partita.nn.layers import Layer
+from partita.nn.layers import ColumnSplit, Layer, Split
 from partita.nn.model import Model
 from partita.nn.stage import Stage
 from partita.parallel.inputs import Direct
@@ -104,6 +104,18 @@ class BlockWorker:
     def layer(self, number: int) -> Layer:
         """The layer of a number: 1 (input side) to K."""
         return self.stages[number - 1].layer
+
+    def split(self, number: int) -> Split:
+        """How a layer is split over edges, which its placement has checked that it can be."""
+        found = self.layer(number).split
+        assert found is not None
+        return found
+
+    def columns(self, number: int) -> ColumnSplit:
+        """How a layer is split over input columns, which its placement has checked that it can be."""
+        found = self.layer(number).columns
+        assert found is not None
+        return found
 
     def by_id(self, layer: int) -> bool:
         """Whether the layer sums input rows straight by store id."""

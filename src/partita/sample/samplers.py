@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.kernels.layer_sampling import MOST_EDGES
-from partita.kernels.reference_race import NEVER
+from partita.kernels.reference.draws import NEVER
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import WalkWise
 

@@ -150,7 +150,7 @@ def shapes_of(model: Model, rows: list[tuple[int, int]]) -> Counter[Shape]:
     """
     shapes: Counter[Shape] = Counter()
     for number, (layer, (destinations, sources)) in enumerate(zip(model.layers, rows, strict=True)):
-        count = destinations if layer.message_width is None else sources
+        count = destinations if layer.split is None or layer.split.message_width is None else sources
         for module in layer.modules():
             if isinstance(module, Linear) and count >= LEAST_ROWS:
                 shape = Shape(count, module.in_features, module.out_features, inner=number > 0)

@@ -43,7 +43,7 @@ def test_by_id_equals_from_rows(stored, dtype, reduce, scaled) -> None:
     if reduce == "mean":
         expected /= torch.tensor([[3.0], [2.0]])
     for block in (local, by_id):
-        torch.testing.assert_close(column.rows(block, None).own(), dense[[4, 0]])
+        torch.testing.assert_close(column.rows(block, None).of_destinations(), dense[[4, 0]])
         torch.testing.assert_close(column.rows(block, None).aggregate(reduce), expected)
 
 
@@ -71,7 +71,7 @@ def test_input_dropout_is_keyed_by_row_and_only_in_training() -> None:
     rows = column.rows(local, KEY)
     dropped = rows.all()
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(rows.own(), dropped[:2])
+    assert torch.equal(rows.of_destinations(), dropped[:2])
     torch.testing.assert_close(rows.aggregate("sum")[1], dropped[1] + dropped[3])
     assert torch.equal(column.rows(local, KEY).all(), dropped)
     assert not torch.equal(column.rows(local, StepKey(1, 2, 4)).all(), dropped)

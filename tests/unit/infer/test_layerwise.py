@@ -176,7 +176,7 @@ def test_wide_rows_are_mapped_once_per_node(tmp_path, name) -> None:
     # The input is more than four times as wide as the result, so the sources are projected before they are summed.
     store = small_random_store(tmp_path / "g", 100, 700, num_features=50)
     model, topology, column = make(store, name, layers=1)
-    assert model.layers[0].message_width == store.num_classes
+    assert model.layers[0].split.message_width == store.num_classes
     seen = []
     model.layers[0].message, message = lambda rows: (seen.append(len(rows)), message(rows))[1], model.layers[0].message
     exact = run(model, topology, column)[1]

@@ -16,7 +16,7 @@ from scipy import integrate, stats
 
 from partita import kernels
 from partita.core.keys import fold
-from partita.kernels.reference_race import LOG_BITS, NEVER, code, decoded, log_of
+from partita.kernels.reference.draws import LOG_BITS, NEVER, code, decoded, log_of
 
 KEY = 0x0123456789ABCDEF
 # The first times of two rows of five edges by the written rule; see test_times_follow_the_written_rule.

@@ -1,4 +1,4 @@
-"""RowPick, aggregation and its gradients, maximum, transpose: compiled against reference against dense algebra."""
+"""Reading rows, aggregation and its gradients, maximum, transpose: compiled against reference against dense algebra."""
 
 from __future__ import annotations
 

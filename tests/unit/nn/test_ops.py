@@ -19,7 +19,7 @@ class Rows:
     def all(self) -> Tensor:
         return self.x
 
-    def own(self) -> Tensor:
+    def of_destinations(self) -> Tensor:
         return self.x[: self.block.num_dst]
 
     def aggregate(self, reduce: str) -> Tensor:

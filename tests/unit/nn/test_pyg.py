@@ -172,9 +172,8 @@ def test_adapter_draws_dropout_from_its_key_and_leaves_the_global_generator_alon
 
 def test_adapter_says_what_it_cannot_do(block: Block) -> None:
     layer = PygLayer(pyg.SAGEConv(4, 3), 4, 3)
-    assert not layer.splittable
-    with pytest.raises(ConfigError, match=r"SAGEConv\(4, 3.*placement 'data' or 'destination'"):
-        layer.message(torch.ones(1, 4))
+    assert layer.split is None
+    assert layer.columns is None
     wrong = PygLayer(pyg.SAGEConv(4, 3), 4, 5)
     with pytest.raises(ConfigError, match="out_width"):
         wrong(block, torch.ones(block.num_src, 4))

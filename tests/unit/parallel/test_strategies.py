@@ -10,6 +10,7 @@ from torch_geometric.nn import GATConv, GraphConv
 
 from partita.core.errors import ConfigError
 from partita.features.rows import FeatureColumn
+from partita.nn import ops
 from partita.nn.layers import GAT, SAGE, Layer, PygLayer
 from partita.nn.model import Model
 from partita.parallel.engine import Engine
@@ -91,7 +92,22 @@ def pyg(width: int, out: int) -> PygLayer:
     return PygLayer(GraphConv(width, out), width, out)
 
 
+class Plain(Layer):
+    """Nothing but ``forward``."""
+
+    name = "plain"
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(width, out)
+        self.lin = torch.nn.Linear(width, out)
+
+    def forward(self, block: Any, h: Any, key: int | None = None) -> torch.Tensor:
+        return self.lin(ops.aggregate(block, ops.all_rows(h), "sum"))
+
+
 REFUSED = [
+    ([Plain(4, 5), SAGE(5, 3)], "snp", r"layer 1 \(plain\).*'source'.*'data' or 'destination'"),
+    ([Plain(4, 5), SAGE(5, 3)], "nfp", r"layer 1 \(plain\).*'feature'.*'data' or 'destination'"),
     ([pyg(4, 5), SAGE(5, 3)], "snp", r"layer 1 \(pyg\).*'source'.*'data' or 'destination'"),
     ([SAGE(4, 5), pyg(5, 3)], "data,source", r"layer 2 \(pyg\).*'source'"),
     ([pyg(4, 5), SAGE(5, 3)], "nfp", r"layer 1 \(pyg\).*'feature'.*'data' or 'destination'"),

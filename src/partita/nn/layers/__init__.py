@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partita.core.registry import Registry
-from partita.nn.layers.base import Layer
+from partita.nn.layers.base import ColumnSplit, Layer, Split
 from partita.nn.layers.gat import GAT
 from partita.nn.layers.gcn import GCN
 from partita.nn.layers.gin import GIN
@@ -15,4 +15,4 @@ LAYERS: Registry[type[Layer]] = Registry(
 )
 """By name."""
 
-__all__ = ["GAT", "GCN", "GIN", "LAYERS", "SAGE", "Layer", "PygLayer"]
+__all__ = ["GAT", "GCN", "GIN", "LAYERS", "SAGE", "ColumnSplit", "Layer", "PygLayer", "Split"]

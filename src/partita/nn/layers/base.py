@@ -1,9 +1,4 @@
-"""A layer in partial-aggregation form: a monoid over edges.
-
-The row of a destination v is ``finish(merge(partials over its edges), own(x_v))``. Its edges can be dealt out to
-any number of parts, in any way, and the result stays exact; a part without an edge of v is neutral. All states are
-tensors (D, state_width), so that they can travel as rows.
-"""
+"""Layers: what a model is made of, and what a layer may be able to do besides being computed whole."""
 
 from __future__ import annotations
 
@@ -29,6 +24,117 @@ unless the sum runs over much wider rows. The rule looks at widths only, so that
 """
 
 
+class Split:
+    """A layer's partial-aggregation form: a monoid over edges. A layer that is one can be split over its edges.
+
+    The row of a destination v is ``finish(merge(partials over its edges), self_term(x_v))``. Its edges can be dealt out
+    to any number of parts, in any way, and the result stays exact; a part without an edge of v is neutral. All states
+    are tensors (D, state_width), so that they can travel as rows.
+
+    Attributes:
+        state_width: columns of a state.
+        message_width: columns of :meth:`message` where it maps a source's row, which is then worth doing once per
+            source and not once per block; ``None`` where the message is the row itself.
+        sums_messages: :meth:`partial` only sums messages, so it takes messages that are read on demand.
+        self_joins_state: :meth:`self_term` has the form of a state, so that it may be merged with the states, and
+            :meth:`finish` be given ``None`` in its place.
+        self_width: columns of :meth:`self_term` where it exists and does not join the states, else 0.
+        query_width: columns of :meth:`query`, 0 where it gives ``None``.
+        state_is_trained: states depend on parameters; otherwise states over input rows need no gradient.
+    """
+
+    state_width: int
+    message_width: int | None = None
+    sums_messages: bool = False
+    self_joins_state: bool = False
+    self_width: int = 0
+    query_width: int = 0
+    state_is_trained: bool = True
+
+    @property
+    def draws_by_edge(self) -> bool:
+        """Whether training draws something for each edge, keyed by its position among all of its destination's."""
+        return False
+
+    def divisible(self, block: Block) -> Block:
+        """The block with every coefficient written on its edges, so that its edges may be dealt out to parts."""
+        return block
+
+    def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
+        """What a source contributes to each of its edges; linear in ``x_src``."""
+        raise NotImplementedError
+
+    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D q"] | None:
+        """What a partial aggregate must know of its destination; ``None`` for nothing."""
+        return None
+
+    def partial(self, payload: Rows, q: Float[Tensor, "D q"] | None, block: Block) -> Tensor:
+        """The state (D, state_width) over the block's edges.
+
+        Args:
+            payload: :meth:`message` of the block's sources; rows that are read on demand where
+                :attr:`Layer.starts_with_sum` says so.
+            q: :meth:`query` of the block's destinations.
+            block: all edges of its destinations or some of them. The destinations need not be among its sources,
+                and a destination may be listed more than once.
+        """
+        raise NotImplementedError
+
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Tensor | None:
+        """The destination's own term; ``None`` where the layer has none."""
+        return None
+
+    def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
+        """States of destinations without an edge: merging one changes nothing. Dtype and device as ``like``."""
+        return like.new_zeros(rows, self.state_width)
+
+    def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
+        """Merge states of the same destinations over disjoint sets of edges: associative and commutative."""
+        raise NotImplementedError
+
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+        """The layer's result."""
+        raise NotImplementedError
+
+
+class ColumnSplit:
+    """A layer that is a sum over slices of its input columns, of rows from which it is finished.
+
+    Attributes:
+        sums_over_columns: ``"rows"``: the sum of :meth:`from_columns` over the slices has a row per destination;
+            ``"sources"``: one per source.
+        column_width: columns of :meth:`from_columns`.
+    """
+
+    sums_over_columns: Literal["rows", "sources"]
+    column_width: int
+
+    def from_columns(
+        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
+    ) -> Float[Tensor, "n columns"]:
+        """What some of the input columns contribute: a summand, without bias, of what :meth:`finish_columns` takes.
+
+        Parameters are whole on every worker and sliced here, so the sum of the workers' gradients is the gradient.
+
+        Args:
+            columns: which of the input columns, possibly none.
+            x_src: these columns of the block's sources.
+            x_dst: these columns of its destinations; empty where :attr:`sums_over_columns` is ``"sources"``.
+            block: whole rows. The destinations need not be the first of its sources, nor distinct.
+        """
+        raise NotImplementedError
+
+    def finish_columns(self, total: Float[Tensor, "n columns"], block: Block, key: int | None) -> Tensor:
+        """The layer's result (D, out) from the sum of :meth:`from_columns` over all columns.
+
+        Args:
+            total: a row per destination of the block, or per source, as :attr:`sums_over_columns` says.
+            block: the sampled edges.
+            key: as for :meth:`Layer.forward`.
+        """
+        raise NotImplementedError
+
+
 class Layer(nn.Module):
     """Base of all layers.
 
@@ -40,29 +146,14 @@ class Layer(nn.Module):
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
         initial_values: fills the parameters from a key, see :mod:`partita.nn.initialize`.
-        splittable: whether a destination's edges may be dealt out to several parts.
         in_width, out_width: columns of a source's row and of the result.
-        state_width: columns of a state.
         starts_with_sum: the layer only sums its sources' rows, so it takes rows that are read on demand
             (:class:`~partita.core.records.LazyRows`) without the block's sources being de-duplicated.
-        message_width: columns of :meth:`message` where it maps a source's row, which is then worth doing once per
-            source and not once per block; ``None`` where the message is the row itself.
-        sums_messages: :meth:`partial` only sums messages, so it takes messages that are read on demand.
-        self_joins_state: :meth:`own` has the form of a state, so that it may be merged with the states, and
-            :meth:`finish` be given ``None`` in its place.
-        self_width: columns of :meth:`own` where it exists and does not join the states, else 0.
-        query_width: columns of :meth:`query`, 0 where it gives ``None``.
-        state_is_trained: states depend on parameters; otherwise states over input rows need no gradient.
-        sums_over_columns: how the layer is computed from slices of its input columns: ``"rows"``: the sum of
-            :meth:`from_columns` over the slices has a row per destination; ``"sources"``: one per source;
-            ``None``: it cannot.
-        column_width: columns of :meth:`from_columns`.
     """
 
     name: str = ""
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[EdgeCoefficients | None] = None
-    splittable: ClassVar[bool] = True
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:
@@ -73,21 +164,17 @@ class Layer(nn.Module):
         self.in_width = in_width
         self.out_width = out_width
         self.sums: Reduce | None = None
-        self.state_width = in_width
         self.starts_with_sum = False
-        self.message_width: int | None = None
-        self.sums_messages = False
-        self.self_joins_state = False
-        self.self_width = 0
-        self.query_width = 0
-        self.state_is_trained = True
-        self.sums_over_columns: Literal["rows", "sources"] | None = None
-        self.column_width = 0
 
     @property
-    def draws_by_edge(self) -> bool:
-        """Whether training draws something for each edge, keyed by its position among all of its destination's."""
-        return False
+    def split(self) -> Split | None:
+        """How the layer is computed from parts of a destination's edges; ``None``: it cannot be."""
+        return self if isinstance(self, Split) else None
+
+    @property
+    def columns(self) -> ColumnSplit | None:
+        """How the layer is computed from slices of its input columns; ``None``: it cannot be."""
+        return self if isinstance(self, ColumnSplit) else None
 
     @property
     def draws_by_call(self) -> bool:
@@ -117,71 +204,6 @@ class Layer(nn.Module):
         """The constructor's arguments, JSON-able."""
         return {"in_width": self.in_width, "out_width": self.out_width}
 
-    def divisible(self, block: Block) -> Block:
-        """The block with every coefficient written on its edges, so that its edges may be dealt out to parts."""
-        return block
-
-    def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
-        """What a source contributes to each of its edges; linear in ``x_src``."""
-        raise NotImplementedError
-
-    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D q"] | None:
-        """What a partial aggregate must know of its destination; ``None`` for nothing."""
-        return None
-
-    def partial(self, payload: Rows, q: Float[Tensor, "D q"] | None, block: Block) -> Tensor:
-        """The state (D, state_width) over the block's edges.
-
-        Args:
-            payload: :meth:`message` of the block's sources; rows that are read on demand where
-                :attr:`starts_with_sum` says so.
-            q: :meth:`query` of the block's destinations.
-            block: all edges of its destinations or some of them. The destinations need not be among its sources,
-                and a destination may be listed more than once.
-        """
-        raise NotImplementedError
-
-    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Tensor | None:
-        """The destination's own term; ``None`` where the layer has none."""
-        return None
-
-    def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
-        """States of destinations without an edge: merging one changes nothing. Dtype and device as ``like``."""
-        return like.new_zeros(rows, self.state_width)
-
-    def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
-        """Merge states of the same destinations over disjoint sets of edges: associative and commutative."""
-        raise NotImplementedError
-
-    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
-        """The layer's result."""
-        raise NotImplementedError
-
-    def from_columns(
-        self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
-    ) -> Float[Tensor, "n columns"]:
-        """What some of the input columns contribute: a summand, without bias, of what :meth:`finish_columns` takes.
-
-        Parameters are whole on every worker and sliced here, so the sum of the workers' gradients is the gradient.
-
-        Args:
-            columns: which of the input columns, possibly none.
-            x_src: these columns of the block's sources.
-            x_dst: these columns of its destinations; empty where :attr:`sums_over_columns` is ``"sources"``.
-            block: whole rows. The destinations need not be the first of its sources, nor distinct.
-        """
-        raise NotImplementedError
-
-    def finish_columns(self, total: Float[Tensor, "n columns"], block: Block, key: int | None) -> Tensor:
-        """The layer's result (D, out) from the sum of :meth:`from_columns` over all columns.
-
-        Args:
-            total: a row per destination of the block, or per source, as :attr:`sums_over_columns` says.
-            block: the sampled edges.
-            key: as for :meth:`forward`.
-        """
-        raise NotImplementedError
-
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """The layer's result over a block that holds every sampled edge of its destinations.
 
@@ -190,17 +212,14 @@ class Layer(nn.Module):
             h: rows of its sources.
             key: key of the layer's own random choices (attention dropout); ``None`` makes none.
         """
-        x_dst = ops.own_rows(block, h)
-        payload = h if self.starts_with_sum else self.message(ops.all_rows(h))
-        state = self.partial(payload, self.query(x_dst), block)
-        return self.finish(state, self.own(x_dst, block))
+        raise NotImplementedError
 
     def extra_repr(self) -> str:
         """The constructor's arguments, for ``print``."""
         return ", ".join(f"{name}={value}" for name, value in self.arguments().items())
 
 
-class ReducedLayer(Layer):
+class ReducedLayer(Split, ColumnSplit, Layer):
     """A layer that reduces its neighbors' rows with a fixed monoid and then maps the result.
 
     Where the reduction commutes with the layer's linear map, the map is applied where it is cheapest: to the sources
@@ -218,7 +237,7 @@ class ReducedLayer(Layer):
         self.message_width = out_width if self.projects_sources else None
         self.sums_messages = reduction.is_sum
         self.state_is_trained = self.projects_state
-        self.sums_over_columns = "rows"
+        self.sums_over_columns: Literal["rows", "sources"] = "rows"
         self.column_width = out_width
 
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
@@ -226,24 +245,24 @@ class ReducedLayer(Layer):
         raise NotImplementedError
 
     def divisible(self, block: Block) -> Block:
-        """See :meth:`Layer.divisible`: a mean over k edges becomes a sum with weights 1/k."""
+        """See :meth:`Split.divisible`: a mean over k edges becomes a sum with weights 1/k."""
         return self.reduction.divisible(block, next(self.parameters()).dtype)
 
     def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
-        """See :meth:`Layer.message`."""
+        """See :meth:`Split.message`."""
         return self.project(x_src) if self.projects_sources else x_src
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
-        """See :meth:`Layer.partial`."""
+        """See :meth:`Split.partial`."""
         state = self.reduction.over(block, payload)
         return self.project(state) if self.projects_state and not self.projects_sources else state
 
     def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
-        """See :meth:`Layer.neutral`."""
+        """See :meth:`Split.neutral`."""
         return like.new_full((rows, self.state_width), self.reduction.neutral)
 
     def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
-        """See :meth:`Layer.merge`."""
+        """See :meth:`Split.merge`."""
         return self.reduction.merge(states)
 
     def join(
@@ -251,12 +270,13 @@ class ReducedLayer(Layer):
     ) -> Float[Tensor, "D out"]:
         """The layer's result from the rows reduced over all edges and the destinations' own rows."""
         state = self.project(reduced) if self.projects_state else reduced
-        return self.finish(state, self.own(x_dst, block))
+        return self.finish(state, self.self_term(x_dst, block))
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
         if self.projects_sources:
-            return super().forward(block, h, key)
+            x_dst = ops.own_rows(block, h)
+            return self.finish(self.partial(self.message(ops.all_rows(h)), None, block), self.self_term(x_dst, block))
         if self.sums is not None and isinstance(h, Tensor):
             return self.join(*ops.aggregate_with_own(block, h, self.sums), block)
         return self.join(self.reduction.over(block, h), ops.own_rows(block, h), block)

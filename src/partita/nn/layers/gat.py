@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import fold
 from partita.core.records import Block, LazyRows
 from partita.nn import initialize, ops
-from partita.nn.layers.base import Layer
+from partita.nn.layers.base import ColumnSplit, Layer, Split
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
 
@@ -23,7 +23,7 @@ OWN_LOOP = 2**32 - 1
 """Folded into the key of attention dropout for the loop that the layer adds; no edge of a block uses that key."""
 
 
-class GAT(Layer):
+class GAT(Split, ColumnSplit, Layer):
     """Attention over the neighbors and, with ``add_self_loops``, the destination itself.
 
     For every head, with ``h = W x``: ``e_uv = leaky_relu(a_src . h_u + a_dst . h_v)``, the softmax of ``e`` over the
@@ -84,7 +84,7 @@ class GAT(Layer):
         self.message_width = heads * (out_per_head + 1)
         self.self_joins_state = True
         self.query_width = heads
-        self.sums_over_columns = "sources"
+        self.sums_over_columns: Literal["rows", "sources"] = "sources"
         self.column_width = heads * out_per_head
         self.lin = initialize.linear(in_width, heads * out_per_head, bias=False)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_per_head))
@@ -112,7 +112,7 @@ class GAT(Layer):
 
     @property
     def draws_by_edge(self) -> bool:
-        """With attention dropout; see :attr:`Layer.draws_by_edge`."""
+        """With attention dropout; see :attr:`Split.draws_by_edge`."""
         return self.attn_dropout > 0
 
     def arguments(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class GAT(Layer):
     def partial(
         self, payload: Float[Tensor, "S HC_H"] | LazyRows, q: Tensor | None, block: Block
     ) -> Float[Tensor, "D state"]:
-        """See :meth:`Layer.partial`."""
+        """See :meth:`Split.partial`."""
         if q is None:
             raise ValueError("a GAT layer's partial aggregate needs the destinations' query")
         projected, score = ops.all_rows(payload).split([self.heads * self.out_per_head, self.heads], dim=1)
@@ -149,7 +149,7 @@ class GAT(Layer):
         sums = ops.edges_to_destination(block, weights)
         return torch.cat([largest, sums, ops.aggregate_heads(block, projected, weights)], dim=1)
 
-    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"] | None:
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"] | None:
         """The state over the destination's own loop alone; ``None`` without ``add_self_loops``."""
         if not self.add_self_loops:
             return None
@@ -161,13 +161,13 @@ class GAT(Layer):
         return torch.cat([largest, weights, rows.flatten(1)], dim=1)
 
     def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
-        """See :meth:`Layer.neutral`."""
+        """See :meth:`Split.neutral`."""
         state = super().neutral(rows, like)
         state[:, : self.heads] = -torch.inf
         return state
 
     def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
-        """See :meth:`Layer.merge`."""
+        """See :meth:`Split.merge`."""
         stacked = torch.stack(list(states))
         largest, total = stacked[..., : self.heads].detach(), stacked[..., self.heads :]
         new_largest = largest.amax(0)
@@ -177,10 +177,10 @@ class GAT(Layer):
         merged_rows = (rows.unflatten(-1, (self.heads, self.out_per_head)) * factor).sum(0)
         return torch.cat([new_largest, merged_sums, merged_rows.flatten(1)], dim=1)
 
-    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
         """Divide by the sum of exponentials (0 for a destination without neighbors), join the heads, add the bias."""
-        if own is not None:
-            state = self.merge([state, own])
+        if self_term is not None:
+            state = self.merge([state, self_term])
         sums = state[:, self.heads : 2 * self.heads]
         rows = state[:, 2 * self.heads :].unflatten(1, (self.heads, self.out_per_head))
         rows = rows / sums.masked_fill(sums == 0, 1.0).unsqueeze(-1)

@@ -69,7 +69,7 @@ class GCN(ReducedLayer):
         """``W x``."""
         return self.lin(rows)
 
-    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"]:
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"]:
         """``w_v x_v``, projected as the state is.
 
         Raises:
@@ -78,9 +78,9 @@ class GCN(ReducedLayer):
         weighted = x_dst * _own_weight(block, x_dst)
         return self.project(weighted) if self.projects_state else weighted
 
-    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
-        """Add the own term, apply W where it was not yet applied, and add the bias."""
-        total = state if own is None else state + own
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+        """Add the self term, apply W where it was not yet applied, and add the bias."""
+        total = state if self_term is None else state + self_term
         if not self.projects_state:
             return linear(total, self.lin.weight, self.bias)
         return total if self.bias is None else total + self.bias

@@ -62,18 +62,18 @@ class GIN(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "hidden": self.hidden, "eps": self.initial_eps}
 
-    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D in"]:
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D in"]:
         """``(1 + eps) x_v``."""
         return (1.0 + self.eps) * x_dst
 
-    def finish(self, state: Float[Tensor, "D in"], own: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D in"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
         """The mlp of the sum."""
-        return self.nn(state if own is None else state + own)
+        return self.nn(state if self_term is None else state + self_term)
 
     def from_columns(
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
     ) -> Float[Tensor, "D hidden"]:
-        """The mlp's first linear map, sliced, of the sum with the own term."""
+        """The mlp's first linear map, sliced, of the sum with the self term."""
         total = self.reduction.over(block, x_src) + (1.0 + self.eps) * x_dst
         return linear(total, self._first.weight[:, columns])
 

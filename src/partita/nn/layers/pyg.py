@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import Block, LazyRows
+from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.layers.base import Layer, global_key
 from partita.nn.ops import Rows
@@ -32,7 +31,6 @@ class PygLayer(Layer):
     """
 
     name = "pyg"
-    splittable: ClassVar[bool] = False
 
     def __init__(self, conv: nn.Module, in_width: int, out_width: int) -> None:
         super().__init__(in_width, out_width)
@@ -79,31 +77,9 @@ class PygLayer(Layer):
             )
         return out
 
-    def message(self, x_src: Float[Tensor, "S in"]) -> NoReturn:
-        """Refused, see the class."""
-        self._refuse()
-
-    def partial(self, payload: Tensor | LazyRows, q: Tensor | None, block: Block) -> NoReturn:
-        """Refused, see the class."""
-        self._refuse()
-
-    def merge(self, states: Sequence[Tensor]) -> NoReturn:
-        """Refused, see the class."""
-        self._refuse()
-
-    def finish(self, state: Tensor, own: Tensor | None) -> NoReturn:
-        """Refused, see the class."""
-        self._refuse()
-
     def extra_repr(self) -> str:
         """Nothing: the convolution is printed as a child."""
         return ""
-
-    def _refuse(self) -> NoReturn:
-        raise ConfigError(
-            f"the PyG convolution {self.conv!r} cannot be computed from parts of a node's edges or columns",
-            fix="Use the placement 'data' or 'destination' for this layer, or one of Partita's own layers",
-        )
 
 
 class _seeded:

@@ -53,18 +53,18 @@ class SAGE(ReducedLayer):
         """``W_l x``."""
         return linear(rows, self.lin_l.weight)
 
-    def own(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
         """``W_r x_v``."""
         return self.lin_r(x_dst)
 
-    def finish(self, state: Float[Tensor, "D state"], own: Tensor | None) -> Float[Tensor, "D out"]:
-        """``W_l`` where it was not yet applied, the bias, and the own term."""
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+        """``W_l`` where it was not yet applied, the bias, and the self term."""
         reduced = self.reduction.finish(state)
         if not self.projects_state:
             reduced = self.lin_l(reduced)
         elif self.lin_l.bias is not None:
             reduced = reduced + self.lin_l.bias
-        return reduced if own is None else reduced + own
+        return reduced if self_term is None else reduced + self_term
 
     def join(
         self, reduced: Float[Tensor, "D in"], x_dst: Float[Tensor, "D in"], block: Block

@@ -70,7 +70,7 @@ class Feature:
         Raises:
             ConfigError: the layer cannot be placed by feature.
         """
-        if self.worker.layer(layer).sums_over_columns is None:
+        if self.worker.layer(layer).columns is None:
             raise ConfigError(
                 "the placement 'feature' computes a row from slices of the input columns, which this layer cannot be",
                 where=f"placements, layer {layer} ({self.worker.layer(layer).name})",
@@ -80,7 +80,7 @@ class Feature:
     def expand(self, layer: int, requests: Int[Tensor, "D"], key: StepKey) -> tuple[FeatureWork, Int[Tensor, "S"]]:
         """Draw a block and send it to all; see the protocol."""
         block, _ = self.worker.whole(layer, requests, key, relabel=True)
-        if self.worker.layer(layer).sums_over_columns == "sources":
+        if self.worker.columns(layer).sums_over_columns == "sources":
             block = self.worker.prepared(layer + 1, block)  # projected sources have a gradient
         blocks = _everybodys(self.axis.sampling, block)
         starts = _starts([found.num_src for found in blocks])
@@ -114,7 +114,7 @@ class Feature:
 
     def forward(self, layer: int, work: FeatureWork, h: Tensor) -> Float[Tensor, "D F"]:
         """Compute everybody's summands, add up one's own; see the protocol."""
-        group, module = self.axis.computing, self.worker.layer(layer)
+        group, module = self.axis.computing, self.worker.columns(layer)
         if module.sums_over_columns == "rows":
             summands = module.from_columns(self.columns, h, h.index_select(0, work.dst), work.merged)
             send, own = work.num_dst, work.block.num_dst
@@ -152,7 +152,7 @@ class Feature:
 
     def traffic(self, layer: int, destinations: int, sources: int, edges: int) -> Traffic:
         """The own block to every other worker; from each of them a summand, and its gradient back."""
-        module, item = self.worker.layer(layer), self.worker.dtype.itemsize
+        module, item = self.worker.columns(layer), self.worker.dtype.itemsize
         others = self.axis.size - 1
         on_edges, on_own = self.worker.weights(layer)
         ids = ID_BYTES * (destinations + sources + edges) + item * (on_edges * edges + on_own * destinations)

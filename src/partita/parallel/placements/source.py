@@ -59,13 +59,13 @@ class Source:
         """
         found = self.worker.layer(layer)
         where = f"placements, layer {layer} ({found.name})"
-        if not found.splittable:
+        if found.split is None:
             raise ConfigError(
                 "the placement 'source' computes a row from parts of its edges, which this layer cannot be",
                 where=where,
                 fix="Use 'data' or 'destination' for this layer, or one of Partita's own layers",
             )
-        if found.draws_by_edge:
+        if found.split.draws_by_edge:
             raise ConfigError(
                 "attention dropout is keyed by the position of an edge among all edges of its node, which the "
                 "placement 'source' deals out",
@@ -77,7 +77,7 @@ class Source:
         self, layer: int, requests: Int[Tensor, "D"], key: StepKey
     ) -> tuple[StatesWork | RowsWork, Int[Tensor, "S"]]:
         """Draw, then ask the owners of the sources in one of the ways; see the protocol."""
-        drawn = self.worker.layer(layer).divisible(self.worker.draw(layer, requests, key, relabel=False))
+        drawn = self.worker.split(layer).divisible(self.worker.draw(layer, requests, key, relabel=False))
         drafts = {way: self._ways[way].draft(layer, drawn) for way in self._ways_of(layer)}
         way = self._cheapest({way: draft.traffic for way, draft in drafts.items()})
         return self._ways[way].expand(layer, drafts[way], key)

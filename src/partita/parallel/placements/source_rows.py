@@ -75,7 +75,13 @@ class Rows:
     @staticmethod
     def fits(layer: Layer) -> bool:
         """Whether a layer is computed from projected sources, and its states need a query."""
-        return layer.sums_over_columns == "sources" and layer.query_width > 0
+        split, columns = layer.split, layer.columns
+        return (
+            columns is not None
+            and columns.sums_over_columns == "sources"
+            and split is not None
+            and split.query_width > 0
+        )
 
     def draft(self, layer: int, drawn: Block) -> RowsDraft:
         """What would be sent for a drawn block whose sources are store ids."""
@@ -104,10 +110,9 @@ class Rows:
 
     def forward(self, layer: int, work: RowsWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Project, ship, attend."""
-        stage = self.worker.stages[layer - 1]
-        module = stage.layer
+        stage, module = self.worker.stages[layer - 1], self.worker.columns(layer)
         x = h if isinstance(h, Tensor) else h.rows(work.read, work.key).all()
-        projected = kernels.widened(module.from_columns(slice(0, module.in_width), x, x[:0], work.read))
+        projected = kernels.widened(module.from_columns(slice(0, stage.layer.in_width), x, x[:0], work.read))
         arrived = work.route.answer(self.axis.computing, work.repeats(projected))
         rows = module.finish_columns(arrived, work.block, work.key.at(Purpose.ATTENTION_DROPOUT, layer))
         return stage.post(rows, work.block.dst_original, work.key, layer)
@@ -122,5 +127,5 @@ class Rows:
 
     def traffic(self, layer: int, remote_sources: int) -> Traffic:
         """An id, a projected row and its gradient for every distinct source that another worker owns."""
-        rows = self.worker.dtype.itemsize * self.worker.layer(layer).column_width * remote_sources
+        rows = self.worker.dtype.itemsize * self.worker.columns(layer).column_width * remote_sources
         return Traffic(ids=ID_BYTES * remote_sources, forward=rows, backward=rows)

@@ -26,7 +26,7 @@ from partita.core.rank_masks import RankMasks
 from partita.core.records import ID_BYTES, Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
-from partita.nn.layers import Layer
+from partita.nn.layers import Split
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.edge_shuffle import EdgeShuffle, Sizes
 
@@ -146,7 +146,7 @@ class States:
 
     def forward(self, layer: int, work: StatesWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Sum up what is owned here, send the states to those who asked, merge one's own."""
-        group, shuffle, module = self.axis.computing, work.shuffle, self.worker.layer(layer)
+        group, shuffle, module = self.axis.computing, work.shuffle, self.worker.split(layer)
         payload, x_own = self._messages(module, work, h)
         q = None
         if module.query_width:
@@ -154,7 +154,7 @@ class States:
             q = work.own_back(group.exchange_rows(q, work.own_receive, shuffle.own_send))
             q = group.exchange_rows(work.query_spread(q), shuffle.virtual_send, work.virtual_receive)
         states = kernels.widened(module.partial(payload, q, work.block))
-        own = module.own(x_own, work.own_block)
+        own = module.self_term(x_own, work.own_block)
         if own is not None and module.self_joins_state:
             merged = module.merge([work.own_states(states), kernels.widened(own)])
             states, own = work.joined(torch.cat([states, merged])), None
@@ -201,7 +201,7 @@ class States:
             remote_virtual: virtual nodes at other workers.
             remote_edges: edges whose sources other workers own.
         """
-        module, item = self.worker.layer(layer), self.worker.dtype.itemsize
+        module, item = self.worker.split(layer), self.worker.dtype.itemsize
         ids = ID_BYTES * (2 * remote_virtual + remote_edges)
         probe = module.divisible(self._probe(layer))
         if probe.weight is not None:
@@ -223,9 +223,9 @@ class States:
 
     def _needs_gradient(self, layer: int) -> bool:
         """Input rows need no gradient, so neither do sums of them."""
-        return layer > 1 or self.worker.layer(layer).state_is_trained
+        return layer > 1 or self.worker.split(layer).state_is_trained
 
-    def _messages(self, module: Layer, work: StatesWork, h: Tensor | FeatureColumn) -> tuple[Any, Tensor]:
+    def _messages(self, module: Split, work: StatesWork, h: Tensor | FeatureColumn) -> tuple[Any, Tensor]:
         """The payload of the block's sources, and the rows of the destinations owned here."""
         if work.own_rows is None:
             assert isinstance(h, FeatureColumn)

@@ -1,30 +1,29 @@
-"""Loops of :mod:`partita.kernels.rank_masks`, apart because they load the compiler."""
+"""Passes over masks of workers, compiled; see :mod:`partita.kernels.rank_masks`."""
 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
-from partita.kernels.compile import compiled
 
-
-@compiled
-def to_sources(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
+@njit(nogil=True, cache=True)
+def masks_to_sources(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
     """Add to each source the bits of its destinations."""
     for i in range(len(masks)):
         for e in range(indptr[i], indptr[i + 1]):
             found[indices[e]] |= masks[i]
 
 
-@compiled
-def from_sources(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
+@njit(nogil=True, cache=True)
+def masks_from_sources(indptr: np.ndarray, indices: np.ndarray, masks: np.ndarray, found: np.ndarray) -> None:
     """Add to each destination the bits of its sources."""
     for i in range(len(found)):
         for e in range(indptr[i], indptr[i + 1]):
             found[i] |= masks[indices[e]]
 
 
-@compiled
-def count(masks: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
+@njit(nogil=True, cache=True)
+def count_masks(masks: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
     """Add to each worker the weights of the masks that have its bit; without weights, their number."""
     one, zero = np.uint64(1), np.uint64(0)
     for i in range(len(masks)):
@@ -39,9 +38,11 @@ def count(masks: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
             worker += 1
 
 
-@compiled
-def count_pairs(left: np.ndarray, right: np.ndarray, groups: np.ndarray, away: np.ndarray, met: np.ndarray) -> None:
-    """See :func:`partita.kernels.rank_masks.meetings`; adds to ``away`` and ``met``."""
+@njit(nogil=True, cache=True)
+def count_mask_pairs(
+    left: np.ndarray, right: np.ndarray, groups: np.ndarray, away: np.ndarray, met: np.ndarray
+) -> None:
+    """See :func:`partita.kernels.rank_masks.count_pairs`; adds to ``away`` and ``met``."""
     one, zero = np.uint64(1), np.uint64(0)
     for i in range(len(left)):
         for group in range(len(groups)):

@@ -1,19 +1,108 @@
-"""RowPick and aggregation of rows, compiled.
+"""Reading and aggregation of rows, compiled.
 
 float16 rows arrive as uint16 and bfloat16 rows as int16; they are widened as they are read.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 
 import numpy as np
+import torch
+from jaxtyping import Float, Int
 from numba import njit
+from torch import Tensor
 
+from partita.kernels import threads
+from partita.kernels.cpu.arrays import bits, or_empty
 from partita.kernels.intrinsics import narrow, prefetch, widen
 
 U = np.uint64  # numba counts negative indices from the end; a loop over unsigned columns needs no such check
 ROWS_AHEAD = 6  # rows ahead whose cache lines are asked for
 LINES_AHEAD = 8  # of each; the processor itself asks for those that follow
+
+
+def gather_rows(
+    x: Float[Tensor, "N F"], ids: Int[Tensor, "n"], scale: Float[Tensor, "N"] | None, out: Float[Tensor, "n F"]
+) -> None:
+    """See :func:`partita.kernels.reference.gather_rows`."""
+    rows, at, result = bits(x), ids.numpy(), out.numpy()
+    factor = or_empty(scale, (0,), result.dtype)
+    threads.run(
+        lambda low, high: gather_loop(rows, at, factor, result, low, high),
+        threads.even_bounds(result.shape[0], result.size),
+    )
+
+
+def aggregate(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    edge: Int[Tensor, "E"] | None,
+    weight: Float[Tensor, "E H"] | None,
+    scale: Float[Tensor, "S"] | None,
+    reduce: str,
+    out: Float[Tensor, "D F"],
+) -> None:
+    """See :func:`partita.kernels.reference.aggregate`."""
+    rows, begins, at, result = bits(x), indptr.numpy(), indices.numpy(), bits(out)
+    edges = or_empty(edge, (0,), np.dtype(np.int64))
+    exact = np.dtype(np.float64 if out.dtype == torch.float64 else np.float32)
+    weights, scales = or_empty(weight, (0, 1), exact), or_empty(scale, (0,), exact)
+    threads.run(
+        lambda low, high: aggregate_loop(rows, begins, at, edges, weights, scales, reduce == "mean", result, low, high),
+        threads.balanced_bounds(begins, x.shape[1]),
+    )
+
+
+def aggregate_weight_grad(
+    grad: Float[Tensor, "D F"],
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    reduce: str,
+    out: Float[Tensor, "E H"],
+) -> None:
+    """See :func:`partita.kernels.reference.aggregate_weight_grad`."""
+    grads, rows, begins, at, result = grad.numpy(), x.numpy(), indptr.numpy(), indices.numpy(), out.numpy()
+    threads.run(
+        lambda low, high: weight_grad_loop(grads, rows, begins, at, reduce == "mean", result, low, high),
+        threads.balanced_bounds(begins, x.shape[1]),
+    )
+
+
+def segment_max(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    values: Float[Tensor, "D F"],
+    argmax: Int[Tensor, "D F"],
+) -> None:
+    """See :func:`partita.kernels.reference.segment_max`."""
+    rows, begins, at, best, edge = x.numpy(), indptr.numpy(), indices.numpy(), values.numpy(), argmax.numpy()
+    threads.run(
+        lambda low, high: segment_max_loop(rows, begins, at, best, edge, low, high),
+        threads.balanced_bounds(begins, x.shape[1]),
+    )
+
+
+def segment_max_backward(
+    grad: Float[Tensor, "D F"], argmax: Int[Tensor, "D F"], indices: Int[Tensor, "E"], out: Float[Tensor, "S F"]
+) -> None:
+    """See :func:`partita.kernels.reference.segment_max_backward`."""
+    grads, edge, at, result = grad.numpy(), argmax.numpy(), indices.numpy(), out.numpy()
+    threads.run(
+        lambda low, high: segment_max_backward_loop(grads, edge, at, result, low, high),
+        threads.even_bounds(grads.shape[1], grads.size),
+    )
+
+
+def transpose(
+    indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"], num_src: int
+) -> tuple[Int[Tensor, "S_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.transpose`."""
+    begins = np.zeros(num_src + 1, np.int64)
+    dst, edge = np.empty(indices.shape[0], np.int32), np.empty(indices.shape[0], np.int64)
+    transpose_loop(indptr.numpy(), indices.numpy(), begins, dst, edge)
+    return torch.from_numpy(begins), torch.from_numpy(dst), torch.from_numpy(edge)
 
 
 @njit(inline="always")
@@ -25,7 +114,7 @@ def _prefetch_row(x, row):
 
 
 @njit(nogil=True, cache=True)
-def gather(x, ids, scale, out, low, high):
+def gather_loop(x, ids, scale, out, low, high):
     """``out[i] = scale[ids[i]] * x[ids[i]]``; an empty ``scale`` means 1."""
     columns = x.shape[1]
     scaled = scale.shape[0] > 0
@@ -42,7 +131,7 @@ def gather(x, ids, scale, out, low, high):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def aggregate(x, indptr, indices, edge, weight, scale, mean, out, low, high):
+def aggregate_loop(x, indptr, indices, edge, weight, scale, mean, out, low, high):
     """Weighted sums of rows of ``x`` for destinations ``low`` to ``high``, added in the order of the edges.
 
     Empty ``edge``, ``weight``, ``scale`` mean the identity, ones, ones.
@@ -72,7 +161,7 @@ def aggregate(x, indptr, indices, edge, weight, scale, mean, out, low, high):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
-def weight_grad(grad, x, indptr, indices, mean, out, low, high):
+def weight_grad_loop(grad, x, indptr, indices, mean, out, low, high):
     """Dot products of destination gradients and source rows, per edge and head."""
     heads = out.shape[1]
     width = x.shape[1] // heads
@@ -90,7 +179,7 @@ def weight_grad(grad, x, indptr, indices, mean, out, low, high):
 
 
 @njit(nogil=True, cache=True)
-def segment_max(x, indptr, indices, values, argmax, low, high):
+def segment_max_loop(x, indptr, indices, values, argmax, low, high):
     """Largest value and its first edge, per destination and column."""
     columns, last = x.shape[1], indices.shape[0] - 1
     winner = np.empty(columns, np.int32)  # place within the row: half as wide as a position, so twice as fast
@@ -112,10 +201,32 @@ def segment_max(x, indptr, indices, values, argmax, low, high):
 
 
 @njit(nogil=True, cache=True)
-def segment_max_backward(grad, argmax, indices, out, low, high):
+def segment_max_backward_loop(grad, argmax, indices, out, low, high):
     """Send gradients to the winning rows, for columns ``low`` to ``high`` only: no two threads share an element."""
     for i in range(grad.shape[0]):
         for c in range(U(low), U(high)):
             e = argmax[i, c]
             if e >= 0:
                 out[np.int64(indices[e]), c] += grad[i, c]
+
+
+@njit(nogil=True, cache=True)
+def transpose_loop(indptr, indices, begins, dst, edge):
+    """Stable counting sort of the edges by source; ``begins`` is S+1 zeros."""
+    num_src = begins.shape[0] - 1
+    for e in range(indices.shape[0]):
+        begins[indices[e]] += 1
+    running = np.int64(0)
+    for s in range(num_src + 1):
+        here = begins[s]
+        begins[s] = running
+        running += here
+    for i in range(indptr.shape[0] - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            at = begins[indices[e]]
+            dst[at] = i
+            edge[at] = e
+            begins[indices[e]] = at + 1
+    for s in range(num_src, 0, -1):
+        begins[s] = begins[s - 1]
+    begins[0] = 0

@@ -1,74 +1,20 @@
-"""Times of arrival, in plain Python; the rules are in :mod:`partita.kernels.reference`."""
+"""Drawing a layer as a whole; the rules are in :mod:`partita.kernels.reference`."""
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain, count, repeat, takewhile
 
-import numpy as np
 import torch
-from jaxtyping import Int, UInt32, UInt64
+from jaxtyping import Int, UInt32
 from torch import Tensor
 
-from partita.core.keys import MASK64, below, fold
+from partita.core.keys import below, fold
+from partita.kernels.reference.draws import NEVER, code, log_of
 
-LOG_BITS = 42
-LOG_CELLS = 4096
-NEVER = 2**63 - 1
-"""A time that is later than any arrival."""
 SPARED_BITS = 6
 """Bits of L that the clock of a node leaves out, so that sums over many arrivals do not overflow."""
-
-
-@functools.cache
-def log_table() -> UInt64[np.ndarray, "4097"]:
-    """``ceil(-log2(1 - i / 8192) * 2^42)`` for i = 0..4096, by integers only: the same on every machine."""
-    guard = 64  # bits of the significand while squaring; each squaring yields one bit of log2
-    table = np.zeros(LOG_CELLS + 1, np.uint64)
-    for i in range(1, LOG_CELLS + 1):
-        # -log2(1 - i/8192) = 1 - log2(y) with y = 2 - i/4096 in [1, 2)
-        y = ((2 * LOG_CELLS - i) << guard) // LOG_CELLS
-        log = 0
-        for _ in range(LOG_BITS):
-            y = (y * y) >> guard
-            log <<= 1
-            if y >> (guard + 1):
-                y >>= 1
-                log |= 1
-        table[i] = (1 << LOG_BITS) - log
-    return table
-
-
-def log_of(draw: int) -> int:
-    """L of a draw, -log2(u) in units of 2^-42."""
-    table = log_table()
-    z = 64 - (draw | 1).bit_length()
-    d = MASK64 - ((draw | 1) << z)
-    i, r = d >> 51, (d >> 19) & 0xFFFFFFFF
-    low, high = int(table[i]), int(table[i + 1])
-    return (z << LOG_BITS) + low + (((high - low) * r) >> 32)
-
-
-def code(log: int, weight: int) -> int:
-    """The quotient of a sum of L and a weight as a time: exponent, then mantissa."""
-    if log == 0:
-        return 0
-    c = 64 - log.bit_length()
-    q = (log << c) // weight
-    e = 64 - q.bit_length()
-    return ((128 - c - e) << 55) + (((q << e) >> 8) & ((1 << 55) - 1))
-
-
-def decoded(time: int) -> float:
-    """The quotient that a time encodes, in the units of L."""
-    return (1 + (time & ((1 << 55) - 1)) / 2**55) * 2.0 ** ((time >> 55) - 128 + 63) if time else 0.0
-
-
-def arrival_time(draw: int, weight: int) -> int:
-    """When a slot of some weight arrives, with weights and without replacement."""
-    return code(log_of(draw), weight)
 
 
 def slot_arrivals(slot_key: int, weight: int, replace: bool) -> Iterator[int]:

@@ -4,19 +4,147 @@ Random access waits for memory. So a row's bounds are read first for all destina
 destinations are drawn and their cache lines asked for, before the ids are read; and the relabeller asks for the
 entries of ids that come a few places later.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 
 import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt32
 from numba import njit
+from torch import Tensor
 
-from partita.kernels.cpu_draws import ONE, U, arrival_time, below, fold
+from partita.kernels import threads
+from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
 from partita.kernels.intrinsics import prefetch
+from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
+from partita.kernels.relabeller import Relabeller
 
 GROUP = 16  # destinations whose picks are under way together
 AHEAD = 24  # places ahead that the relabeller asks for
 SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
+
+
+def sample_neighbors(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    fanout: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    relabeller: Relabeller | None,
+    first_edge: int,
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.sample_neighbors`."""
+    store_rows, store, nodes, original = indptr.numpy(), indices.numpy(), dst.numpy(), dst_original.numpy()
+    num_dst, seed = nodes.shape[0], np.uint64(key)
+    begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
+    rows = np.zeros(num_dst + 1, np.int64)
+    counts = rows[1:]
+    even = threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK)
+    if weights is None:
+        threads.run(
+            lambda low, high: count_uniform(
+                store_rows, first_edge, nodes, fanout, replace, begins, degrees, counts, low, high
+            ),
+            even,
+        )
+    else:
+        weight, table = weights.numpy(), log_table()
+        threads.run(
+            lambda low, high: count_weighted(
+                store_rows, first_edge, weight, nodes, fanout, replace, begins, degrees, counts, low, high
+            ),
+            even,
+        )
+    np.cumsum(counts, out=counts)
+    positions = np.empty(int(rows[-1]), np.int64)
+    ids = np.empty(int(rows[-1]), store.dtype)
+    if weights is None:
+        seen_size = 0 if fanout <= SCAN or replace else 1 << (2 * fanout - 1).bit_length()
+        threads.run(
+            lambda low, high: pick_uniform(
+                store, original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids, low, high
+            ),
+            threads.balanced_bounds(rows, WORDS_PER_PICK),
+        )
+    else:
+        touched = np.concatenate([[0], np.cumsum(degrees)])
+        threads.run(
+            lambda low, high: pick_weighted(
+                store, weight, table, original, seed, fanout, replace,
+                begins, degrees, rows, positions, ids, low, high,
+            ),
+            threads.balanced_bounds(touched, 4),
+        )  # fmt: skip
+    found, at = torch.from_numpy(ids), torch.from_numpy(positions)
+    if relabeller is None:
+        return torch.from_numpy(rows), found, None, at
+    src, local = relabel(dst, found, relabeller)
+    return torch.from_numpy(rows), local, src, at
+
+
+def relabel(
+    dst: Int[Tensor, "D"], ids: Int[Tensor, "E"], relabeller: Relabeller
+) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.relabel`."""
+    num_dst, num_edges = dst.shape[0], ids.shape[0]
+    entries, base = relabeller.entries(num_dst + num_edges)
+    nodes, sources = dst.numpy(), ids.numpy()
+    src, local = np.empty(num_dst + num_edges, sources.dtype), np.empty(num_edges, np.int32)
+    number = relabel_table if relabeller.mode == "table" else relabel_hash
+    num_src = number(entries, base, nodes, sources, src, local)
+    if num_src < 0:
+        relabeller.used(num_dst)
+        raise ValueError("a node is twice among the destinations")
+    relabeller.used(num_src)
+    return torch.from_numpy(src[:num_src].copy()), torch.from_numpy(local)
+
+
+def gcn_coefficients(
+    store_indptr: Int[Tensor, "N_1"],
+    self_loops: Int[Tensor, "N"] | None,
+    dst: Int[Tensor, "D"],
+    src: Int[Tensor, "S"] | None,
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    weight: Float[Tensor, "E"],
+    self_weight: Float[Tensor, "D"],
+) -> None:
+    """See :func:`partita.kernels.reference.gcn_coefficients`."""
+    store_rows, loops = store_indptr.numpy(), or_empty(self_loops, (0,), np.dtype(np.int32))
+    nodes, begins, at = dst.numpy(), indptr.numpy(), indices.numpy()
+
+    def inverse_roots(ids: np.ndarray) -> np.ndarray:
+        found = np.empty(ids.shape[0])
+        threads.run(
+            lambda low, high: inverse_root_norms(store_rows, loops, ids, found, low, high),
+            threads.even_bounds(ids.shape[0], ids.shape[0] * 4),
+        )
+        return found
+
+    # Destinations are the first sources of a de-duplicated block.
+    of_src = inverse_roots(at if src is None else src.numpy())
+    of_dst = inverse_roots(nodes) if src is None else of_src
+    result, own = weight.numpy(), self_weight.numpy()
+    threads.run(
+        lambda low, high: gcn_loop(
+            store_rows, nodes, begins, at, src is not None, of_src, of_dst, result, own, low, high
+        ),
+        threads.balanced_bounds(begins, 4),
+    )
+
+
+def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
+    """See :func:`partita.kernels.reference.count_distinct`."""
+    return int(count_distinct_loop(ids.numpy(), scratch.numpy()))
+
+
+def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
+    """See :func:`partita.kernels.reference.keyed_permutation`."""
+    permute_loop(start, n, np.uint64(key), out.numpy())
 
 
 @njit(nogil=True, cache=True)
@@ -269,7 +397,7 @@ def inverse_root_norms(indptr, loops, ids, out, low, high):
 
 
 @njit(nogil=True, cache=True)
-def gcn_coefficients(store, dst, indptr, indices, local, of_src, of_dst, weight, own, low, high):
+def gcn_loop(store, dst, indptr, indices, local, of_src, of_dst, weight, own, low, high):
     """Edge and own coefficients of destinations ``low`` to ``high``; ``local`` says what ``indices`` are."""
     for i in range(low, high):
         node, begin, end = dst[i], indptr[i], indptr[i + 1]
@@ -284,7 +412,7 @@ def gcn_coefficients(store, dst, indptr, indices, local, of_src, of_dst, weight,
 
 
 @njit(nogil=True, cache=True)
-def count_distinct(ids, words):
+def count_distinct_loop(ids, words):
     """Number of distinct ids, by a bitmap that is zero before and after."""
     count = np.int64(0)
     n = ids.shape[0]
@@ -299,22 +427,22 @@ def count_distinct(ids, words):
 
 
 @njit(nogil=True, cache=True)
-def transpose(indptr, indices, begins, dst, edge):
-    """Stable counting sort of the edges by source; ``begins`` is S+1 zeros."""
-    num_src = begins.shape[0] - 1
-    for e in range(indices.shape[0]):
-        begins[indices[e]] += 1
-    running = np.int64(0)
-    for s in range(num_src + 1):
-        here = begins[s]
-        begins[s] = running
-        running += here
-    for i in range(indptr.shape[0] - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            at = begins[indices[e]]
-            dst[at] = i
-            edge[at] = e
-            begins[indices[e]] = at + 1
-    for s in range(num_src, 0, -1):
-        begins[s] = begins[s - 1]
-    begins[0] = 0
+def permute_loop(start, n, key, out):
+    """Fill ``out`` with places ``start``... of the keyed permutation of 0..n-1."""
+    bits = ONE
+    while U(2) * bits < U(64) and (U(n - 1) >> (U(2) * bits)) > U(0):
+        bits += ONE
+    mask = (ONE << bits) - ONE
+    rounds = np.empty(FEISTEL_ROUNDS, np.uint64)
+    for r in range(FEISTEL_ROUNDS):
+        rounds[r] = fold(key, U(r))
+    for i in range(out.shape[0]):
+        value = U(start + i)
+        while True:
+            left, right = value >> bits, value & mask
+            for r in range(FEISTEL_ROUNDS):
+                left, right = right, left ^ (fold(rounds[r], right) & mask)
+            value = (left << bits) | right
+            if value < U(n):
+                break
+        out[i] = np.int64(value)

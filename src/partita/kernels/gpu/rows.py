@@ -1,23 +1,132 @@
-"""RowPick and aggregation of rows in Triton. Offsets are 64 bits wide: a feature column may have more than 2^31 values.
+"""Reading and aggregation of rows in Triton. Offsets are 64 bits wide: a feature column may have more than 2^31 values.
 
 Sums run over the edges of a destination in their order, as those of the other implementations do. A program has some
 destinations and some columns; edges are read four at a time, so that four rows are under way before the first is
 added.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from partita.kernels.gpu_launch import LARGEST, SUM
+from partita.kernels.gpu.launch import LARGEST, SUM, blocks, launch, power_of_two
 
 AHEAD = tl.constexpr(4)
 
 
+def gather_rows(
+    x: Float[Tensor, "N F"], ids: Int[Tensor, "n"], scale: Float[Tensor, "N"] | None, out: Float[Tensor, "n F"]
+) -> None:
+    """See :func:`partita.kernels.reference.gather_rows`."""
+    num, columns = out.shape
+    grid, tile = _tile(num, columns)
+    launch(gather_kernel, grid, out, x, ids, scale, out, num, columns, **tile)
+
+
+def aggregate(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    edge: Int[Tensor, "E"] | None,
+    weight: Float[Tensor, "E H"] | None,
+    scale: Float[Tensor, "S"] | None,
+    reduce: str,
+    out: Float[Tensor, "D F"],
+) -> None:
+    """See :func:`partita.kernels.reference.aggregate`."""
+    num, columns = out.shape
+    heads = 1 if weight is None else weight.shape[1]
+    grid, tile = _tile(num, columns)
+    total = out.float() if out.dtype == torch.bfloat16 else out
+    launch(
+        aggregate_kernel, grid, total,
+        x, indptr, indices, edge, weight, scale, total, num, columns, heads, max(columns // heads, 1),
+        HEADED=heads > 1, MEAN=reduce == "mean", **tile,
+    )  # fmt: skip
+    if total is not out:
+        out.copy_(total)
+
+
+def aggregate_weight_grad(
+    grad: Float[Tensor, "D F"],
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    reduce: str,
+    out: Float[Tensor, "E H"],
+) -> None:
+    """See :func:`partita.kernels.reference.aggregate_weight_grad`."""
+    (num, heads), columns = out.shape, x.shape[1]
+    row = torch.repeat_interleave(indptr.diff(), output_size=num)
+    width = columns // heads
+    at_once = min(power_of_two(width), 128)
+    edges = max(256 // at_once, 4)
+    launch(
+        weight_grad_kernel, (blocks(num, edges), heads), out,
+        grad, x, indptr, indices, row, out, num, columns, heads, width,
+        MEAN=reduce == "mean", EDGES=edges, COLUMNS=at_once, num_warps=2,
+    )  # fmt: skip
+
+
+def segment_max(
+    x: Float[Tensor, "S F"],
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    values: Float[Tensor, "D F"],
+    argmax: Int[Tensor, "D F"],
+) -> None:
+    """See :func:`partita.kernels.reference.segment_max`."""
+    num, columns = values.shape
+    grid, tile = _tile(num, columns)
+    launch(segment_max_kernel, grid, values, x, indptr, indices, values, argmax, num, columns, **tile)
+
+
+def segment_max_backward(
+    grad: Float[Tensor, "D F"], argmax: Int[Tensor, "D F"], indices: Int[Tensor, "E"], out: Float[Tensor, "S F"]
+) -> None:
+    """See :func:`partita.kernels.reference.segment_max_backward`; per source, in the order of its edges."""
+    num, columns = out.shape
+    if argmax.numel() == 0:
+        return
+    ordered, edge = torch.sort(indices, stable=True)
+    # An edge that wins anywhere wins in the first row whose winners, or those before it, go as far as the edge.
+    farthest = argmax.amax(1).cummax(0).values
+    row = torch.searchsorted(farthest, edge).clamp_(max=grad.shape[0] - 1)
+    grid, tile = _tile(num, columns)
+    launch(
+        segment_max_backward_kernel, grid, out,
+        grad, argmax, _begins(ordered, num), edge, row, out, num, columns, **tile,
+    )  # fmt: skip
+
+
+def transpose(
+    indptr: Int[Tensor, "D_1"], indices: Int[Tensor, "E"], num_src: int
+) -> tuple[Int[Tensor, "S_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.transpose`."""
+    ordered, edge = torch.sort(indices, stable=True)
+    row = torch.repeat_interleave(indptr.diff(), output_size=indices.shape[0])
+    return _begins(ordered, num_src), row[edge].int(), edge
+
+
+def _begins(ordered: Tensor, num: int) -> Int[Tensor, "n_1"]:
+    """Where the runs of 0..num-1 begin in a sorted list of them, and where the last ends."""
+    return torch.searchsorted(ordered, torch.arange(num + 1, dtype=ordered.dtype, device=ordered.device))
+
+
+def _tile(num: int, columns: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and shape of the programs that share ``num`` rows of ``columns`` columns; four elements a thread."""
+    wide = min(power_of_two(columns), 256)
+    rows = min(max(128 // wide, 1), 32)
+    warps = max(rows * wide // 128, 1)
+    return (blocks(num, rows), blocks(columns, wide)), {"ROWS": rows, "COLUMNS": wide, "num_warps": warps}
+
+
 @triton.jit(do_not_specialize=["num"])
-def gather(x, ids, scale, out, num, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def gather_kernel(x, ids, scale, out, num, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """``out[i] = scale[ids[i]] * x[ids[i]]``; ``scale`` may be ``None``."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     c = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -31,7 +140,7 @@ def gather(x, ids, scale, out, num, columns, ROWS: tl.constexpr, COLUMNS: tl.con
 
 
 @triton.jit(do_not_specialize=["num"])
-def aggregate(
+def aggregate_kernel(
     x, indptr, indices, edge, weight, scale, out, num, columns, heads, width,
     HEADED: tl.constexpr, MEAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +188,7 @@ def divided(a, b):
 
 
 @triton.jit(do_not_specialize=["num"])
-def weight_grad(
+def weight_grad_kernel(
     grad, x, indptr, indices, row, out, num, columns, heads, width,
     MEAN: tl.constexpr, EDGES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -104,7 +213,7 @@ def weight_grad(
 
 
 @triton.jit(do_not_specialize=["num"])
-def segment_max(x, indptr, indices, values, argmax, num, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def segment_max_kernel(x, indptr, indices, values, argmax, num, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Largest value and its first edge, per destination and column; NaN is larger than any number."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     c = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -130,7 +239,7 @@ def segment_max(x, indptr, indices, values, argmax, num, columns, ROWS: tl.const
 
 
 @triton.jit(do_not_specialize=["num"])
-def segment_max_backward(
+def segment_max_backward_kernel(
     grad, argmax, begins, edge, row, out, num, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     """Sum, per source, the gradients of the destinations that its edges have won, in the order of the edges.

@@ -1,9 +1,8 @@
 """How the kernels of a CUDA device are started, there or in Triton's interpreter.
 
-Triton reads ``TRITON_INTERPRET`` when a kernel is decorated, that is when the modules ``gpu_*`` are imported. Kernels
-of the interpreter take CPU tensors (it copies those of a device to the host and back) and run as slow Python.
+Triton reads ``TRITON_INTERPRET`` when a kernel is decorated, that is when the modules of this folder are imported.
+Kernels of the interpreter take CPU tensors (it copies those of a device to the host and back) and run as slow Python.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -46,6 +45,11 @@ _ONE_AT_A_TIME = threading.Lock()  # the interpreter keeps its place in the grid
 def blocks(count: int, size: int) -> int:
     """Programs that ``count`` elements need, ``size`` each."""
     return -(-count // size)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest that is not below ``n``."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def signed(key: int) -> int:

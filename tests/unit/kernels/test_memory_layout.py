@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partita.kernels import cpu_norm, cpu_rows
+from partita.kernels.cpu.norm import backward_loop, forward_loop
+from partita.kernels.cpu.rows import aggregate_loop, weight_grad_loop
 
 COLUMNS = (1, 3, 8, 16, 19, 40, 100, 256)
 PLACES = 60
@@ -54,7 +55,7 @@ def test_of_norm_relu_dropout(columns, dtype):
     def forward(x, weight, bias, out, moments, row):
         original, seed = np.arange(rows), np.uint64(3)
         rest = (original, seed, np.uint64(0), dtype(1), out, moments, row, 0, rows)
-        cpu_norm.forward(x, weight, bias, dtype(1e-5), *rest)
+        forward_loop(x, weight, bias, dtype(1e-5), *rest)
 
     assert len(set(results(forward, arrays, ("out", "moments")))) == 1
 
@@ -65,7 +66,7 @@ def test_of_norm_relu_dropout(columns, dtype):
     }  # fmt: skip
 
     def backward(x, weight, bias, out, moments, row, grad, grad_x, grad_weight, grad_bias):
-        cpu_norm.backward(grad, out, x, weight, moments, dtype(1), grad_x, grad_weight, grad_bias, row, 0, 1)
+        backward_loop(grad, out, x, weight, moments, dtype(1), grad_x, grad_weight, grad_bias, row, 0, 1)
 
     assert len(set(results(backward, arrays | more, ("grad_x", "grad_weight", "grad_bias")))) == 1
 
@@ -82,7 +83,7 @@ def test_of_sums_over_edges(columns, heads):
     every = np.zeros(0, np.int64)
 
     def kernel(x, grad, weight, scale, out, of_edges):
-        cpu_rows.aggregate(x, indptr, indices, every, weight, scale, True, out, 0, 4)
-        cpu_rows.weight_grad(grad, x, indptr, indices, True, of_edges, 0, 4)
+        aggregate_loop(x, indptr, indices, every, weight, scale, True, out, 0, 4)
+        weight_grad_loop(grad, x, indptr, indices, True, of_edges, 0, 4)
 
     assert len(set(results(kernel, arrays, ("out", "of_edges")))) == 1

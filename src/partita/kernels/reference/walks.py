@@ -1,4 +1,4 @@
-"""The walks of :mod:`partita.kernels.reference`, whose text has the rule."""
+"""Random walks; the rule is in :mod:`partita.kernels.reference`."""
 
 from __future__ import annotations
 

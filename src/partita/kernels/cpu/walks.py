@@ -3,18 +3,100 @@
 A walk is a chain of dependent reads, so the walks of a start go side by side: one step of all of them is drawn and its
 cache lines asked for, before the ids are read.
 """
-# mypy: ignore-errors
 
 from __future__ import annotations
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt32
 from numba import njit
+from torch import Tensor
 
-from partita.kernels.cpu_draws import LANE_MASK, ONE, U, below, fold
+from partita.kernels import threads
+from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.cpu.draws import LANE_MASK, ONE, WORDS_PER_PICK, U, below, fold
 from partita.kernels.intrinsics import prefetch
 
 ZERO = U(0)
 RESTART, SINK = -1, -2  # in place of a position
+
+
+def random_walks(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    start: Int[Tensor, "n"],
+    start_original: Int[Tensor, "n"],
+    key: int,
+    walks: int,
+    length: int,
+    threshold: int,
+    weights: UInt32[Tensor, "M"] | None,
+    out: Int[Tensor, "nR columns"],
+) -> None:
+    """See :func:`partita.kernels.reference.random_walks`."""
+    rows, store, first, original = indptr.numpy(), indices.numpy(), start.numpy(), start_original.numpy()
+    weight, result = or_empty(weights, (0,), np.dtype(np.uint32)), out.numpy()
+    seed, limit, weighted = np.uint64(key), np.uint64(threshold), weights is not None
+    threads.run(
+        lambda low, high: walk_loop(
+            rows, store, weight, weighted, first, original, seed, walks, length, limit, result, low, high
+        ),
+        threads.even_bounds(first.shape[0], result.size * WORDS_PER_PICK),
+    )
+
+
+def walk_step(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    ids: Int[Tensor, "n"],
+    draws: Int[Tensor, "n"],
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+    out: Int[Tensor, "n"],
+) -> None:
+    """See :func:`partita.kernels.reference.walk_step`."""
+    rows, store, nodes, drawn, result = indptr.numpy(), indices.numpy(), ids.numpy(), draws.numpy(), out.numpy()
+    weight, weighted = or_empty(weights, (0,), np.dtype(np.uint32)), weights is not None
+    threads.run(
+        lambda low, high: step_loop(
+            rows, store, first_edge, weight, weighted, nodes, drawn, result, low, high
+        ),
+        threads.even_bounds(nodes.shape[0], nodes.shape[0] * WORDS_PER_PICK),
+    )  # fmt: skip
+
+
+def walk_draws(
+    start_original: Int[Tensor, "n"],
+    key: int,
+    walks: int,
+    step: int,
+    threshold: int,
+    draws: Int[Tensor, "nR"],
+    restarts: Bool[Tensor, "nR"],
+) -> None:
+    """See :func:`partita.kernels.reference.walk_draws`."""
+    original, moves, back = start_original.numpy(), draws.numpy(), restarts.numpy()
+    seed, limit = np.uint64(key), np.uint64(threshold)
+    threads.run(
+        lambda low, high: draw_loop(original, seed, walks, step, limit, moves, back, low, high),
+        threads.even_bounds(original.shape[0], moves.size * 4),
+    )
+
+
+def top_visits(
+    nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], walks: int, k: int
+) -> tuple[Int[Tensor, "n_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.top_visits`."""
+    steps, first = nodes.numpy(), start.numpy()
+    ids, counts = np.empty((first.shape[0], k), steps.dtype), np.empty((first.shape[0], k), np.int32)
+    rows = np.zeros(first.shape[0] + 1, np.int64)
+    threads.run(
+        lambda low, high: top_visits_loop(steps, first, walks, k, ids, counts, rows[1:], low, high),
+        threads.even_bounds(first.shape[0], steps.size * 8),
+    )
+    there = np.arange(k) < rows[1:, None]
+    np.cumsum(rows, out=rows)
+    return torch.from_numpy(rows), torch.from_numpy(ids[there]), torch.from_numpy(counts[there])
 
 
 @njit
@@ -38,7 +120,7 @@ def _position(indptr, first, weights, weighted, node, draw):
 
 
 @njit(nogil=True, cache=True)
-def steps(indptr, indices, first, weights, weighted, ids, draws, out, low, high):
+def step_loop(indptr, indices, first, weights, weighted, ids, draws, out, low, high):
     """Where walks ``low`` to ``high`` go from ``ids``; -1 where there is nowhere to go."""
     for i in range(low, high):
         position = _position(indptr, first, weights, weighted, ids[i], U(draws[i]))
@@ -46,7 +128,7 @@ def steps(indptr, indices, first, weights, weighted, ids, draws, out, low, high)
 
 
 @njit(nogil=True, cache=True)
-def draws(original, key, walks, step, threshold, moves, restarts, low, high):
+def draw_loop(original, key, walks, step, threshold, moves, restarts, low, high):
     """The draws of one step of all walks of starts ``low`` to ``high``."""
     for i in range(low, high):
         node_key = fold(key, U(original[i]))
@@ -57,7 +139,7 @@ def draws(original, key, walks, step, threshold, moves, restarts, low, high):
 
 
 @njit(nogil=True, cache=True)
-def walk(indptr, indices, weights, weighted, start, original, key, walks, length, threshold, out, low, high):
+def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, length, threshold, out, low, high):
     """All walks of starts ``low`` to ``high``."""
     keys, positions = np.empty(walks, np.uint64), np.empty(walks, np.int64)
     for i in range(low, high):
@@ -89,7 +171,7 @@ def walk(indptr, indices, weights, weighted, start, original, key, walks, length
 
 
 @njit(nogil=True, cache=True)
-def top_visits(nodes, start, walks, k, ids, counts, kept, low, high):
+def top_visits_loop(nodes, start, walks, k, ids, counts, kept, low, high):
     """The ``k`` most visited nodes of each start; ``kept[i]`` says how many there are.
 
     A small hash table numbers the nodes by first visit. Its entries hold ``base + number``, and ``base`` grows from

@@ -1,0 +1,15 @@
+"""The kernels on the CPU: arrays to the compiled loops, ranges of rows to the threads."""
+
+from partita.kernels.cpu.layer_sampling import arrival_times, pick_arrivals
+from partita.kernels.cpu.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
+from partita.kernels.cpu.rank_masks import count_mask_pairs, count_masks, masks_from_sources, masks_to_sources
+from partita.kernels.cpu.rows import (
+    aggregate,
+    aggregate_weight_grad,
+    gather_rows,
+    segment_max,
+    segment_max_backward,
+    transpose,
+)
+from partita.kernels.cpu.sampling import count_distinct, gcn_coefficients, keyed_permutation, relabel, sample_neighbors
+from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

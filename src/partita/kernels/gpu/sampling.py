@@ -1,0 +1,370 @@
+"""Sampling in Triton: bounds of rows, picks, look-ups in columns of the store, and permutations."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int, UInt32
+from torch import Tensor
+
+from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
+from partita.kernels.gpu.launch import BLOCK, LARGEST, blocks, launch, power_of_two, signed
+from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
+from partita.kernels.relabeller import Relabeller
+
+IN_REGISTERS = 128  # largest fanout whose picks one program holds in registers
+EDGES_AT_ONCE = 1 << 27  # edges that weighted sampling looks at together: some 6 GB of scratch
+ROUNDS = tl.constexpr(FEISTEL_ROUNDS)
+_log_tables: dict[torch.device, Tensor] = {}
+
+
+def sample_neighbors(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    fanout: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    relabeller: Relabeller | None,
+    first_edge: int,
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.sample_neighbors`."""
+    num_dst = dst.shape[0]
+    begins, degrees = dst.new_empty(num_dst, dtype=torch.int64), dst.new_empty(num_dst, dtype=torch.int64)
+    launch(
+        row_bounds_kernel, (blocks(num_dst, BLOCK),), dst,
+        indptr, dst, begins, degrees, first_edge, num_dst, BLOCK=BLOCK,
+    )  # fmt: skip
+    if weights is None:
+        rows, positions = _pick_uniform(begins, degrees, dst_original, signed(key), fanout, replace)
+    else:
+        rows, positions = _pick_weighted(weights, begins, degrees, dst_original, signed(key), fanout, replace)
+    found = _take(indices, positions, indices.dtype)
+    if relabeller is None:
+        return rows, found, None, positions
+    src, local = relabel(dst, found, relabeller)
+    return rows, local, src, positions
+
+
+def relabel(
+    dst: Int[Tensor, "D"], ids: Int[Tensor, "E"], relabeller: Relabeller
+) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.relabel`; the scratch is not used.
+
+    A stable sort brings equal ids together, the first to appear in front. Who is in front is a source; counting them
+    in the order of appearance numbers them.
+    """
+    num_dst = dst.shape[0]
+    both = torch.cat([dst, ids])
+    ordered, order = torch.sort(both, stable=True)
+    front = torch.ones_like(ordered, dtype=torch.bool)
+    front[1:] = ordered[1:] != ordered[:-1]
+    first = order[front]
+    new = torch.zeros_like(front)
+    new[first] = True
+    if not bool(new[:num_dst].all()):
+        raise ValueError("a node is twice among the destinations")
+    number = (new.cumsum(0) - 1)[first]
+    local = torch.empty(both.shape, dtype=torch.int32, device=both.device)
+    local[order] = number[front.cumsum(0) - 1].int()
+    return both[new], local[num_dst:]
+
+
+def gcn_coefficients(
+    store_indptr: Int[Tensor, "N_1"],
+    self_loops: Int[Tensor, "N"] | None,
+    dst: Int[Tensor, "D"],
+    src: Int[Tensor, "S"] | None,
+    indptr: Int[Tensor, "D_1"],
+    indices: Int[Tensor, "E"],
+    weight: Float[Tensor, "E"],
+    self_weight: Float[Tensor, "D"],
+) -> None:
+    """See :func:`partita.kernels.reference.gcn_coefficients`."""
+
+    def degrees_and_norms(ids: Tensor) -> tuple[Tensor, Tensor]:
+        num = ids.shape[0]
+        degrees, norms = ids.new_empty(num, dtype=torch.int64), ids.new_empty(num, dtype=torch.int64)
+        launch(
+            degrees_and_norms_kernel, (blocks(num, BLOCK),), ids,
+            store_indptr, self_loops, ids, degrees, norms, num, BLOCK=BLOCK,
+        )  # fmt: skip
+        return degrees.double(), norms.double()
+
+    degree, norm = degrees_and_norms(dst)
+    self_weight.copy_(1 / norm)
+    counts = indptr.diff()
+    row = torch.repeat_interleave(counts, output_size=indices.shape[0])
+    if src is None:
+        source_norm, sources = degrees_and_norms(indices)[1], indices
+    else:
+        source_norm, sources = degrees_and_norms(src)[1][indices], src[indices]
+    scaled = (degree / counts)[row] / (source_norm * norm[row]).sqrt()
+    weight.copy_(scaled.masked_fill(sources == dst[row], 0.0))
+
+
+def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
+    """Number of distinct ids; the scratch is not used."""
+    return torch.unique(ids).shape[0]
+
+
+def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
+    """See :func:`partita.kernels.reference.keyed_permutation`."""
+    num, bits = out.shape[0], max(1, ((n - 1).bit_length() + 1) // 2)
+    launch(
+        permute_kernel, (blocks(num, BLOCK),), out, out, signed(key), start, n, bits, num, BLOCK=BLOCK
+    )  # fmt: skip
+
+
+def _pick_uniform(
+    begins: Tensor, degrees: Tensor, original: Tensor, key: int, fanout: int, replace: bool
+) -> tuple[Tensor, Tensor]:
+    """Rows of the sample, and the positions of its edges."""
+    num_dst = begins.shape[0]
+    if fanout < 0:
+        rows = _rows(degrees)
+        return rows, _all_edges(begins, degrees, rows)[1]
+    rows = _rows((degrees > 0) * fanout if replace else degrees.clamp(max=fanout))
+    positions = torch.empty(int(rows[-1]), dtype=torch.int64, device=rows.device)
+    if positions.shape[0] == 0:
+        return rows, positions
+    if replace:
+        _pick_with(begins, degrees, rows, original, positions, key, fanout)
+    elif fanout <= IN_REGISTERS:
+        width = power_of_two(fanout)
+        at_once = min(512 // width, 128)
+        launch(
+            pick_few_kernel, (blocks(num_dst, at_once),), begins,
+            begins, degrees, rows, original, positions, key, fanout, num_dst, ROWS=at_once, WIDTH=width,
+        )  # fmt: skip
+    else:
+        launch(
+            pick_many_kernel, (num_dst,), begins,
+            begins, degrees, rows, original, positions, key, BLOCK=128, num_warps=1,
+        )  # fmt: skip
+    return rows, positions
+
+
+def _pick_with(
+    begins: Tensor, ranges: Tensor, rows: Tensor, original: Tensor, positions: Tensor, key: int, fanout: int
+) -> None:
+    num_dst = begins.shape[0]
+    launch(
+        pick_with_kernel, (blocks(num_dst, BLOCK),), begins,
+        begins, ranges, rows, original, positions, key, fanout, num_dst, BLOCK=BLOCK,
+    )  # fmt: skip
+
+
+def _pick_weighted(
+    weights: Tensor, begins: Tensor, degrees: Tensor, original: Tensor, key: int, fanout: int, replace: bool
+) -> tuple[Tensor, Tensor]:
+    """As :func:`_pick_uniform`, in proportion to ``weights``, by passes over all edges of the destinations."""
+    num_dst, touched = begins.shape[0], _rows(degrees)
+    if int(touched[-1]) > EDGES_AT_ONCE and num_dst > 1:
+        half = num_dst // 2
+        parts = [
+            _pick_weighted(weights, begins[part], degrees[part], original[part], key, fanout, replace)
+            for part in (slice(half), slice(half, None))
+        ]
+        (rows, positions), (more, others) = parts
+        return torch.cat([rows, more[1:] + rows[-1]]), torch.cat([positions, others])
+    row, at = _all_edges(begins, degrees, touched)
+    weight = _take(weights.view(torch.int32), at, torch.int64) & 0xFFFFFFFF
+    if replace and fanout >= 0:
+        running = weight.cumsum(0)
+        before = torch.cat([running.new_zeros(1), running])[touched]
+        rows = _rows((before.diff() > 0) * fanout)
+        goals = torch.empty(int(rows[-1]), dtype=torch.int64, device=rows.device)
+        _pick_with(before[:-1].contiguous(), before.diff(), rows, original, goals, key, fanout)
+        return rows, at[torch.searchsorted(running, goals, right=True)]
+    able = weight > 0
+    row, at, weight = row[able], at[able], weight[able]
+    counts = torch.cat([touched.new_zeros(1), able.cumsum(0)])[touched].diff()
+    if fanout < 0:
+        return _rows(counts), at
+    chosen = _first(row, at - begins[row], weight, counts, original, key, fanout)
+    return _rows(counts.clamp(max=fanout)), at[chosen]
+
+
+def _first(
+    row: Tensor, slot: Tensor, weight: Tensor, counts: Tensor, original: Tensor, key: int, fanout: int
+) -> Tensor:  # fmt: skip
+    """Which edges are among the ``fanout`` first to arrive of their row, bool; all in a short row.
+
+    Args:
+        row: destination of every edge, ascending.
+        slot: place of every edge in its row, ascending within a row.
+        weight: positive weight of every edge.
+        counts: edges of every destination.
+        original: original indices of the destinations.
+        key: of the draws, signed.
+        fanout: how many of a row.
+    """
+    num = row.shape[0]
+    times = torch.empty_like(row)
+    launch(
+        arrival_times_kernel, (blocks(num, BLOCK),), row,
+        row, slot, weight, original, _log_table(row.device), times, key, num, BLOCK=BLOCK,
+    )  # fmt: skip
+    order = torch.argsort(times, stable=True)  # equal times stay in the order of their slots
+    order = order[torch.argsort(row[order], stable=True)]
+    place = torch.arange(num, device=row.device) - _rows(counts)[row]
+    chosen = torch.empty(num, dtype=torch.bool, device=row.device)
+    chosen[order] = place < fanout
+    return chosen
+
+
+def _rows(counts: Tensor) -> Int[Tensor, "D_1"]:
+    """Where rows of these lengths begin, and where the last ends."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _all_edges(begins: Tensor, degrees: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Destination and position of every edge of the destinations."""
+    total = int(rows[-1])
+    row = torch.repeat_interleave(degrees, output_size=total)
+    return row, torch.arange(total, device=rows.device) + (begins - rows[:-1])[row]
+
+
+def _take(values: Tensor, at: Tensor, dtype: torch.dtype) -> Tensor:
+    """``values[at]``, where ``values`` may lie in pinned host memory."""
+    num = at.shape[0]
+    out = torch.empty(num, dtype=dtype, device=at.device)
+    launch(take_kernel, (blocks(num, BLOCK),), at, values, at, out, num, BLOCK=BLOCK)
+    return out
+
+
+def _log_table(device: torch.device) -> Int[Tensor, "4097"]:
+    if device not in _log_tables:  # threads that come at once keep the first: others may read it on their streams
+        _log_tables.setdefault(device, torch.from_numpy(log_table().astype("int64")).to(device))
+    return _log_tables[device]
+
+
+@triton.jit(do_not_specialize=["first", "num"])
+def row_bounds_kernel(indptr, dst, begins, degrees, first, num, BLOCK: tl.constexpr):
+    """First edge, counted from ``first`` on, and degree of ``num`` nodes, int64."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    node = tl.load(dst + i, mask=inside, other=0).to(tl.int64)
+    begin = tl.load(indptr + node, mask=inside, other=0)
+    tl.store(begins + i, begin - first, mask=inside)
+    tl.store(degrees + i, tl.load(indptr + node + 1, mask=inside, other=0) - begin, mask=inside)
+
+
+@triton.jit(do_not_specialize=["num"])
+def take_kernel(values, at, out, num, BLOCK: tl.constexpr):
+    """``out[e] = values[at[e]]``, in the dtype of ``out``."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = e < num
+    place = tl.load(at + e, mask=inside, other=0).to(tl.int64)
+    tl.store(out + e, tl.load(values + place, mask=inside, other=0).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num"])
+def degrees_and_norms_kernel(indptr, loops, ids, degrees, norms, num, BLOCK: tl.constexpr):
+    """In-degree, and in-degree without self loops + 1, of ``num`` nodes, int64; ``loops`` may be ``None``."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    node = tl.load(ids + i, mask=inside, other=0).to(tl.int64)
+    degree = tl.load(indptr + node + 1, mask=inside, other=0) - tl.load(indptr + node, mask=inside, other=0)
+    norm = degree + 1
+    if loops is not None:
+        norm -= tl.load(loops + node, mask=inside, other=0).to(tl.int64)
+    tl.store(degrees + i, degree, mask=inside)
+    tl.store(norms + i, norm, mask=inside)
+
+
+@triton.jit(do_not_specialize=["key", "fanout", "num"])
+def pick_with_kernel(begins, ranges, rows, original, positions, key, fanout, num, BLOCK: tl.constexpr):
+    """With replacement: ``positions[rows[i] + s] = begins[i] + below(draw s of i, ranges[i])`` for all s of row i."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    begin, bound = tl.load(begins + i, mask=inside, other=0), tl.load(ranges + i, mask=inside, other=0)
+    at = tl.load(rows + i, mask=inside, other=0)
+    drawn = tl.load(rows + i + 1, mask=inside, other=0) > at
+    node_key = fold(unsigned(key), tl.load(original + i, mask=inside, other=0))
+    for s in range(fanout):
+        tl.store(positions + at + s, begin + below(fold(node_key, s), bound), mask=drawn)
+
+
+@triton.jit(do_not_specialize=["key", "fanout", "num"])
+def pick_few_kernel(
+    begins, degrees, rows, original, positions, key, fanout, num, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Floyd's algorithm for ``ROWS`` destinations at a time, their picks so far in registers, ``WIDTH`` at most."""
+    i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = i < num
+    begin, degree = tl.load(begins + i, mask=inside, other=0), tl.load(degrees + i, mask=inside, other=0)
+    at = tl.load(rows + i, mask=inside, other=0)
+    count = tl.load(rows + i + 1, mask=inside, other=0) - at
+    node_key = fold(unsigned(key), tl.load(original + i, mask=inside, other=0))
+    column = tl.arange(0, WIDTH)
+    picks = tl.full([ROWS, WIDTH], -1, tl.int64)
+    for s in range(fanout):
+        bound = degree - fanout + s
+        slot = below(fold(node_key, s), tl.maximum(bound + 1, 0))
+        before = tl.reduce((picks == slot[:, None]).to(tl.int32), 1, LARGEST) > 0
+        slot = tl.where(before, bound, slot)
+        picks = tl.where(column[None, :] == s, slot[:, None], picks)
+        slot = tl.where(count == degree, s, slot)  # all of a short row, in its order
+        tl.store(positions + at + s, begin + slot, mask=s < count)
+
+
+@triton.jit(do_not_specialize=["key"])
+def pick_many_kernel(begins, degrees, rows, original, positions, key, BLOCK: tl.constexpr):
+    """As :func:`pick_few` for any fanout: one destination per program, its picks so far read back from memory."""
+    i = tl.program_id(0).to(tl.int64)
+    begin, degree = tl.load(begins + i), tl.load(degrees + i)
+    at = tl.load(rows + i)
+    count = tl.load(rows + i + 1) - at
+    place = tl.arange(0, BLOCK)
+    if count == degree:
+        for start in range(0, count, BLOCK):
+            tl.store(positions + at + start + place, begin + start + place, mask=start + place < count)
+    else:
+        node_key = fold(unsigned(key), tl.load(original + i))
+        for s in range(count):
+            last = degree - count + s
+            pick = begin + below(fold(node_key, s), last + 1)
+            same = tl.full([BLOCK], 0, tl.int32)
+            for start in range(0, s, BLOCK):
+                earlier = tl.load(positions + at + start + place, mask=start + place < s, other=-1)
+                same = same | (earlier == pick).to(tl.int32)
+            pick = tl.where(tl.reduce(same, 0, LARGEST) > 0, begin + last, pick)
+            tl.store(positions + at + s, pick)
+            tl.debug_barrier()  # the next round reads it, maybe in another thread
+
+
+@triton.jit(do_not_specialize=["key", "num"])
+def arrival_times_kernel(row, slot, weight, original, table, times, key, num, BLOCK: tl.constexpr):
+    """Times of ``num`` edges, each the ``slot``-th of destination ``row`` and of positive ``weight`` (int64 all)."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = e < num
+    node = tl.load(original + tl.load(row + e, mask=inside, other=0), mask=inside, other=0)
+    draw = fold(fold(unsigned(key), node), tl.load(slot + e, mask=inside, other=0))
+    time = arrival_time(draw, tl.load(weight + e, mask=inside, other=1).to(tl.uint64), table)
+    tl.store(times + e, time, mask=inside)
+
+
+@triton.jit(do_not_specialize=["key", "start", "n", "bits", "num"])
+def permute_kernel(out, key, start, n, bits, num, BLOCK: tl.constexpr):
+    """Places ``start``... of the keyed permutation of 0..n-1, whose halves have ``bits`` bits."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < num
+    seed, half = unsigned(key), tl.cast(bits, tl.uint64)
+    mask = (tl.cast(1, tl.uint64) << half) - 1
+    limit = tl.cast(n, tl.uint64)
+    value = tl.where(inside, place + start, 0).to(tl.uint64)
+    walking = inside
+    while tl.reduce(walking.to(tl.int32), 0, LARGEST) > 0:
+        left, right = value >> half, value & mask
+        for r in range(ROUNDS):
+            mixed = left ^ (fold(fold(seed, r), right) & mask)
+            left = right
+            right = mixed
+        value = tl.where(walking, (left << half) | right, value)
+        walking = inside & (value >= limit)
+    tl.store(out + place, value.to(tl.int64), mask=inside)
