@@ -73,7 +73,7 @@ def test_an_optimizer_goes_on_where_it_was_saved(name) -> None:
 def test_a_schedule_of_the_learning_rate_is_a_function_of_the_step(name) -> None:
     config = Config(schedule=name, lr=0.5, warmup=3)
     rates = [learning_rate(config, step, 20) for step in range(20)]
-    assert all(math.isfinite(rate) and 0 <= rate for rate in rates)
+    assert all(math.isfinite(rate) and rate >= 0 for rate in rates)
     assert rates[3] > 0
     assert rates == [learning_rate(config, step, 20) for step in range(20)]
 

@@ -27,7 +27,18 @@ def test_every_kind_has_an_example() -> None:
 def test_examples_pass_the_contract_suites(tmp_path) -> None:
     (tmp_path / "my_extensions.py").write_text("\n".join(BLOCK.findall(PAGE)), encoding="utf-8")
     names = [name for _, name in REGISTERED.findall(PAGE)]
-    command = [sys.executable, "-m", "pytest", "-p", "my_extensions", "-p", "no:cacheprovider", "-q", "-rA", "--tb=short"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "my_extensions",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rA",
+        "--tb=short",
+    ]
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     done = subprocess.run(
         [*command, str(ROOT / "tests" / "contract"), "-k", " or ".join(names)],
