@@ -16,6 +16,7 @@ from torch import Tensor
 from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.layers import LAYERS, Layer
+from partita.nn.layers.base import Split
 from partita.nn.layers.reductions import REDUCTIONS
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -23,8 +24,8 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 WIDTHS = [(6, 4), (4, 6), (11, 2)]
 
 
-def variants() -> list[Any]:
-    """Every layer with every combination of widths and of the few arguments that change its form."""
+def variants(able: Callable[[Layer], object] = lambda layer: True) -> list[Any]:
+    """Every layer with every combination of widths and of the few arguments that change its form; those that can."""
     extra: dict[str, list[dict[str, Any]]] = {
         "sage": [{"aggregator": name} for name in REDUCTIONS],
         "gat": [
@@ -37,10 +38,14 @@ def variants() -> list[Any]:
         for name in LAYERS
         for arguments in extra.get(name, [{}])
         for widths in WIDTHS
+        if able(LAYERS.find(name)(*widths, **arguments))
     ]
 
 
-every_layer = pytest.mark.parametrize(("name", "arguments", "widths"), variants())
+ARGUMENTS = ("name", "arguments", "widths")
+every_layer = pytest.mark.parametrize(ARGUMENTS, variants())
+every_split = pytest.mark.parametrize(ARGUMENTS, variants(lambda layer: layer.split))
+every_column_split = pytest.mark.parametrize(ARGUMENTS, variants(lambda layer: layer.columns))
 
 
 def build(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> Layer:
@@ -106,15 +111,22 @@ def gradients(layer: Layer, out: Tensor, x: Tensor) -> list[Tensor]:
     return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found)]
 
 
-def in_parts(layer: Layer, block: Block, x: Tensor, dealt: Tensor, parts: int, own_sources: bool) -> list[Tensor]:
+def in_one_part(split: Split, block: Block, x: Tensor) -> Tensor:
+    """The result from a single state."""
+    x_dst = x[: block.num_dst]
+    state = split.partial(split.message(x), split.query(x_dst), split.divisible(block))
+    return split.finish(split.merge([state]), split.self_term(x_dst, block))
+
+
+def in_parts(split: Split, block: Block, x: Tensor, dealt: Tensor, parts: int, own_sources: bool) -> list[Tensor]:
     """One state per part, computed as the owners of the sources would."""
-    divided = layer.divisible(block)
-    q = layer.query(x[: block.num_dst])
+    divided = split.divisible(block)
+    q = split.query(x[: block.num_dst])
     states = []
     for part in range(parts):
         piece = some_edges(divided, dealt == part, own_sources=own_sources)
         x_src = x[_where(block, piece)]
-        states.append(layer.partial(layer.message(x_src), q, piece))
+        states.append(split.partial(split.message(x_src), q, piece))
     return states
 
 
@@ -123,14 +135,14 @@ def _where(block: Block, piece: Block) -> Tensor:
     return torch.tensor([position[int(node)] for node in piece.src], dtype=torch.int64)
 
 
-@every_layer
+@every_split
 @settings(max_examples=10, deadline=None)
 @given(block=blocks(), data=st.data())
 def test_any_split_of_the_edges_gives_the_same_result(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, data: st.DataObject
 ) -> None:
     layer = build(name, arguments, widths)
-    assert layer.split is layer
+    split = layer.split
     block = weighted_for(layer, block)
     x = rows_of(block, widths[0])
     parts = data.draw(st.integers(1, 4))
@@ -138,39 +150,40 @@ def test_any_split_of_the_edges_gives_the_same_result(
         data.draw(st.lists(st.integers(0, parts - 1), min_size=block.num_edges, max_size=block.num_edges))
     )
     own_sources = data.draw(st.booleans())
-    states = in_parts(layer, block, x, dealt, parts, own_sources)
-    assert all(state.shape == (block.num_dst, layer.state_width) for state in states)
+    states = in_parts(split, block, x, dealt, parts, own_sources)
+    assert all(state.shape == (block.num_dst, split.state_width) for state in states)
     order = data.draw(st.permutations(range(parts)))
-    merged = layer.merge([states[i] for i in order])
-    own = layer.self_term(x[: block.num_dst], block)
-    out = layer.finish(merged, own)
+    merged = split.merge([states[i] for i in order])
+    own = split.self_term(x[: block.num_dst], block)
+    out = split.finish(merged, own)
 
     expected = layer(block, x)
     torch.testing.assert_close(out, expected, **CLOSE)
     for found, wanted in zip(gradients(layer, out, x), gradients(layer, expected, x)):
         torch.testing.assert_close(found, wanted, **CLOSE)
-    if layer.self_joins_state and own is not None:
-        torch.testing.assert_close(layer.finish(layer.merge([*states, own]), None), expected, **CLOSE)
+    if split.self_joins_state and own is not None:
+        torch.testing.assert_close(split.finish(split.merge([*states, own]), None), expected, **CLOSE)
 
 
-@every_layer
+@every_split
 @settings(max_examples=6, deadline=None)
 @given(block=blocks(), seed=st.integers(0, 1000))
 def test_states_are_a_commutative_monoid(
     name: str, arguments: dict[str, Any], widths: tuple[int, int], block: Block, seed: int
 ) -> None:
     layer = build(name, arguments, widths)
+    split = layer.split
     block = weighted_for(layer, block)
     x = rows_of(block, widths[0]).detach()
     dealt = torch.randint(3, (block.num_edges,), generator=torch.Generator().manual_seed(seed))
-    a, b, c = in_parts(layer, block, x, dealt, 3, own_sources=True)
-    torch.testing.assert_close(layer.merge([layer.merge([a, b]), c]), layer.merge([a, layer.merge([b, c])]), **CLOSE)
-    torch.testing.assert_close(layer.merge([a, b]), layer.merge([b, a]), **CLOSE)
-    neutral = layer.neutral(block.num_dst, a)
-    torch.testing.assert_close(layer.merge([a, neutral]), a, **CLOSE)
-    torch.testing.assert_close(layer.merge([neutral, neutral]), neutral, **CLOSE)
-    nothing = some_edges(layer.divisible(block), torch.zeros(block.num_edges, dtype=torch.bool), own_sources=True)
-    empty = layer.partial(layer.message(x[:0]), layer.query(x[: block.num_dst]), nothing)
+    a, b, c = in_parts(split, block, x, dealt, 3, own_sources=True)
+    torch.testing.assert_close(split.merge([split.merge([a, b]), c]), split.merge([a, split.merge([b, c])]), **CLOSE)
+    torch.testing.assert_close(split.merge([a, b]), split.merge([b, a]), **CLOSE)
+    neutral = split.neutral(block.num_dst, a)
+    torch.testing.assert_close(split.merge([a, neutral]), a, **CLOSE)
+    torch.testing.assert_close(split.merge([neutral, neutral]), neutral, **CLOSE)
+    nothing = some_edges(split.divisible(block), torch.zeros(block.num_edges, dtype=torch.bool), own_sources=True)
+    empty = split.partial(split.message(x[:0]), split.query(x[: block.num_dst]), nothing)
     torch.testing.assert_close(empty, neutral, **CLOSE)
 
 
@@ -203,7 +216,7 @@ def test_a_row_depends_on_its_own_edges_only(
     torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
 
 
-@every_layer
+@every_column_split
 @settings(max_examples=6, deadline=None)
 @given(block=blocks(), data=st.data())
 def test_any_slices_of_the_columns_give_the_same_result(
@@ -215,15 +228,15 @@ def test_any_slices_of_the_columns_give_the_same_result(
     x = rows_of(block, widths[0]).detach()
     cuts = sorted(data.draw(st.lists(st.integers(0, widths[0]), min_size=1, max_size=3)))
     slices = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, widths[0]])]
-    assert layer.columns is layer
-    by_row = layer.sums_over_columns == "rows"
+    columns = layer.columns
+    by_row = columns.sums_over_columns == "rows"
     summands = [
-        layer.from_columns(c, x[:, c], x[: block.num_dst if by_row else 0, c], block.with_(transposed=None))
+        columns.from_columns(c, x[:, c], x[: block.num_dst if by_row else 0, c], block.with_(transposed=None))
         for c in slices
     ]
     height = block.num_dst if by_row else block.num_src
-    assert all(summand.shape == (height, layer.column_width) for summand in summands)
-    out = layer.finish_columns(torch.stack(summands).sum(0), block, None)
+    assert all(summand.shape == (height, columns.column_width) for summand in summands)
+    out = columns.finish_columns(torch.stack(summands).sum(0), block, None)
     expected = layer(block, x)
     torch.testing.assert_close(out, expected, **CLOSE)
     leaf = torch.zeros(0, requires_grad=True)
@@ -231,18 +244,19 @@ def test_any_slices_of_the_columns_give_the_same_result(
         torch.testing.assert_close(found, wanted, **CLOSE)
 
 
-@every_layer
+@every_split
 def test_a_layer_says_what_travels(name: str, arguments: dict[str, Any], widths: tuple[int, int]) -> None:
     layer = build(name, arguments, widths)
+    split = layer.split
     block = fixed_for(layer)
     x = torch.randn(5, widths[0], dtype=torch.float64)
-    q, own = layer.query(x[:3]), layer.self_term(x[:3], block)
-    assert layer.query_width == (0 if q is None else q.shape[1])
-    assert layer.self_width == (0 if own is None or layer.self_joins_state else own.shape[1])
-    state = layer.partial(layer.message(x), q, layer.divisible(block))
-    if own is not None and layer.self_joins_state:
-        state = layer.merge([state, own])
-    assert layer.state_is_trained == state.requires_grad
+    q, own = split.query(x[:3]), split.self_term(x[:3], block)
+    assert split.query_width == (0 if q is None else q.shape[1])
+    assert split.self_width == (0 if own is None or split.self_joins_state else own.shape[1])
+    state = split.partial(split.message(x), q, split.divisible(block))
+    if own is not None and split.self_joins_state:
+        state = split.merge([state, own])
+    assert split.state_is_trained == state.requires_grad
 
 
 class Lazy:
@@ -308,10 +322,9 @@ def test_every_precision(name: str, arguments: dict[str, Any], widths: tuple[int
     leaf = x.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         half = layer(block, leaf)
-        states = [layer.partial(layer.message(leaf), layer.query(leaf[:3]), layer.divisible(block))]
-        split = layer.finish(layer.merge(states), layer.self_term(leaf[:3], block))
+        joined = half if layer.split is None else in_one_part(layer.split, block, leaf)
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
-    torch.testing.assert_close(split.float(), single, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(joined.float(), single, rtol=0.1, atol=0.1)
     half.float().sum().backward()
     assert leaf.grad is not None
     assert leaf.grad.isfinite().all()

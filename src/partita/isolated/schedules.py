@@ -22,7 +22,7 @@ Assignment = tuple[Phase, ...]
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Which views are trained on when. Every part is in exactly one view of one phase of every epoch.
+    """Which views are in memory when. Every part is in exactly one view of one phase of every epoch.
 
     Attributes:
         num_parts: of the store.
@@ -82,7 +82,7 @@ class Steady:
 
 
 class All(Steady):
-    """Every part is in training all the time: worker w holds the parts p with ``p mod W = w`` as one view."""
+    """Every part is in memory all the time: worker w holds the parts p with ``p mod W = w`` as one view."""
 
     def assignment(self, epoch: int, switches: Sequence[int] = ()) -> Assignment:
         """One phase, the same in every epoch."""
