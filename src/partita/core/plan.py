@@ -59,7 +59,8 @@ class Candidate:
     """A strategy, and what an epoch takes with it.
 
     Attributes:
-        strategy: level 0, a placement per layer, and the axis, as :func:`partita.parallel.strategies.parse_strategy`
+        strategy: the input placement, a placement per layer, and the axis, as
+            :func:`partita.parallel.strategies.parse_strategy`
             reads it; of isolated training its preset.
         name: what users call it: its name, or the same.
         epoch: seconds of an epoch, so divided that they add up to the whole of it.

@@ -305,7 +305,7 @@ class Estimator(Protocol):
 
 @runtime_checkable
 class InputWork(Protocol):
-    """What level 0 remembers of one batch between sampling and computing."""
+    """What the input placement remembers of one batch between sampling and computing."""
 
     @property
     def num_read(self) -> int:
@@ -335,7 +335,7 @@ class InputWork(Protocol):
 
 @runtime_checkable
 class Inputs(Protocol):
-    """Level 0: who reads the input rows. Called like a :class:`Placement`, before layer 1 computes.
+    """The input placement: who reads the input rows. Called like a :class:`Placement`, before layer 1 computes.
 
     Attributes:
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.

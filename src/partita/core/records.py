@@ -157,7 +157,7 @@ class Block:
 
 @runtime_checkable
 class LazyRows(Protocol):
-    """Input rows that are read only as far as a layer needs them (level 0 of a batch)."""
+    """Input rows that are read only as far as a layer needs them (the input placement of a batch)."""
 
     @property
     def width(self) -> int:

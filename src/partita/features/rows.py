@@ -1,4 +1,4 @@
-"""Level 0 of a batch: rows of a feature column, read as far as the first layer needs them."""
+"""The input placement of a batch: rows of a feature column, read as far as the first layer needs them."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class BlockWorker:
     Args:
         model: computes; says for each layer what the sampler must put on a block.
         topology: where neighbors are drawn.
-        inputs: level 0; a feature column stands for :class:`~partita.parallel.inputs.Direct`. It decides whether layer
-            1 may sum rows by id.
+        inputs: the input placement; a feature column stands for :class:`~partita.parallel.inputs.Direct`. It
+            decides whether layer 1 may sum rows by id.
         sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbors, stand for
             :class:`~partita.sample.samplers.NodeWise`.
         dtype: of edge coefficients, and of rows between layers.

@@ -27,7 +27,7 @@ from partita.sample.topology import as_tensor
 
 
 class HasCache(Protocol):
-    """Level 0 that may have a cache."""
+    """The input placement that may have a cache."""
 
     cache: Cache | None
 

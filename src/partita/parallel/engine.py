@@ -48,7 +48,7 @@ class Engine:
 
     Attributes:
         placements, worker, estimators: as given.
-        inputs: level 0.
+        inputs: the input placement.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class StepEstimate:
 def messages(engine: Engine, batch: Batch) -> list[Traffic]:
     """Bytes that leave one worker for another in a training step for a worker's batch, without the sizes sent ahead.
 
-    Those of level 0, of every layer, and of what draws for every layer: each sends messages of its own.
+    Those of the input placement, of every layer, and of what draws for every layer: each sends messages of its own.
     """
     works = batch.works
     return _messages(engine, batch.inputs.traffic, [work.traffic for work in works], [work.remote for work in works])

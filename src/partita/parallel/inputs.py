@@ -1,4 +1,4 @@
-"""Level 0: who reads the input rows."""
+"""The input placement: who reads the input rows."""
 
 from __future__ import annotations
 

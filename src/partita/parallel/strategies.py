@@ -32,7 +32,7 @@ class Strategy:
     """What is placed how.
 
     Attributes:
-        inputs: level 0, a name from :data:`~partita.parallel.placements.kinds.INPUT_PLACEMENTS`.
+        inputs: the input placement, a name from :data:`~partita.parallel.placements.kinds.INPUT_PLACEMENTS`.
         placements: names from :data:`~partita.parallel.placements.kinds.PLACEMENTS`, one per layer, layer 1 (input
             side) first.
         axis: the workers among whom they place, from :data:`~partita.core.mesh.AXES`; over the others every
@@ -84,7 +84,7 @@ class Strategy:
 
     @property
     def cache_rule(self) -> CacheRule:
-        """What a worker reads: as level 0 says where that decides, else as the placement of layer 1 does."""
+        """What a worker reads: as the input placement says where that decides, else as that of layer 1 does."""
         return INPUT_PLACEMENTS.find(self.inputs).cache_rule or self.kinds[0].cache_rule
 
 
@@ -93,7 +93,7 @@ class StrategyPreset:
     """What the name of a strategy stands for, however many layers there are.
 
     Attributes:
-        inputs: level 0.
+        inputs: the input placement.
         first: the placement of layer 1 (input side).
         others: that of the other layers.
     """
@@ -131,9 +131,9 @@ def parse_strategy(text: str, layers: int) -> Strategy:
 
     Args:
         text: a name from :data:`STRATEGIES` (``gsplit``); or a list with one placement per layer, whose FIRST entry is
-            layer 1, the input side (``source,destination,data``), after level 0 where that is not ``direct``
-            (``by-owner,source,destination,data``); or one of these per axis of the mesh, of which all but one say
-            ``data`` or ``gdp`` (``data@hosts+gsplit@workers``).
+            layer 1, the input side (``source,destination,data``), after the input placement where that is not
+            ``direct`` (``by-owner,source,destination,data``); or one of these per axis of the mesh, of which all but
+            one say ``data`` or ``gdp`` (``data@hosts+gsplit@workers``).
         layers: of the model, K.
 
     Raises:
@@ -156,7 +156,10 @@ def parse_strategy(text: str, layers: int) -> Strategy:
                 where=f"strategy '{text}'",
                 fix="Write STRATEGY@hosts+STRATEGY@workers",
             )
-        found.append(_parse_list("gdp" if name == "data" else name, layers, axis))
+        exchanges_nothing = (
+            name in PLACEMENTS and not PLACEMENTS.find(name).collective
+        )  # so it may stand for all layers
+        found.append(_parse_list(",".join([name] * layers) if exchanges_nothing else name, layers, axis))
     if len({strategy.axis for strategy in found}) < len(found):
         raise ConfigError("an axis is given twice", where=f"strategy '{text}'", fix="Give each axis one strategy")
     placing = [strategy for strategy in found if strategy.is_collective]
@@ -273,7 +276,7 @@ def _make_inputs(
     part_offsets: Int64[Tensor, "P_1"],
     cache: CacheSettings,
 ) -> Inputs:
-    """Level 0 of a strategy."""
+    """The input placement of a strategy."""
     axis = _axis(strategy, context, part_offsets)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:

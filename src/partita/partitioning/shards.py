@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -145,24 +146,29 @@ def _hot_ids(
         return np.sort(foreign[:room])
 
 
+def _presampled(store: GraphStore) -> Integer[np.ndarray, "N"]:
+    if store.presample_node is None:
+        raise ConfigError(
+            "the store was not presampled",
+            where="hot",
+            fix=f"Run partita presample {store.path}, or rank by in-degree",
+        )
+    return store.presample_node
+
+
+_RANKINGS: dict[str, Callable[[GraphStore], Integer[np.ndarray, "N"]]] = {
+    "in-degree": lambda store: store.in_degree(),
+    "presample": _presampled,
+}
+"""By name: what makes a node's row worth having, of each node."""
+
+
 def _ranked(store: GraphStore, hot: str | Integer[np.ndarray, "_"]) -> Int64[np.ndarray, "n"]:
     """Store ids, best first."""
     if isinstance(hot, str):
-        if hot == "in-degree":
-            score = store.in_degree()
-        elif hot == "presample":
-            if store.presample_node is None:
-                raise ConfigError(
-                    "the store was not presampled",
-                    where="hot",
-                    fix=f"Run partita presample {store.path}, or rank by in-degree",
-                )
-            score = store.presample_node
-        else:
-            raise ConfigError(
-                f"'{hot}' is no way to rank nodes", where="hot", fix=nearest(hot, ("in-degree", "presample"))
-            )
-        return np.argsort(-score, kind="stable")
+        if hot not in _RANKINGS:
+            raise ConfigError(f"'{hot}' is no way to rank nodes", where="hot", fix=nearest(hot, _RANKINGS))
+        return np.argsort(-_RANKINGS[hot](store), kind="stable")
     ranked = np.asarray(hot, dtype=np.int64)
     if len(ranked) and (ranked.min() < 0 or ranked.max() >= store.num_nodes):
         raise ConfigError(f"not all are ids of {store.num_nodes:,} nodes", where="hot", fix="Give store ids")

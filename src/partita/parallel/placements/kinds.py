@@ -102,7 +102,7 @@ INPUT_PLACEMENTS: Registry[InputPlacement] = Registry(
     },
     setting="strategy",
 )
-"""Who reads input rows: level 0 of a strategy."""
+"""Who reads input rows: the input placement of a strategy."""
 
 
 def goes_with(inputs: str, first: str) -> bool:
