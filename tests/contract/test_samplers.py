@@ -32,6 +32,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "layer": [{"layer_budget": "9,1"}, {"layer_budget": "40,500"}],
     "walk": [{"fanout": "2,3", "walks": 4, "walk_length": 2}, {"fanout": 50, "walks": 2, "walk_restart": 0.0}],
 }
+# Those that something else has added, of which nothing but the fanout is known.
+SETTINGS |= {name: [{"fanout": "2,3"}, {"fanout": -1}] for name in SAMPLERS if name not in SETTINGS}
 TOPOLOGIES = ("replicated", "partitioned", "cut")
 
 

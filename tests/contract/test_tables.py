@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from partita.config import PRESETS, Config
+from partita.features.policies import POLICIES, best_first
 from partita.nn import matmul
 from partita.nn.stage import ACTIVATIONS, NORMS, BatchNorm
+from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, goes_with
 from partita.parallel.strategies import AUTO, STRATEGIES, parse_strategy
 from partita.setup.optim import LR_SCHEDULES, OPTIMIZERS, learning_rate
 
@@ -87,10 +89,47 @@ def test_a_strategy_names_a_placement_for_every_layer(name, layers) -> None:
     assert strategy.is_named
 
 
+@pytest.mark.parametrize("name", list(INPUT_PLACEMENTS))
+def test_an_input_placement_goes_with_some_placement(name) -> None:
+    kind = INPUT_PLACEMENTS.find(name)
+    assert kind.sentence
+    first = next(first for first in PLACEMENTS if goes_with(name, first))
+    strategy = parse_strategy(f"{name},{first},data", 2)
+    assert (strategy.inputs, strategy.is_collective) == (name, kind.collective or PLACEMENTS.find(first).collective)
+
+
+class Counted:
+    """Statistics of five nodes."""
+
+    def degrees(self) -> torch.Tensor:
+        return torch.tensor([3, 0, 1, 7, 2])
+
+    def visits(self) -> torch.Tensor:
+        return torch.tensor([0.5, 0.0, 0.25, 1.0, 0.125])
+
+    def frequencies(self) -> torch.Tensor:
+        assert self.dry_run, "scores are made of a dry run that the policy does not say it needs"
+        return torch.tensor([4, 0, 2, 1, 0], dtype=torch.int32)
+
+    by_rule = frequencies
+
+    def __init__(self, dry_run: bool) -> None:
+        self.dry_run = dry_run
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_a_cache_policy_scores_every_node(name) -> None:
+    policy = POLICIES.find(name)
+    scores = policy.score(Counted(policy.needs_dry_run))
+    assert scores.shape == (5,)
+    assert bool((scores >= 0).all())
+    assert len(best_first(scores, 3)) <= 3
+
+
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_a_preset_is_a_configuration_and_gives_way_to_options(name) -> None:
     config = Config(preset=name)
-    given = PRESETS.find(name) if hasattr(PRESETS, "find") else PRESETS[name]
+    given = PRESETS.find(name)
     assert {key: getattr(config, key) for key in given} == given
     assert Config(preset=name, strategy="nfp").strategy == "nfp"
     if config.strategy != AUTO:

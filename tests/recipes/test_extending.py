@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-REGISTERED = re.compile(r'partita\.register\(\s*"(\w+)", "([\w+-]+)"')
+REGISTERED = re.compile(r'partita\.register\(\s*"(\w+)",\s*"([\w+-]+)"')
 PASSED = re.compile(r"^PASSED (\S+)", re.MULTILINE)
 
 
