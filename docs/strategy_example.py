@@ -28,7 +28,7 @@ from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.nn.layers import LAYERS, PygLayer
 from partita.nn.model import Model
-from partita.parallel.engine import Batch
+from partita.parallel.engine import MiniBatch
 from partita.parallel.forecast import messages
 from partita.parallel.inputs import TieredReads
 from partita.parallel.placements.destination import DestinationWork
@@ -151,7 +151,7 @@ def _run_worker(context: ThreadContext, store: GraphStore, strategy: str, model:
     return Share(found, batch.counts, numbers(batch, mesh.rank % 2), traffic, sent, columns)
 
 
-def levels(batch: Batch, rank: int, by_owner: bool) -> list[Level]:
+def levels(batch: MiniBatch, rank: int, by_owner: bool) -> list[Level]:
     """What a worker has at each level, from its works. Worker r owns what worker r mod 2 owns in the store."""
     host, me = rank - rank % 2, rank % 2
     requests, found = batch.seeds, []
@@ -164,7 +164,7 @@ def levels(batch: Batch, rank: int, by_owner: bool) -> list[Level]:
     return [inputs, *reversed(found)]
 
 
-def numbers(batch: Batch, me: int) -> list[dict[str, int]]:
+def numbers(batch: MiniBatch, me: int) -> list[dict[str, int]]:
     """What a worker's bytes at each level follow from."""
     requests, found = batch.seeds, []
     for work in reversed(batch.works):

@@ -29,7 +29,7 @@ from partita.nn.layers import LAYERS, Layer, PygLayer
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.caching import fill_caches
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.forecast import messages
 from partita.parallel.placements.data import Data
 from partita.parallel.seed_split import SeedSplit, share_of
@@ -173,7 +173,7 @@ class ShareOutcome:
     loss: Tensor
     gradients: dict[str, Tensor]
     output: dict[int, Tensor]
-    batch: Batch
+    batch: MiniBatch
     engine: Engine
     messages: list[Traffic]
 
@@ -185,7 +185,7 @@ class Outcome:
     loss: Tensor
     gradients: dict[str, Tensor]
     output: dict[int, Tensor]
-    batches: list[Batch]
+    batches: list[MiniBatch]
     sent: dict[str, int] = field(default_factory=dict)
     engine: Engine | None = None
     messages: list[Traffic] = field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
-class Task(Protocol):
+class Bar(Protocol):
     """One running piece of work."""
 
     def advance(self, amount: float = 1) -> None:
@@ -25,11 +25,11 @@ class Task(Protocol):
 class Display(Protocol):
     """Shows tasks; see :mod:`partita.report.terminal` for the one used on a terminal."""
 
-    def start(self, description: str, total: float | None, unit: str) -> Task:
+    def start(self, description: str, total: float | None, unit: str) -> Bar:
         """Begin to show a task."""
         ...
 
-    def stop(self, task: Task) -> None:
+    def stop(self, task: Bar) -> None:
         """The task has ended, successfully or not."""
         ...
 
@@ -53,7 +53,7 @@ def shown_by(display: Display | None) -> Iterator[None]:
 
 
 @contextmanager
-def task(description: str, *, total: float | None = None, unit: str = "") -> Iterator[Task]:
+def task(description: str, *, total: float | None = None, unit: str = "") -> Iterator[Bar]:
     """Announce a piece of work.
 
     Args:

@@ -130,7 +130,7 @@ def column_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
     return HEADER_BYTES + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
-def record_of(path: Path, task: progress.Task | None = None) -> ColumnRecord:
+def record_of(path: Path, task: progress.Bar | None = None) -> ColumnRecord:
     """What the metadata will promise about a column file; reads it all for its checksum."""
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     return ColumnRecord(
@@ -141,7 +141,7 @@ def record_of(path: Path, task: progress.Task | None = None) -> ColumnRecord:
     )
 
 
-def file_checksum(path: Path, task: progress.Task | None = None) -> str:
+def file_checksum(path: Path, task: progress.Bar | None = None) -> str:
     """xxh3_64 of a whole file, 16 hexadecimal digits, read in chunks; ``task`` advances by bytes."""
     digest = xxhash.xxh3_64()
     buffer = bytearray(CHUNK_BYTES)

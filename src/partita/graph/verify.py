@@ -72,14 +72,14 @@ def _check_checksums(store: GraphStore) -> dict[str, str]:
     return problems
 
 
-def _chunks(column: Shaped[np.ndarray, "n ..."], task: progress.Task, overlap: int = 0) -> Iterator[tuple[int, slice]]:
+def _chunks(column: Shaped[np.ndarray, "n ..."], task: progress.Bar, overlap: int = 0) -> Iterator[tuple[int, slice]]:
     """Slices over the rows of a column, each with ``overlap`` rows of the next one."""
     for start in range(0, len(column), _CHUNK):
         yield start, slice(start, start + _CHUNK + overlap)
         task.advance(min(_CHUNK, len(column) - start))
 
 
-def _ascending(column: Int64[np.ndarray, "n"], task: progress.Task) -> int | None:
+def _ascending(column: Int64[np.ndarray, "n"], task: progress.Bar) -> int | None:
     """Position of the first entry that is smaller than the one before it."""
     for start, part in _chunks(column, task, overlap=1):
         falls = np.diff(column[part]) < 0
@@ -88,15 +88,15 @@ def _ascending(column: Int64[np.ndarray, "n"], task: progress.Task) -> int | Non
     return None
 
 
-def _check_offsets(name: str) -> Callable[[GraphStore, progress.Task], str | None]:
-    def check(store: GraphStore, task: progress.Task) -> str | None:
+def _check_offsets(name: str) -> Callable[[GraphStore, progress.Bar], str | None]:
+    def check(store: GraphStore, task: progress.Bar) -> str | None:
         position = _ascending(store.column(name), task)
         return None if position is None else f"the offsets fall at entry {position:,}"
 
     return check
 
 
-def _check_indices(store: GraphStore, task: progress.Task) -> str | None:
+def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
     """Every source is a node, and the number of self loops of every node is as recorded."""
     (indices, first), indptr = store.held("indices"), store.indptr
     loops = np.zeros(store.num_nodes, dtype=np.int32)
@@ -131,7 +131,7 @@ def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[n
     return np.repeat(np.arange(low, high + 1), np.diff(bounds))
 
 
-def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
+def _check_weights(store: GraphStore, task: progress.Bar) -> str | None:
     """Weights are usable, and their quantized form belongs to them."""
     if not store.has("edge_weight"):
         return "quantized weights without weights"
@@ -148,8 +148,8 @@ def _check_weights(store: GraphStore, task: progress.Task) -> str | None:
     return None
 
 
-def _check_finite(name: str, row_of: str) -> Callable[[GraphStore, progress.Task], str | None]:
-    def check(store: GraphStore, task: progress.Task) -> str | None:
+def _check_finite(name: str, row_of: str) -> Callable[[GraphStore, progress.Bar], str | None]:
+    def check(store: GraphStore, task: progress.Bar) -> str | None:
         rows, first = store.held(name)
         position = _not_finite(store, rows, task)
         return (
@@ -159,7 +159,7 @@ def _check_finite(name: str, row_of: str) -> Callable[[GraphStore, progress.Task
     return check
 
 
-def _check_hot(store: GraphStore, task: progress.Task) -> str | None:
+def _check_hot(store: GraphStore, task: progress.Bar) -> str | None:
     """Hot rows are usable, and of other hosts' nodes."""
     if store.hot is None or store.shard is None:
         return None
@@ -171,7 +171,7 @@ def _check_hot(store: GraphStore, task: progress.Task) -> str | None:
     return None if position is None else f"the row of node {int(ids[position]):,} holds a number that is not finite"
 
 
-def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress.Task) -> int | None:
+def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress.Bar) -> int | None:
     """The first row that holds a number that is not finite, unless the store allows that."""
     if store.metadata.notes.get("allow_nan"):
         return None
@@ -185,7 +185,7 @@ def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress
     return None
 
 
-def _check_labels(store: GraphStore, task: progress.Task) -> str | None:
+def _check_labels(store: GraphStore, task: progress.Bar) -> str | None:
     y = store.y
     assert y is not None
     low, high = {"classes": (-1, store.num_classes - 1), "multilabel": (0, 1)}.get(store.task or "", (-np.inf, np.inf))
@@ -196,7 +196,7 @@ def _check_labels(store: GraphStore, task: progress.Task) -> str | None:
     return None
 
 
-def _check_permutation(store: GraphStore, task: progress.Task) -> str | None:
+def _check_permutation(store: GraphStore, task: progress.Bar) -> str | None:
     order = store.original_index
     assert order is not None
     seen = np.zeros(store.num_nodes, dtype=bool)
@@ -208,13 +208,13 @@ def _check_permutation(store: GraphStore, task: progress.Task) -> str | None:
     return None if seen.all() else f"not a permutation: index {int(np.argmin(seen)):,} is missing"
 
 
-def _check_name_numbers(store: GraphStore, task: progress.Task) -> str | None:
+def _check_name_numbers(store: GraphStore, task: progress.Bar) -> str | None:
     names = np.sort(store.column("name"))
     same = names[1:] == names[:-1]
     return f"two nodes have the name {int(names[int(np.argmax(same))])}" if same.any() else None
 
 
-def _check_name_text(store: GraphStore, task: progress.Task) -> str | None:
+def _check_name_text(store: GraphStore, task: progress.Bar) -> str | None:
     """Offsets ascend, every name is UTF-8 by itself."""
     offsets, text = store.column("name_offsets"), store.column("name_bytes")
     if (position := _ascending(offsets, task)) is not None:
@@ -232,7 +232,7 @@ def _check_name_text(store: GraphStore, task: progress.Task) -> str | None:
     return None
 
 
-def _check_presampled(store: GraphStore, task: progress.Task) -> str | None:
+def _check_presampled(store: GraphStore, task: progress.Bar) -> str | None:
     """Every node weighs at least 1, and an edge was drawn only where its row was."""
     node, indptr = store.presample_node, store.indptr
     if node is None:
@@ -270,7 +270,7 @@ def _check_disjoint(store: GraphStore, problems: dict[str, str]) -> None:
         owner[ids] = number
 
 
-_CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Task], str | None]]] = [
+_CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]] = [
     (("indptr",), _check_offsets("indptr")),
     (("part_offsets",), _check_offsets("part_offsets")),
     (("indices", "self_loops"), _check_indices),

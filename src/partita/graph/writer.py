@@ -62,7 +62,7 @@ class NewColumn:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     unit: str
-    fill: Callable[[PlacedColumn, progress.Task], None]
+    fill: Callable[[PlacedColumn, progress.Bar], None]
 
 
 class StoreWriter:

@@ -23,7 +23,7 @@ class _NodeAttr(TensorAttr):
         self.group_name = None
 
 
-class Features(FeatureStore):
+class PygFeatures(FeatureStore):
     """Node columns of a store, read where they are asked for.
 
     Args:
@@ -65,7 +65,7 @@ class Features(FeatureStore):
         raise NotImplementedError("a graph store is not written through a loader")
 
 
-class Edges(PygGraphStore):
+class PygEdges(PygGraphStore):
     """The edges of a store.
 
     Args:

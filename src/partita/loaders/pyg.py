@@ -16,10 +16,10 @@ from partita.graph.store import GraphStore
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from partita.loaders.backends import Edges, Features
+    from partita.loaders.backends import PygEdges, PygFeatures
 
 
-def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[Features, Edges]:
+def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[PygFeatures, PygEdges]:
     """What PyG's ``NeighborLoader`` and other loaders take in place of a ``Data`` object.
 
     Features and labels are read from the store's files as far as a batch needs them. Of the edges PyG's samplers want
@@ -38,10 +38,10 @@ def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[Features, Ed
         StoreError: there is no such store, or it is the shard of a host.
     """
     with _installed():
-        from partita.loaders.backends import Edges, Features
+        from partita.loaders.backends import PygEdges, PygFeatures
     store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("a loader")
-    return Features(store), Edges(store)
+    return PygFeatures(store), PygEdges(store)
 
 
 def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:

@@ -16,7 +16,7 @@ from partita.parallel.block_worker import BlockWorker
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MiniBatch:
     """A worker's share of a sampled mini-batch.
 
     Attributes:
@@ -65,7 +65,9 @@ class Engine:
         draws = self.worker.topology.collective or self.worker.sampler.collective
         return draws or self.inputs.collective or any(placement.collective for placement in self.placements)
 
-    def sample(self, requests: Int[Tensor, "R"], key: StepKey, *, seeds: Int[Tensor, "B ..."] | None = None) -> Batch:
+    def sample(
+        self, requests: Int[Tensor, "R"], key: StepKey, *, seeds: Int[Tensor, "B ..."] | None = None
+    ) -> MiniBatch:
         """Draw the batch of a step: a pure function of ``key`` and of all workers' ``requests``.
 
         Where placements exchange requests, all workers call this in the same order of steps, each from one thread;
@@ -89,16 +91,16 @@ class Engine:
             row_reads=inputs.num_accesses,
             rows_from=inputs.hits,
         )
-        return Batch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
+        return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
 
-    def load(self, batch: Batch) -> Batch:
+    def load(self, batch: MiniBatch) -> MiniBatch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.
 
         Where :attr:`collective`, all workers do so in the same order of steps.
         """
         return batch if batch.rows is not None else replace(batch, rows=self.inputs.forward(batch.inputs))
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: MiniBatch) -> Float[Tensor, "B C"]:
         """Compute the model's output for the seeds of a batch, in their order.
 
         Every worker's loss must depend on what is returned, also where that is no row: backward runs exchanges.

@@ -12,7 +12,7 @@ from partita.core.estimates import LayerEstimate, SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.records import Counts, RemoteDraws, Traffic, read_here
 from partita.kernels import rank_masks
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class WorkerEstimate:
     """What a worker will do in a step.
 
     Attributes:
-        counts: as :attr:`~partita.parallel.engine.Batch.counts`.
+        counts: as :attr:`~partita.parallel.engine.MiniBatch.counts`.
         messages: as :func:`messages` gives them.
         blocks: destinations, sources and edges that it computes with in each layer, layer 1 first; fractions of them
             where it has a fraction of their columns.
@@ -49,7 +49,7 @@ class StepEstimate:
     reads: UInt64[np.ndarray, "S"]
 
 
-def messages(engine: Engine, batch: Batch) -> list[Traffic]:
+def messages(engine: Engine, batch: MiniBatch) -> list[Traffic]:
     """Bytes that leave one worker for another in a training step for a worker's batch, without the sizes sent ahead.
 
     Those of the input placement, of every layer, and of what draws for every layer: each sends messages of its own.

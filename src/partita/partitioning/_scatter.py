@@ -80,7 +80,7 @@ class Scatter:
         return rank
 
     def rows(
-        self, column: PlacedColumn, take: Callable[[int, int], Shaped[np.ndarray, "n ..."]], task: progress.Task
+        self, column: PlacedColumn, take: Callable[[int, int], Shaped[np.ndarray, "n ..."]], task: progress.Bar
     ) -> None:
         """Write a column that has one row for every node.
 
@@ -98,7 +98,7 @@ class Scatter:
             _append(column, grouped, piece.starts, cursor)
             task.advance(len(grouped))
 
-    def offsets(self, column: PlacedColumn, offsets: Int64[np.ndarray, "N_1"], task: progress.Task) -> None:
+    def offsets(self, column: PlacedColumn, offsets: Int64[np.ndarray, "N_1"], task: progress.Bar) -> None:
         """Write offsets of rows of several items: ``indptr``, ``name_offsets``.
 
         Args:
@@ -123,7 +123,7 @@ class Scatter:
         column: PlacedColumn,
         data: Shaped[np.ndarray, "E"],
         offsets: Int64[np.ndarray, "N_1"],
-        task: progress.Task,
+        task: progress.Bar,
         *,
         are_nodes: bool = False,
     ) -> None:
@@ -160,7 +160,7 @@ class Scatter:
             _append(column, grouped.view(data.dtype), starts, cursor)
             task.advance(len(piece))
 
-    def ids(self, column: PlacedColumn, ids: Integer[np.ndarray, "S"], task: progress.Task) -> None:
+    def ids(self, column: PlacedColumn, ids: Integer[np.ndarray, "S"], task: progress.Bar) -> None:
         """Write a list of nodes by their new ids; the order of the list stays."""
         at_once = self._at_once(16)
         for first in range(0, len(ids), at_once):

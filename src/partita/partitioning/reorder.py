@@ -150,7 +150,7 @@ class _Job:
             dtype = np.dtype(self.feature_dtype)
             take = self._converted(dtype)
 
-        def fill(column: PlacedColumn, task: progress.Task) -> None:
+        def fill(column: PlacedColumn, task: progress.Bar) -> None:
             if spec.reorder == "offsets":
                 scatter.offsets(column, data, task)
             elif spec.of == "list":

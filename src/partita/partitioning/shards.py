@@ -196,7 +196,7 @@ def _taken(data: Shaped[np.ndarray, "n ..."], unit: str, ids: Int64[np.ndarray, 
     count = len(data) if ids is None else len(ids)
     at_once = max(1, CHUNK_BYTES // max(1, data.itemsize * int(np.prod(data.shape[1:], dtype=np.int64))))
 
-    def fill(column: PlacedColumn, task: progress.Task) -> None:
+    def fill(column: PlacedColumn, task: progress.Bar) -> None:
         for start in range(0, count, at_once):
             at = slice(start, start + at_once)
             rows = data[at if ids is None else ids[at]]

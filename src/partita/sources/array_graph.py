@@ -19,7 +19,7 @@ from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile, Taker, open_npz
-from partita.sources.batch import Batch, Kind
+from partita.sources.batch import Cells, Kind
 from partita.sources.edges import check_weights
 
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -89,7 +89,7 @@ class ArrayGraph:
         names = self._arrays.get("class_names")
         return None if names is None else [str(name) for name in names.expect("U", 1).load()]
 
-    def batches(self, kind: Kind) -> Generator[Batch, None, None]:
+    def batches(self, kind: Kind) -> Generator[Cells, None, None]:
         """Edges in order: column 0 source, 1 target, 2 weight if there are weights; ``kind`` is always "int"."""
         import pyarrow as pa
 
@@ -115,7 +115,7 @@ class ArrayGraph:
                     return f"{edges.where}, edge {start + row} (from 0)"
 
                 native = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in columns]
-                batch = Batch([pa.array(part) for part in native], names, where)
+                batch = Cells([pa.array(part) for part in native], names, where)
                 if self.weighted:
                     check_weights(batch)
                 yield batch

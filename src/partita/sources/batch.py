@@ -19,7 +19,7 @@ Kind = Literal["int", "float", "str"]
 
 
 @dataclass(frozen=True)
-class Batch:
+class Cells:
     """Some consecutive rows of a table, some of its columns.
 
     Attributes:
@@ -126,7 +126,7 @@ class Batch:
             return np.empty((0, kind.list_size if pa.types.is_fixed_size_list(kind) else 0), np.float32)
         lengths = _numpy(pc.list_value_length(array))
         self.check(lengths != lengths[0], column, f"the lists are not equally long (the first has {lengths[0]})")
-        inner = Batch([array.flatten()], [self.names[column]], lambda row: self.where(row // max(int(lengths[0]), 1)))
+        inner = Cells([array.flatten()], [self.names[column]], lambda row: self.where(row // max(int(lengths[0]), 1)))
         return inner.floats(0, missing=missing).reshape(len(array), int(lengths[0]))
 
     def _without_nulls(self, array: pa.Array, column: int, missing: int | float | str | None) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.sources.batch import Batch, Kind
+from partita.sources.batch import Cells, Kind
 from partita.sources.options import ColumnName
 from partita.sources.text import TextTable
 
@@ -39,7 +39,7 @@ _ALIASES: dict[str, Format] = {
 
 
 @runtime_checkable
-class Table(Protocol):
+class TableReader(Protocol):
     """Rows and columns that are read front to back."""
 
     @property
@@ -61,7 +61,7 @@ class Table(Protocol):
         """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
         ...
 
-    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
         ...
 
@@ -105,7 +105,7 @@ class ParquetTable:
         self.names: tuple[str, ...] = tuple(self._schema.names)
 
     def column_kind(self, column: int) -> Kind | None:
-        """See :class:`Table`."""
+        """See :class:`TableReader`."""
         import pyarrow as pa
 
         kind = self._schema.types[column]
@@ -117,8 +117,8 @@ class ParquetTable:
             return "float"
         return None if pa.types.is_null(kind) else "str"
 
-    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
-        """See :class:`Table`. Columns keep the types of the file; ``kinds`` is not needed."""
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
+        """See :class:`TableReader`. Columns keep the types of the file; ``kinds`` is not needed."""
         names = [self.names[column] for column in columns]
         rows = max(1 << 10, min(1 << 18, self._batch_bytes // (8 * len(names))))
         with progress.task(doing, total=self._rows, unit="rows") as task:
@@ -131,7 +131,7 @@ class ParquetTable:
                             return f"{file}, row {start + row} (from 0)"
 
                         if part.num_rows:
-                            yield Batch([part.column(name) for name in names], names, where)
+                            yield Cells([part.column(name) for name in names], names, where)
                         start += part.num_rows
                         task.advance(part.num_rows)
 
@@ -184,7 +184,7 @@ def open_table(
     comment: str | None = "#",
     wanted: Collection[ColumnName | None] = (),
     chunk_bytes: int = 8 << 20,
-) -> Table:
+) -> TableReader:
     """Open a text or Parquet table.
 
     Args:
@@ -210,7 +210,7 @@ def open_table(
     return TextTable(path, delimiter=delimiter, header=header, comment=comment, wanted=named, chunk_bytes=chunk_bytes)
 
 
-def find_column(table: Table, name: ColumnName, role: str) -> int:
+def find_column(table: TableReader, name: ColumnName, role: str) -> int:
     """Position of a column that the user named.
 
     Args:
@@ -251,7 +251,7 @@ class EdgeTable:
     """
 
     def __init__(
-        self, table: Table, source: ColumnName | None, target: ColumnName | None, weight: ColumnName | None
+        self, table: TableReader, source: ColumnName | None, target: ColumnName | None, weight: ColumnName | None
     ) -> None:
         self.table = table
         self.path = table.path
@@ -274,7 +274,7 @@ class EdgeTable:
         """Whether both ends are integers, as far as can be told without reading everything."""
         return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
 
-    def batches(self, kind: Kind) -> Generator[Batch, None, None]:
+    def batches(self, kind: Kind) -> Generator[Cells, None, None]:
         """Edges in the order of the file: column 0 source, 1 target, 2 weight if there are weights.
 
         Args:
@@ -287,7 +287,7 @@ class EdgeTable:
             yield batch
 
 
-def check_weights(batch: Batch) -> None:
+def check_weights(batch: Cells) -> None:
     """Check that the weights, column 2, are finite and not negative.
 
     Raises:

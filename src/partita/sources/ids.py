@@ -14,7 +14,7 @@ from jaxtyping import Int, Int64
 
 from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
-from partita.sources.batch import Batch, Kind
+from partita.sources.batch import Cells, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,11 +39,11 @@ class Ids(Protocol):
         """How many nodes there are so far."""
         ...
 
-    def add_nodes(self, batch: Batch, column: int) -> Int[np.ndarray, "n"]:
+    def add_nodes(self, batch: Cells, column: int) -> Int[np.ndarray, "n"]:
         """Provisional ids of the nodes of a table, new ones numbered."""
         ...
 
-    def add_edges(self, batch: Batch) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
+    def add_edges(self, batch: Cells) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
         """Provisional ids of the sources (column 0) and the targets (column 1), new ones numbered."""
         ...
 
@@ -51,7 +51,7 @@ class Ids(Protocol):
         """No more ids will come: the final id of every provisional id; ``None`` where they are the same."""
         ...
 
-    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """Final ids, -1 for an id that was never numbered. Only after :meth:`freeze`."""
         ...
 
@@ -88,7 +88,7 @@ class IndexIds:
         """From now on every id must be less than ``num_nodes``."""
         self._known, self._known_from = num_nodes, known_from
 
-    def add_nodes(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def add_nodes(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         values = _non_negative(batch, column)
         if self._known is not None:
@@ -99,7 +99,7 @@ class IndexIds:
         self._largest = max(self._largest, int(values.max(initial=-1)))
         return values
 
-    def add_edges(self, batch: Batch) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
+    def add_edges(self, batch: Cells) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
         """See :class:`Ids`."""
         pair = self.add_nodes(batch, 0), self.add_nodes(batch, 1)
         self._edges += len(batch)
@@ -129,7 +129,7 @@ class IndexIds:
                 fix="Use ids=int for ids that are not 0..N-1",
             )
 
-    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         values = _non_negative(batch, column)
         return np.where(values < len(self), values, -1)
@@ -164,11 +164,11 @@ class IntIds:
     def __len__(self) -> int:
         return self._count
 
-    def add_nodes(self, batch: Batch, column: int) -> Int[np.ndarray, "n"]:
+    def add_nodes(self, batch: Cells, column: int) -> Int[np.ndarray, "n"]:
         """See :class:`Ids`."""
         return self._number(_non_negative(batch, column))
 
-    def add_edges(self, batch: Batch) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
+    def add_edges(self, batch: Cells) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
         """See :class:`Ids`."""
         return self.add_nodes(batch, 0), self.add_nodes(batch, 1)
 
@@ -184,7 +184,7 @@ class IntIds:
         rank[order] = np.arange(len(order))
         return rank
 
-    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         names, values = self._names, _non_negative(batch, column)
         if len(names) == 0:
@@ -263,13 +263,13 @@ class StringIds:
     def __len__(self) -> int:
         return len(self._table)
 
-    def add_nodes(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def add_nodes(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         codes, names = _encode(_named(batch, column))
         table = self._table
         return np.array([table.setdefault(name, len(table)) for name in names], np.int64)[codes]
 
-    def add_edges(self, batch: Batch) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
+    def add_edges(self, batch: Cells) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
         """See :class:`Ids`. First appearance counts row by row, the source before the target."""
         import pyarrow as pa
 
@@ -288,7 +288,7 @@ class StringIds:
     def freeze(self) -> None:
         """See :class:`Ids`."""
 
-    def find(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         codes, names = _encode(_named(batch, column))
         return np.array([self._table.get(name, -1) for name in names], np.int64)[codes]
@@ -316,13 +316,13 @@ class StringIds:
         text.close()
 
 
-def _non_negative(batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+def _non_negative(batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
     values = batch.ints(column)
     batch.check(values < 0, column, "id {} is negative", "Ids are integers >= 0; read names with ids=str")
     return values
 
 
-def _named(batch: Batch, column: int) -> pa.Array:
+def _named(batch: Cells, column: int) -> pa.Array:
     import pyarrow.compute as pc
 
     array = batch.strings(column)

@@ -12,7 +12,7 @@ from jaxtyping import Int64, Shaped
 from partita.core.errors import ConfigError, InputError
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.arrays import ArrayFile, open_npy
-from partita.sources.batch import Batch
+from partita.sources.batch import Cells
 from partita.sources.edges import EdgeTable, detect_format, open_table
 from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
@@ -57,7 +57,7 @@ class IngestInputs:
     header: bool | None
     notes: list[str]
 
-    def rows_of(self, array: ArrayFile, name: str) -> Iterator[tuple[Int64[np.ndarray, "n"], Batch]]:
+    def rows_of(self, array: ArrayFile, name: str) -> Iterator[tuple[Int64[np.ndarray, "n"], Cells]]:
         """Rows of an array by position: the nodes, and a batch with one column for each column of the array."""
         import pyarrow as pa
 
@@ -72,7 +72,7 @@ class IngestInputs:
             columns = [native] if native.ndim == 1 else [native[:, column] for column in range(native.shape[1])]
             names = [name] if native.ndim == 1 else [str(column) for column in range(native.shape[1])]
             arrays = [pa.array(np.ascontiguousarray(column)) for column in columns]
-            yield np.arange(start, start + len(block)), Batch(arrays, names, where)
+            yield np.arange(start, start + len(block)), Cells(arrays, names, where)
 
 
 def open_inputs(

@@ -13,7 +13,7 @@ from partita.core.errors import InputError
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.metadata import TASKS as LABEL_TASKS
 from partita.graph.writer import StoreWriter
-from partita.sources.batch import Batch, Kind
+from partita.sources.batch import Cells, Kind
 from partita.sources.dialect import is_int, is_number
 
 AUTO = "auto"
@@ -50,7 +50,7 @@ class Labels(Protocol):
     kind: Kind
     """What to read text cells as."""
 
-    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, columns: Sequence[int]) -> None:
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """The labels of some nodes are in these columns of a batch."""
         ...
 
@@ -102,7 +102,7 @@ class ClassLabels:
         self._texts: dict[str, int] = {}
         self._first: list[str] = []  # where each text of a number that is no class was first seen; else ""
 
-    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, columns: Sequence[int]) -> None:
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
         import pyarrow as pa
 
@@ -139,7 +139,7 @@ class ClassLabels:
         writer.write("y", y)
         return LabelSummary(CLASSES, len(names), names, y >= 0)
 
-    def _encode(self, batch: Batch, column: int) -> Int64[np.ndarray, "n"]:
+    def _encode(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         encoded = batch.strings(column, missing="").dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         numbers = np.empty(len(encoded.dictionary), np.int64)
@@ -149,7 +149,7 @@ class ClassLabels:
             numbers[position] = self._texts.setdefault(text, len(self._texts))
         return numbers[codes]
 
-    def _check_text(self, text: str, batch: Batch, column: int, here: Bool[np.ndarray, "n"]) -> None:
+    def _check_text(self, text: str, batch: Cells, column: int, here: Bool[np.ndarray, "n"]) -> None:
         where = ""
         if is_int(text) and not -1 <= int(text) < MOST_CLASSES:
             if text.startswith("-"):
@@ -169,7 +169,7 @@ class ClassLabels:
             raise InputError(what.format(text), where=where, fix=fix)
         return int(number)
 
-    def _put_ints(self, nodes: Int[np.ndarray, "n"], values: Int64[np.ndarray, "n"], batch: Batch, column: int) -> None:
+    def _put_ints(self, nodes: Int[np.ndarray, "n"], values: Int64[np.ndarray, "n"], batch: Cells, column: int) -> None:
         batch.check((values < -1) | (values >= MOST_CLASSES), column, *_out_of_range())
         self._codes[nodes] = values
 
@@ -189,7 +189,7 @@ class RegressionLabels:
     def __init__(self, num_nodes: int) -> None:
         self._y = np.full(num_nodes, np.nan, np.float32)
 
-    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, columns: Sequence[int]) -> None:
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
         (column,) = columns
         values = batch.floats(column, missing=np.nan)
@@ -216,7 +216,7 @@ class MultiLabels:
         self._labeled = np.zeros(num_nodes, bool)
         self._names = None if names is None else list(names)
 
-    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, columns: Sequence[int]) -> None:
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
         for position, column in enumerate(columns):
             values = batch.floats(column)

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int, Int64, Shaped
 from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.writer import StoreWriter
-from partita.sources.batch import Batch, Kind
-from partita.sources.edges import Table, find_column
+from partita.sources.batch import Cells, Kind
+from partita.sources.edges import TableReader, find_column
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
 from partita.sources.options import ColumnName
@@ -37,7 +37,7 @@ class NodeTable:
         split: position of the split column; ``None`` without one.
     """
 
-    table: Table
+    table: TableReader
     id_column: int
     features: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class NodeTable:
         """Positions of all columns that are read besides the ids."""
         return self.features + self.labels + (() if self.split is None else (self.split,))
 
-    def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Batch, None, None]:
+    def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Cells, None, None]:
         """Rows: the ids first if asked for, then :attr:`columns`."""
         kinds: list[Kind] = ["float"] * len(self.features)
         kinds += [labels.kind if labels is not None else "str"] * len(self.labels)
@@ -65,7 +65,7 @@ class NodeTable:
 
 
 def describe_table(
-    table: Table,
+    table: TableReader,
     *,
     id_column: ColumnName | None,
     feature_columns: Sequence[ColumnName] | None,
@@ -191,7 +191,7 @@ class Membership:
                 fix="Add their rows, or leave their edges out",
             )
 
-    def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Batch], None, None]:
+    def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
         """The rows once more, with all columns but the ids, and the node of each row."""
         given = np.concatenate(self._given) if self._given else None
         start = 0
@@ -203,7 +203,7 @@ class Membership:
 
 def located(
     nodes: NodeTable, ids: Ids, labels: Labels | None
-) -> Generator[tuple[Int[np.ndarray, "n"], Batch], None, None]:
+) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
     """Rows of a table about nodes that are known already: all columns but the ids, and the node of each row.
 
     Raises:
@@ -216,7 +216,7 @@ def located(
         batch.check(found < 0, 0, "there is no node {}", fix)
         batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
         seen[found] = True
-        yield found, Batch(batch.columns[1:], batch.names[1:], batch.where)
+        yield found, Cells(batch.columns[1:], batch.names[1:], batch.where)
 
 
 def repeated(values: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
@@ -303,7 +303,7 @@ class Splits:
     def __init__(self, num_nodes: int) -> None:
         self._codes = np.full(num_nodes, -1, np.int8)
 
-    def put(self, nodes: Int[np.ndarray, "n"], batch: Batch, column: int) -> None:
+    def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, column: int) -> None:
         """The splits of some nodes, as words.
 
         Raises:

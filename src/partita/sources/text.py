@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from partita.core import progress
 from partita.core.errors import InputError
 from partita.sources.arrays import Stream
-from partita.sources.batch import Batch, Kind
+from partita.sources.batch import Cells, Kind
 from partita.sources.dialect import BLANKS, guess, is_int, is_number
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TextTable:
             return None
         return "int" if all(map(is_int, cells)) else "float" if all(map(is_number, cells)) else "str"
 
-    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Batch, None, None]:
+    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file.
 
         Args:
@@ -103,7 +103,7 @@ class TextTable:
         """
         workers = min(4, os.cpu_count() or 1)
         pool = ThreadPoolExecutor(workers, thread_name_prefix="partita-parse")
-        pending: deque[Future[Batch | None]] = deque()
+        pending: deque[Future[Cells | None]] = deque()
         try:
             with progress.task(doing, total=self.path.stat().st_size, unit="bytes") as task:
                 for text, line in self._chunks(self._chunk_bytes, task):
@@ -118,7 +118,7 @@ class TextTable:
 
     # Lines
 
-    def _chunks(self, size: int, task: progress.Task | None = None) -> Iterator[tuple[bytes, int]]:
+    def _chunks(self, size: int, task: progress.Bar | None = None) -> Iterator[tuple[bytes, int]]:
         """Runs of whole lines, ``\\n`` between them, and the number of the first line of each."""
         line, held, held_bytes, done = 1, list[bytes](), 0, 0
         with self._open() as raw:
@@ -176,7 +176,7 @@ class TextTable:
 
     # Cells
 
-    def _parse(self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind]) -> Batch | None:
+    def _parse(self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind]) -> Cells | None:
         import pyarrow as pa
 
         header = self.dialect.header_line - line
@@ -204,7 +204,7 @@ class TextTable:
             numbers = [number for number, content in enumerate(text.split(b"\n"), start=line) if content]
             return f"{self.path}, line {numbers[row]}"
 
-        return Batch(arrays, [self.names[column] for column in columns], where)
+        return Cells(arrays, [self.names[column] for column in columns], where)
 
     def _convert(self, text: bytes, columns: Sequence[int], kinds: Sequence[Kind]) -> list[pa.Array]:
         import pyarrow as pa

@@ -29,7 +29,7 @@ from partita.isolated.syncs import Sync, SyncSettings, make_sync
 from partita.isolated.views import WEIGHTS, PartView
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.strategies import Strategy, build_engine, check_model
 from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
@@ -225,7 +225,7 @@ class PartViews:
             following = self._lay_out(epoch + 1).from_step(0)
         return following[0].shares[self._rank].parts if following else phase.shares[self._rank].parts
 
-    def _cover(self, view: PartView, batch: Batch) -> Covered:
+    def _cover(self, view: PartView, batch: MiniBatch) -> Covered:
         work = batch.works[-1]
         assert isinstance(work, BlockWork)
         sampled = work.block.indptr.diff()

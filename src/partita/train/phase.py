@@ -18,7 +18,7 @@ from partita.comm.group import communicator
 from partita.core.keys import StepKey
 from partita.isolated.coverage import Covered
 from partita.isolated.syncs import Sync
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.runs.checkpoint import TrainState
 from partita.tasks.task import Task
 from partita.train.pipeline import PipelineStage
@@ -62,13 +62,13 @@ class TrainPhase:
     key: Callable[[int], StepKey]
     progress: Callable[[int], tuple[int, int]]
     store_ids: Int64[Tensor, "n"] | None = None
-    covered: Callable[[Batch], Covered] | None = None
+    covered: Callable[[MiniBatch], Covered] | None = None
     in_order: bool = False
     communicators: int = 1
     streams: Streams = field(default_factory=Streams)
     apart: bool = True
 
-    def sample(self, step: int) -> Batch | None:
+    def sample(self, step: int) -> MiniBatch | None:
         """This worker's share of the batch of a step; ``None`` where it has none."""
         if step >= self.own_steps:
             return None
@@ -77,7 +77,7 @@ class TrainPhase:
             seeds = self.seeds(step)
             return self.engine.sample(self.task.requests(seeds), self.key(step), seeds=seeds)
 
-    def load(self, step: int, batch: Batch | None) -> Batch | None:
+    def load(self, step: int, batch: MiniBatch | None) -> MiniBatch | None:
         """The same with its input rows."""
         if batch is None:
             return None
@@ -93,7 +93,7 @@ class TrainPhase:
             return [sampler]
         return [sampler, PipelineStage("load", self.load, self.in_order, apart=self.apart)]
 
-    def targets(self, batch: Batch) -> Num[Tensor, "B ..."]:
+    def targets(self, batch: MiniBatch) -> Num[Tensor, "B ..."]:
         """What is known of a batch's seeds."""
         seeds = batch.seeds
         return self.task.targets(seeds if self.store_ids is None else self.store_ids[seeds.long()])

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from partita.core.records import Counts
 from partita.isolated.coverage import NO_BATCHES
-from partita.parallel.engine import Batch
+from partita.parallel.engine import MiniBatch
 from partita.setup.inputs import DTYPES
 from partita.setup.optim import learning_rate
 from partita.setup.runtime import precision
@@ -29,7 +29,7 @@ class Stepper:
         self._tally = Tally(Counts.zero(job.config.layers))
 
     def step(
-        self, train_phase: TrainPhase, step: int, batch: Batch | None, *, stop: bool = False, late: bool = False
+        self, train_phase: TrainPhase, step: int, batch: MiniBatch | None, *, stop: bool = False, late: bool = False
     ) -> tuple[StepTotals, int] | None:
         """Compute, sum gradients, and move the model. All workers call this.
 

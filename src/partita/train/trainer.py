@@ -21,7 +21,7 @@ from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.nn import matmul
 from partita.nn.model import Model
-from partita.parallel.engine import Batch
+from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import open_store_of, read_run
@@ -286,7 +286,7 @@ class Trainer:
             self._following.note(seconds, self._seconds())
         self._end_epoch(seconds, (self._state.seeds_done - first) / seconds)
 
-    def _train_phase(self, phase: Any, task: progress.Task, stop: StopRequest) -> None:
+    def _train_phase(self, phase: Any, task: progress.Bar, stop: StopRequest) -> None:
         config, job = self.job.config, self.job
         with self._timer("wait_for_view"):
             train_phase = job.views.enter(phase, self._state)
@@ -309,12 +309,14 @@ class Trainer:
                     self._save()
         job.views.leave()
 
-    def _step(self, train_phase: TrainPhase, batch: Batch | None, stop: StopRequest) -> tuple[StepTotals, int] | None:
+    def _step(
+        self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest
+    ) -> tuple[StepTotals, int] | None:
         """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
         late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
         return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
-    def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Task) -> None:
+    def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Bar) -> None:
         """Note what all workers have done."""
         state = self._state
         if not math.isfinite(totals.loss_sum):

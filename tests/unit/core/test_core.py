@@ -77,7 +77,7 @@ def test_progress_is_silent_without_a_display_and_ends_on_error() -> None:
         def advance(self, amount: float = 1) -> None:
             self.log.append(amount)
 
-        def stop(self, task: progress.Task) -> None:
+        def stop(self, task: progress.Bar) -> None:
             self.log.append("stopped")
 
     with progress.task("alone", total=3) as task:

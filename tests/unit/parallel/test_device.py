@@ -21,7 +21,7 @@ from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings
 from partita.kernels import memory
 from partita.nn.model import Model
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.sample import device as device_topology
 from partita.sample.collective import CollectiveTopology
 from partita.sample.device import HostDraws, on_device
@@ -147,7 +147,7 @@ def test_a_step_of_several_workers_is_that_of_one(store, kind, strategy) -> None
 def test_all_tensors_of_a_batch_are_found(store, kind, strategy, cached) -> None:
     cache = CacheSettings(1500, layout="partitioned") if cached else CacheSettings()
     step = Step(store, kind, parts=PARTS, seeds=tuple(range(0, 60, 7)), cache=cache, input_dropout=0.2)
-    loaded: list[Batch] = []
+    loaded: list[MiniBatch] = []
     with simulated(), pytest.MonkeyPatch.context() as patch:
         load = Engine.load
         patch.setattr(Engine, "load", lambda self, batch: loaded.append(load(self, batch)) or loaded[-1])

@@ -13,7 +13,7 @@ from partita.infer.layerwise import LayerwiseInference
 from partita.nn.layers import LAYERS
 from partita.nn.model import build_model
 from partita.parallel.block_worker import BlockWorker
-from partita.parallel.engine import Batch, Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.placements.data import Data
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.graphs import formula_store, small_random_store
@@ -33,7 +33,7 @@ def make(store, name="sage", *, fanout=(3, 2), dropout=0.0, input_dropout=0.0, d
     return Engine([Data(worker)] * len(fanout), worker), model, topology, column
 
 
-def gradients(engine: Engine, model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def gradients(engine: Engine, model: torch.nn.Module, batch: MiniBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.train()
     model.zero_grad()
     output = engine.forward(batch)

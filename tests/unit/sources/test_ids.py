@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from partita.core.errors import InputError
 from partita.sources import id_loops as kernels
 from partita.sources import ids as module
-from partita.sources.batch import Batch
+from partita.sources.batch import Cells
 from partita.sources.ids import IndexIds, IntIds, StringIds
 
 
 def batch(*columns):
-    return Batch([pa.array(column) for column in columns], ["source", "target"], lambda row: f"e.csv, line {row + 1}")
+    return Cells([pa.array(column) for column in columns], ["source", "target"], lambda row: f"e.csv, line {row + 1}")
 
 
 def dictionary(values):
@@ -122,7 +122,7 @@ def test_bad_integers(make):
     with pytest.raises(InputError, match="column source: holds double, not integers"):
         make().add_edges(batch([1.0], [0]))
     with pytest.raises(InputError, match="does not fit a signed 64-bit integer"):
-        make().add_edges(Batch([pa.array([2**63], pa.uint64())] * 2, ["s", "t"], str))
+        make().add_edges(Cells([pa.array([2**63], pa.uint64())] * 2, ["s", "t"], str))
 
 
 def test_bad_names():
@@ -131,4 +131,4 @@ def test_bad_names():
     with pytest.raises(InputError, match="holds double"):
         StringIds().add_edges(batch([1.5], ["c"]))
     with pytest.raises(InputError, match="UTF-8"):
-        StringIds().add_edges(Batch([pa.array([b"\xff"]), pa.array([b"a"])], ["s", "t"], str))
+        StringIds().add_edges(Cells([pa.array([b"\xff"]), pa.array([b"a"])], ["s", "t"], str))

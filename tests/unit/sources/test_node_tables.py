@@ -8,7 +8,7 @@ import pytest
 
 from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
-from partita.sources.batch import Batch
+from partita.sources.batch import Cells
 from partita.sources.edges import open_table
 from partita.sources.labels import MOST_CLASSES, make_labels
 from partita.sources.node_tables import Features, Splits, describe_table, repeated
@@ -30,7 +30,7 @@ class Writer(StoreWriter):
 
 def batch(*columns, names=None):
     names = names or [str(position) for position in range(len(columns))]
-    return Batch([pa.array(column) for column in columns], names, lambda row: f"n.csv, line {row + 2}")
+    return Cells([pa.array(column) for column in columns], names, lambda row: f"n.csv, line {row + 2}")
 
 
 def read_labels(*columns, task="auto", kinds=None, nodes=None, num_nodes=None):

@@ -27,8 +27,8 @@ from partita.core.records import Traffic
 from partita.features.rows import FeatureColumn
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.placements.kinds import CacheRule, PlacementKind
-from partita.parallel.placements.source_rows import Rows, RowsWork
-from partita.parallel.placements.source_states import States, StatesWork
+from partita.parallel.placements.source_rows import RowsWork, SourceRows
+from partita.parallel.placements.source_states import SourceStates, StatesWork
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Source:
 
     @cached_property
     def _ways(self) -> dict[str, Any]:
-        return {"states": States(self.worker, self.axis), "rows": Rows(self.worker, self.axis)}
+        return {"states": SourceStates(self.worker, self.axis), "rows": SourceRows(self.worker, self.axis)}
 
     def _ways_of(self, layer: int) -> list[str]:
-        return ["states", "rows"] if Rows.fits(self.worker.layer(layer)) else ["states"]
+        return ["states", "rows"] if SourceRows.fits(self.worker.layer(layer)) else ["states"]
 
     def check(self, layer: int) -> None:
         """Refuse a layer that cannot be merged from parts of a destination's edges.

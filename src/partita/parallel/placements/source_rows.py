@@ -61,7 +61,7 @@ class RowsWork(BlockWork):
 
 
 @dataclass(frozen=True)
-class Rows:
+class SourceRows:
     """The other way of :class:`~partita.parallel.placements.source.Source`: projected rows of the sources travel.
 
     Attributes:

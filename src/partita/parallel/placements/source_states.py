@@ -89,7 +89,7 @@ class StatesWork:
 
 
 @dataclass(frozen=True)
-class States:
+class SourceStates:
     """One way of :class:`~partita.parallel.placements.source.Source`: partial states travel.
 
     Attributes:
