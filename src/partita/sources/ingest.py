@@ -279,7 +279,8 @@ class _Job:
             return {}, ""
         labeled = np.flatnonzero(labels.labeled)
         shares = "/".join(f"{100 * part:g}" for part in self.options.split)
-        rule = f"seeded: {shares} of the {len(labeled)} labeled nodes, seed {self.options.split_seed}"
+        # Stores keep this text, in the spelling that it has always had.
+        rule = f"seeded: {shares} of the {len(labeled)} labelled nodes, seed {self.options.split_seed}"
         return seeded_split(labeled, self.options.split, self.options.split_seed), rule
 
 

@@ -248,7 +248,7 @@ def test_a_seeded_split_of_labelled_nodes(tmp_path, graph):
     labeled = np.flatnonzero(graph["y"] >= 0)
     splits = GraphStore.open(tmp_path / "s").splits
     assert sorted(np.concatenate(list(splits.values())).tolist()) == labeled.tolist()
-    assert summary.split_rule == f"seeded: 50/25/25 of the {len(labeled)} labeled nodes, seed 0"
+    assert summary.split_rule == f"seeded: 50/25/25 of the {len(labeled)} labelled nodes, seed 0"
     assert ingest(tmp_path / "e.csv", tmp_path / "t", labels=tmp_path / "y.npy", split=None).splits == {}
 
 
