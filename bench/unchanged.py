@@ -286,10 +286,13 @@ EXACT = frozenset(("counts", "traffic", "traffic_bytes", "workers", "evaluation"
 """Keys below which nothing may differ, whatever is allowed of weights."""
 
 RECORDED = (
-    *("status", "device", "products", "placements", "traffic_bytes", "workers", "epoch", "step", "best"),
+    *("status", "device", "matmul", "placements", "traffic_bytes", "workers", "epoch", "step", "best"),
     *("early_stopped", "metrics", "classes", "views", "counts"),
 )
 """Keys of ``run.json`` that are compared."""
+
+NEW_NAMES = {"products": "matmul", "deal": "seed_split"}
+"""What keys of records are called now that had another name in earlier versions."""
 
 PLANNED = ("epoch_bytes", "epoch_links", "counts", "settings")
 """Keys of the strategies of a plan that are compared; their seconds and memory are measured."""
@@ -901,6 +904,7 @@ def recorded(folder: Path, *, same: bool) -> dict[str, Any]:
         left_out += () if same or phase != "evaluation" else ("metadata",)
         for kind in left_out:
             sent.pop(kind, None)
+    record = {NEW_NAMES.get(key, key): value for key, value in record.items()}
     return {key: record[key] for key in RECORDED if key in record}
 
 

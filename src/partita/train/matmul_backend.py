@@ -75,7 +75,7 @@ def resolve_matmul(job: Job, recorder: Recorder, state: TrainState, chosen: Choi
         state: where the run is.
         chosen: what was found out for the run before.
     """
-    recorded = recorder.record.get("matmul")
+    recorded = recorder.record.get("matmul", recorder.record.get("products"))  # its name in older runs
     choice = chosen if chosen is not None and recorded is None else choose_products(job, recorded)
     recorder.put(matmul=choice.name)
     if choice.note is not None:

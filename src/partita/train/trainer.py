@@ -130,6 +130,7 @@ class Trainer:
         folder, record, config = read_run(found, run, given)
         if "matmul" in given:
             record.pop("matmul", None)
+            record.pop("products", None)  # its name in older runs
         context = context or found.on(config.device, purposes=PURPOSES)
         if record["model"].get("custom") and model is None:
             raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
