@@ -108,11 +108,11 @@ def fail(context: Context, store: str, out: str, settings: dict[str, Any], rank:
     engine = trainer.job.views.engine
     work, calls = getattr(engine, stage), []
 
-    def failing(*arguments: Any) -> Any:
+    def failing(*arguments: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == 7 and context.mesh.rank == rank:
             raise StoreError(f"the disk of worker {rank} is gone", where=stage)
-        return work(*arguments)
+        return work(*arguments, **named)
 
     setattr(engine, stage, failing)
     return trainer.fit().status

@@ -24,6 +24,7 @@ from partita.core.protocols import Inputs
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.kernels import memory
+from partita.parallel import graph_placement
 from partita.parallel.engine import Engine
 from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
@@ -104,7 +105,7 @@ def test_rows_that_all_fit_are_summed_where_they_lie(tmp_path, store, context) -
         return trainer.job.views.engine.inputs
 
     assert isinstance(level_0("1MiB").column.x, DeviceTensor)
-    assert level_0("2KiB").loads
+    assert level_0("2KiB").prefetchable
     assert simulated_device.is_pinned(level_0("0").column.x)
 
 
