@@ -27,7 +27,8 @@ def test_the_command_line_page_is_what_help_prints() -> None:
 def test_every_setting_is_on_the_page() -> None:
     page = (DOCS / "command_line.md").read_text(encoding="utf-8")
     for name in Config.model_fields:
-        assert f"--{name.replace('_', '-')}" in page, name
+        option = {"options": "option"}.get(name, name.replace("_", "-"))  # one at a time
+        assert f"--{option} " in page, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
