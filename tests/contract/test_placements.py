@@ -32,7 +32,7 @@ from partita.parallel.simulation import Simulation
 from partita.plan.links import Curve, Links
 from partita.testing.graphs import formula_store, small_random_store
 
-OWN = "next"
+OWN = "shifted"
 NAMES = [*PLACEMENTS, OWN]
 PARTS = {1: (0, 60), 2: (0, 25, 60), 3: (0, 20, 20, 60)}
 

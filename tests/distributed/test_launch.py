@@ -201,9 +201,13 @@ def wait_for_nothing() -> None:
 
 
 def test_time_is_up() -> None:
-    with pytest.raises(TimeoutError) as caught:
-        run_workers(hang, 2, timeout=5)
-    notes = "\n".join(caught.value.__notes__)
+    notes = ""
+    for seconds in (5, 30):  # on a busy machine workers may not have begun after 5 seconds
+        with pytest.raises(TimeoutError) as caught:
+            run_workers(hang, 2, timeout=seconds)
+        notes = "\n".join(caught.value.__notes__)
+        if "wait_for_nothing" in notes:
+            break
     assert "wait_for_nothing" in notes
     assert "in gather" in notes
 

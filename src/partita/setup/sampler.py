@@ -77,8 +77,8 @@ def check_sampler(config: Config) -> None:
     if config.views != WHOLE and not kind.counts_neighbors:
         able = [name for name in SAMPLERS if SAMPLERS.find(name).counts_neighbors]
         raise ConfigError(
-            f"views '{config.views}' correct for neighbors out of sight by the share of its in-edges that each node "
-            f"has drawn, which the sampler '{config.sampler}' does not settle node by node",
+            f"views '{config.views}' correct for the neighbors that are out of view by how many in-edges each node "
+            f"has drawn, and the sampler '{config.sampler}' does not draw a given number for each node",
             where="sampler",
             fix=f"Use sampler {' or '.join(able)}, or views {WHOLE}",
         )
