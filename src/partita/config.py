@@ -148,8 +148,10 @@ class Config(BaseModel):
         description="Which rows are cached: in-degree, pagerank, presample, or strategy: those that the strategy "
         "asks this worker for most.",
     )
-    cache_layout: Literal["own", "partitioned"] = Field(
-        "own", description="Every worker caches for itself, or the workers of a host share what they cache."
+    cache_layout: str = Field(
+        "own",
+        description="own: every worker caches for itself; partitioned: the workers of a host share what they cache; or "
+        "package.module:Name.",
     )
 
     topology_cache: Bytes | None = Field(

@@ -15,6 +15,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "activation": "partita.nn.stage:ACTIVATIONS",
         "matmul": "partita.nn.matmul:BACKENDS",
         "sampler": "partita.sample.samplers:SAMPLERS",
+        "feature_tier": "partita.features.tiers:CACHE_LAYOUTS",
         "cache_policy": "partita.features.policies:POLICIES",
         "placement": "partita.parallel.placements.kinds:PLACEMENTS",
         "input_placement": "partita.parallel.placements.kinds:INPUT_PLACEMENTS",

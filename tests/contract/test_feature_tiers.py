@@ -13,11 +13,10 @@ from torch import Tensor
 from partita.comm.axis import make_axis
 from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
-from partita.core.protocols import FeatureTier, TierWork
-from partita.features.cache import Cached, PartitionedCache
+from partita.core.protocols import CacheTier, FeatureTier, TierWork
 from partita.features.peers import Peers
 from partita.features.policies import best_first
-from partita.features.tiers import CacheSettings, Layout, make_tiers
+from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
 from partita.graph.store import GraphStore
 from partita.partitioning.shards import shard
 from partita.sample.topology import as_tensor
@@ -121,23 +120,24 @@ def test_the_budget_is_kept_and_used(name: str, workers: int, hosts: int) -> Non
     done, _ = run(MADE[name][0], Rows(), workers, hosts, "none")
     for *_, tier in done:
         tier = tier.below if isinstance(tier, Peers) else tier
-        if isinstance(tier, Cached | PartitionedCache):
+        if isinstance(tier, CacheTier):
             assert tier.num_rows <= tier.capacity <= NUM_NODES
             if tier.capacity < NUM_NODES:
                 assert tier.num_bytes <= BUDGET < tier.list_bytes + (tier.capacity + 1) * tier.row_bytes
             assert tier.num_bytes <= tier.list_bytes + tier.num_rows * 4 * WIDTH
+            assert tier.num_rows > 0 or name == "empty cache" or tier.allowed() is not None
 
 
 def test_the_compositions_are_not_idle() -> None:
     """In some chain every place gives rows: else the checks above would check little."""
-    done, _ = run(MADE["shards with partitioned caches"][0], Rows(), 4, 2, "all")
+    done, _ = run(MADE["shards with caches-partitioned"][0], Rows(), 4, 2, "all")
     total = [sum(work.hits[place] for _, _, work, _ in done) for place in range(4)]
     assert min(total) > 0
 
 
-@pytest.mark.parametrize("layout", ["own", "partitioned"])
+@pytest.mark.parametrize("layout", CACHE_LAYOUTS)
 @pytest.mark.parametrize("hot_bytes", [0, 200])
-def test_shards_on_disk(tmp_path: Path, layout: Layout, hot_bytes: int) -> None:
+def test_shards_on_disk(tmp_path: Path, layout: str, hot_bytes: int) -> None:
     """Two hosts of two workers, each with the shard that the partitioner wrote."""
     whole = formula_store(tmp_path / "g", num_nodes=60, num_parts=4, shuffle_seed=2)
     for host in range(2):

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.threads import ThreadContext
-from partita.core.protocols import FeatureTier
-from partita.features.cache import Cached, PartitionedCache
+from partita.core.protocols import CacheTier, FeatureTier
+from partita.features.cache import Cached
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
 from partita.features.policies import best_first
 from partita.features.rows import FeatureColumn
-from partita.features.tiers import CacheSettings, make_tiers
+from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
 from partita.train.team import PURPOSES
 
 NUM_NODES = 70
@@ -72,7 +72,7 @@ BUDGET = 700
 ODD = torch.arange(NUM_NODES) % 3  # a score that leaves some nodes out
 
 
-def filled(tier: Cached | PartitionedCache) -> FeatureTier:
+def filled(tier: CacheTier) -> FeatureTier:
     tier.fill(best_first(ODD, tier.capacity, tier.allowed()))
     return tier
 
@@ -99,24 +99,23 @@ def owner_reads(inner: Maker, axis: str) -> Maker:
     return make
 
 
-OWN, SPREAD = CacheSettings(BUDGET), CacheSettings(BUDGET, layout="partitioned")
 ONE_HOST = [(1, 1), (2, 1), (3, 1), (4, 1)]
 MORE_HOSTS = [(2, 2), (4, 2), (4, 4)]
 
 MADE: dict[str, tuple[Maker, Sequence[tuple[int, int]]]] = {
     "host": (lambda context, rows: rows.host(), ONE_HOST),
     "empty cache": (lambda context, rows: Cached(rows.host(), NUM_NODES, BUDGET), ONE_HOST),
-    "cache": (chain(OWN, shard=False), ONE_HOST),
     "cache of everything": (lambda context, rows: filled(Cached(rows.host(), NUM_NODES, 10**6)), ONE_HOST),
-    "partitioned cache": (chain(SPREAD, shard=False), [*ONE_HOST, *MORE_HOSTS]),
     "owners": (owner_reads(chain(CacheSettings(), shard=False), "all"), [*ONE_HOST, *MORE_HOSTS]),
-    "owners with caches": (owner_reads(chain(OWN, shard=False), "all"), ONE_HOST),
-    "owners with partitioned caches": (owner_reads(chain(SPREAD, shard=False), "all"), ONE_HOST),
     "shards": (chain(CacheSettings(), shard=True), MORE_HOSTS),
-    "shards with caches": (chain(OWN, shard=True), MORE_HOSTS),
-    "shards with partitioned caches": (chain(SPREAD, shard=True), MORE_HOSTS),
-    "owners on shards": (owner_reads(chain(OWN, shard=True), "all"), MORE_HOSTS),
-    "owners within hosts on shards": (owner_reads(chain(OWN, shard=True), "workers"), MORE_HOSTS),
-    "owners within hosts on shards, spread": (owner_reads(chain(SPREAD, shard=True), "workers"), MORE_HOSTS),
 }
+for _name in CACHE_LAYOUTS:
+    _settings = CacheSettings(BUDGET, layout=_name)
+    MADE |= {
+        f"caches-{_name}": (chain(_settings, shard=False), [*ONE_HOST, *MORE_HOSTS]),
+        f"owners with caches-{_name}": (owner_reads(chain(_settings, shard=False), "all"), ONE_HOST),
+        f"shards with caches-{_name}": (chain(_settings, shard=True), MORE_HOSTS),
+        f"owners on shards with caches-{_name}": (owner_reads(chain(_settings, shard=True), "workers"), MORE_HOSTS),
+    }
+MADE["owners of all hosts on shards"] = (owner_reads(chain(CacheSettings(BUDGET), shard=True), "all"), MORE_HOSTS)
 """For each tier or chain of tiers, who makes it, and on which numbers of workers and hosts it is tried."""

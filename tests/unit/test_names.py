@@ -13,7 +13,7 @@ from partita.registries import KINDS
 ROOT = Path(__file__).parents[2] / "src"
 FILES = sorted((ROOT / "partita").rglob("*.py"))
 
-ORDINARY = {"none", "auto", "all", "mean", "sum", "max", "torch", "x", "y", "name"}
+ORDINARY = {"none", "auto", "all", "mean", "sum", "max", "torch", "x", "y", "name", "own", "partitioned"}
 """Words that name something in a registry and are also said of other things."""
 
 

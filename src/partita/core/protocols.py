@@ -208,6 +208,52 @@ class FeatureTier(Protocol):
 
 
 @runtime_checkable
+class CacheTier(FeatureTier, Protocol):
+    """A feature tier that keeps copies of chosen rows. It holds none until it is filled."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        ...
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes that it takes to find rows, whatever is held."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the budget has room for, at most N."""
+        ...
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        ...
+
+    def allowed(self) -> Bool[Tensor, "N"] | None:
+        """Nodes that may be cached; ``None`` for any."""
+        ...
+
+    def fill(self, ids: Int[Tensor, "m"]) -> None:
+        """Forget what is held and keep the rows of other nodes. All workers call this where reading is collective.
+
+        Args:
+            ids: distinct store ids, best first; those beyond the capacity are left out.
+        """
+        ...
+
+    def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
+        """Say which workers' caches hold each row, for :meth:`estimate`."""
+        ...
+
+
+@runtime_checkable
 class Work(Protocol):
     """What a placement remembers of one layer of one batch between sampling and computing."""
 

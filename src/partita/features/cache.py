@@ -127,6 +127,10 @@ class Cached:
         listed = 0 if self._positions is None else self._positions.num_bytes
         return listed + self._rows.numel() * self._rows.element_size()
 
+    def allocate(self, count: int) -> Float[Tensor, "m F"]:
+        """Room for some rows, at least one: memory of the device."""
+        return self._rows.new_empty(count, self.width)
+
     def allowed(self) -> Bool[Tensor, "N"] | None:
         """Nodes that may be cached; ``None`` for any."""
         return None if self._besides is None else ~self._besides.holds(torch.arange(self._num_nodes))
@@ -140,7 +144,7 @@ class Cached:
         chosen = ids[: self.capacity].sort().values
         self._positions = None
         self._rows = self._rows.new_empty(0, self.width)
-        rows = self._rows.new_empty(len(chosen), self.width)
+        rows = self.allocate(len(chosen)) if len(chosen) else self._rows
         step = max(1, _CHUNK_BYTES // max(1, self.row_bytes))
         # As many rounds on every worker: others may be asked for rows of a worker that chose fewer.
         starts = range(0, self.capacity, step) if self.collective else range(0, len(chosen), step)

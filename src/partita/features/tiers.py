@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
 
 from partita.comm.axis import Axis
 from partita.core.errors import ConfigError
-from partita.core.protocols import FeatureTier
+from partita.core.protocols import CacheTier, FeatureTier
+from partita.core.registry import Registry
 from partita.features.cache import Cached, PartitionedCache
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner_unless_held
 
-Layout = Literal["own", "partitioned"]
-"""``own``: every worker keeps what is best for it. ``partitioned``: the workers of a host keep different rows."""
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """A tier that keeps copies of rows.
+
+    Attributes:
+        make: from the tier below, N, the bytes of each worker, and the workers that may serve each other (``None``:
+            each is on its own); by keyword ``device``, where the copies are kept, and ``besides``, the rows that need
+            no copy.
+        shared: the workers of a host keep different rows, each those of nodes that it owns, and serve each other.
+    """
+
+    make: Callable[..., CacheTier]
+    shared: bool = False
+
+
+def _own(below: FeatureTier, num_nodes: int, budget: int, workers: Axis | None, **how: Any) -> Cached:
+    return Cached(below, num_nodes, budget, **how)
+
+
+def _partitioned(
+    below: FeatureTier, num_nodes: int, budget: int, workers: Axis | None, **how: Any
+) -> Cached | PartitionedCache:
+    if workers is None or workers.size == 1:
+        return Cached(below, num_nodes, budget, **how)
+    return PartitionedCache(below, num_nodes, budget, workers, **how)
+
+
+CACHE_LAYOUTS: Registry[CacheLayout] = Registry(
+    "feature tier",
+    {"own": CacheLayout(_own), "partitioned": CacheLayout(_partitioned, shared=True)},
+    setting="cache_layout",
+)
+"""By name; see ``docs/features.md``."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +59,17 @@ class CacheSettings:
     Attributes:
         bytes: private memory of each worker for rows and positions; 0 for no cache.
         policy: a name from :data:`partita.features.policies.POLICIES`.
-        layout: see :data:`Layout`.
+        layout: a name from :data:`CACHE_LAYOUTS`.
         device: where the rows are kept.
     """
 
     bytes: int = 0
     policy: str = "in-degree"
-    layout: Layout = "own"
+    layout: str = "own"
     device: torch.device | str = "cpu"
 
 
 NO_CACHE = CacheSettings()
-
-Cache = Cached | PartitionedCache
 
 
 def make_tiers(
@@ -47,7 +79,7 @@ def make_tiers(
     hosts: Axis | None = None,
     workers: Axis | None = None,
     per_host: int | None = None,
-) -> tuple[FeatureTier, Cache | None]:
+) -> tuple[FeatureTier, CacheTier | None]:
     """The tiers from a worker's cache down to the memory of its host, and of other hosts.
 
     Where the host lacks rows, a cache in the same memory holds rows of other hosts only: a copy of a row that the
@@ -75,12 +107,8 @@ def make_tiers(
         besides = host if torch.device(settings.device).type == "cpu" else None
     if settings.bytes == 0:
         return below, None
-    given, device = (below, host.num_nodes, settings.bytes), settings.device
-    cache: Cache
-    if settings.layout == "partitioned" and workers is not None and workers.size > 1:
-        cache = PartitionedCache(*given, workers, device=device, besides=besides)
-    else:
-        cache = Cached(*given, device=device, besides=besides)
+    make = CACHE_LAYOUTS.find(settings.layout).make
+    cache = make(below, host.num_nodes, settings.bytes, workers, device=settings.device, besides=besides)
     if cache.capacity == 0 and cache.row_bytes > 0 and host.num_nodes > 0:
         raise ConfigError(
             f"a cache of {settings.bytes:,} bytes has no room for a row: the list of positions of {host.num_nodes:,} "

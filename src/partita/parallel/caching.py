@@ -15,9 +15,10 @@ from partita.comm.axis import Workers, make_axis
 from partita.comm.group import Group
 from partita.core import progress
 from partita.core.keys import StepKey
+from partita.core.protocols import CacheTier
 from partita.features.cache import owned
 from partita.features.policies import POLICIES, best_first, in_degrees, pagerank, share_of_rows
-from partita.features.tiers import Cache, CacheSettings
+from partita.features.tiers import CACHE_LAYOUTS, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
 from partita.parallel.placements.kinds import CacheRule
@@ -29,7 +30,7 @@ from partita.sample.topology import as_tensor
 class HasCache(Protocol):
     """The input placement that may have a cache."""
 
-    cache: Cache | None
+    cache: CacheTier | None
 
 
 def fill_caches(
@@ -117,8 +118,8 @@ def needs_dry_run(settings: CacheSettings) -> bool:
 
 
 def _chosen(
-    cache: Cache, scores: Num[Tensor, "N"], strategy: Strategy, context: Workers, part_offsets: Int64[Tensor, "P_1"],
-    num_nodes: int,
+    cache: CacheTier, scores: Num[Tensor, "N"], strategy: Strategy, context: Workers,
+    part_offsets: Int64[Tensor, "P_1"], num_nodes: int,
 ) -> Int64[Tensor, "m"]:  # fmt: skip
     """The rows that a worker's cache keeps, best first."""
     allowed = cache.allowed()
@@ -130,7 +131,7 @@ def _chosen(
 
 def _counts_alone(rule: CacheRule, settings: CacheSettings) -> bool:
     """Whether only a worker's own reads count for its cache; the holders of a partitioned cache serve all."""
-    return rule.counts == "own" and settings.layout == "own"
+    return rule.counts == "own" and not CACHE_LAYOUTS.find(settings.layout).shared
 
 
 def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:

@@ -13,11 +13,10 @@ from partita import kernels
 from partita.core.estimates import ReadEstimate, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
-from partita.core.protocols import FeatureTier, TierWork, Topology
+from partita.core.protocols import CacheTier, FeatureTier, TierWork, Topology
 from partita.core.records import ID_BYTES, Traffic, read_here, tier_rows
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
-from partita.features.tiers import Cache
 from partita.kernels import count_distinct
 
 
@@ -59,7 +58,7 @@ class Direct:
 
     collective = False
     prefetchable = False
-    cache: Cache | None = None
+    cache: CacheTier | None = None
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
         self.column = column
@@ -147,7 +146,7 @@ class Tiered:
         column: FeatureColumn,
         columns: slice,
         topology: Topology,
-        cache: Cache | None = None,
+        cache: CacheTier | None = None,
     ) -> None:
         self.tier = tier
         self.cache = cache

@@ -18,7 +18,7 @@ from partita.core.registry import Registry
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner
 from partita.features.rows import FeatureColumn
-from partita.features.tiers import NO_CACHE, CacheSettings, make_tiers
+from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
@@ -294,8 +294,8 @@ def _make_inputs(
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None
     # Workers who read different columns keep different bytes as it is, and none could give another a row.
-    if cache.bytes and cache.layout == "partitioned" and not (level.sliced and strategy.axis != "hosts"):
-        workers = _holders(context, part_offsets)
+    if cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared and not (level.sliced and strategy.axis != "hosts"):
+        workers = _holders(context, part_offsets, cache.layout)
     tier: FeatureTier
     tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
     if level.by_owner and axis is not None:
@@ -303,14 +303,14 @@ def _make_inputs(
     return Tiered(tier, host.home, host.columns, topology, held)
 
 
-def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"]) -> Axis:
+def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"], layout: str) -> Axis:
     """The workers of this host, who keep the rows of the nodes that they own."""
     try:
         return make_axis(context, "workers", part_offsets)
     except ConfigError as error:
         raise ConfigError(
             f"the workers of a host keep the rows of the nodes that they own, and {error.what}",
-            where="cache_layout 'partitioned'",
+            where=f"cache_layout '{layout}'",
             fix="Partition the store into a part for every worker of a host, or of all hosts; or use the layout 'own'",
         ) from None
 

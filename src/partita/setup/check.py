@@ -15,6 +15,7 @@ NAMES = {
     "activation": "activation",
     "sampler": "sampler",
     "cache_policy": "cache_policy",
+    "cache_layout": "feature_tier",
     "views": "view_schedule",
     "sync": "sync",
     "coverage": "coverage",
