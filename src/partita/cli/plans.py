@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import Json, config_options, with_options
-from partita.cli.shell import print_table, say, shown
+from partita.cli.options import ConfigFile, Json, config_options, settings_of, with_options
+from partita.cli.shell import finish, leads, print_table, shown
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
 
@@ -45,7 +48,7 @@ def plan(
     store: Annotated[Path, typer.Argument(help="The graph store to train on, in a part for each worker.")],
     *,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the plan to this file, as JSON.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
+    config: ConfigFile = None,
     hosts: Annotated[int, typer.Option("--hosts", min=1, help="Hosts, with --workers on each of them.")] = 1,
     links: Annotated[
         Path | None, typer.Option("--links", help="File of partita measure, possibly of other machines.")
@@ -54,21 +57,12 @@ def plan(
     **settings: Any,
 ) -> None:
     """Plan."""
-    import json as encoder
-    import sys
-
-    from partita.config import Config
     from partita.core.files import require_parent, write_text
     from partita.core.plan import Plan
     from partita.plan.explain import why
     from partita.plan.links import Links
 
-    notes = list[str]()
-    if config is not None:
-        parsed = Config.load(config, settings, notes=notes)
-    else:
-        parsed = Config.make(settings, where="command line")
-    say(notes)
+    parsed = settings_of(config, settings)
     if out is not None:
         require_parent(out)
     given = None if links is None else Links.load(links)
@@ -77,9 +71,9 @@ def plan(
     if found is None:  # the first process of a torchrun shows it
         return
     if out is not None:
-        write_text(out, encoder.dumps(found, indent=1) + "\n")
+        write_text(out, dumps(found, indent=1) + "\n")
     if json:
-        sys.stdout.write(encoder.dumps(found) + "\n")
+        finish(found, "", as_json=True)
         return
     from partita.report.terminal import plan_tables
 
@@ -97,9 +91,6 @@ def plan(
 
 
 def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:
-    import os
-    import sys
-
     from partita.comm.launch import launch
     from partita.train.planning import make_plan
     from partita.train.team import PURPOSES
@@ -118,26 +109,12 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
 def plan_worker(
     context: Any, *, store: str, config: dict[str, Any], quiet: bool, terminal: bool | None = None
 ) -> dict[str, Any] | None:
-    """Plan in this process, as one of several workers or alone.
-
-    Args:
-        context: of this worker; ``None``: see :class:`partita.Trainer`.
-        store: path of the store.
-        config: the settings.
-        quiet: show nothing.
-        terminal: whether standard error is shown on a terminal; ``None``: found out.
-
-    Returns:
-        The plan, on the first worker.
-    """
-    import os
-
+    """Plan in this process, with the arguments of :func:`partita.cli.runs.train_worker`; the plan, on the first worker."""
     from partita.train.planning import plan_on_worker
 
-    leads = context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
-    with shown(quiet=quiet or not leads, terminal=terminal):
+    with shown(quiet=quiet or not leads(context), terminal=terminal):
         found = plan_on_worker(context, store=store, config=config)
-    return found if leads else None
+    return found if leads(context) else None
 
 
 def measure(
@@ -147,9 +124,6 @@ def measure(
     json: Json = False,
 ) -> None:
     """Measure."""
-    import os
-    import sys
-
     from partita.comm.context import Context
     from partita.comm.launch import launch
     from partita.plan.links import Links, links_file, links_on_worker
@@ -159,9 +133,8 @@ def measure(
             context = Context.from_environment()
             assert context is not None
             values = links_on_worker(context)
-            leads = context.mesh.rank == 0
             context.close()
-            if not leads:
+            if not leads(context):
                 return
         else:
             values = launch("partita.plan.links:links_on_worker", workers)
@@ -169,9 +142,7 @@ def measure(
     path = out or links_file(found.hosts, found.workers)
     found.save(path)
     if json:
-        import json as encoder
-
-        sys.stdout.write(encoder.dumps(values) + "\n")
+        finish(values, "", as_json=True)
         return
     from partita.report.terminal import links_table
 

@@ -23,6 +23,10 @@ class _NodeAttr(TensorAttr):
         self.group_name = None
 
 
+def _read_only(*args: Any, **kwargs: Any) -> bool:
+    raise NotImplementedError("a graph store is not written through a loader")
+
+
 class PygFeatures(FeatureStore):
     """Node columns of a store, read where they are asked for.
 
@@ -58,11 +62,7 @@ class PygFeatures(FeatureStore):
         """Names of the columns."""
         return [_NodeAttr(attr_name=name) for name in self._columns]
 
-    def _put_tensor(self, tensor: Tensor, attr: TensorAttr) -> bool:
-        raise NotImplementedError("a graph store is not written through a loader")
-
-    def _remove_tensor(self, attr: TensorAttr) -> bool:
-        raise NotImplementedError("a graph store is not written through a loader")
+    _put_tensor = _remove_tensor = _read_only
 
 
 class PygEdges(PygGraphStore):
@@ -83,8 +83,4 @@ class PygEdges(PygGraphStore):
         """The only type of edges there is, by destination."""
         return [EdgeAttr(None, EdgeLayout.CSC, is_sorted=True, size=(self._size, self._size))]
 
-    def _put_edge_index(self, edge_index: Any, attr: EdgeAttr) -> bool:
-        raise NotImplementedError("a graph store is not written through a loader")
-
-    def _remove_edge_index(self, attr: EdgeAttr) -> bool:
-        raise NotImplementedError("a graph store is not written through a loader")
+    _put_edge_index = _remove_edge_index = _read_only

@@ -129,27 +129,24 @@ class NeighborLoader:
 
     def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
         steps = range(first, len(self))
-        for step, batch in zip(steps, self._ahead(epoch, steps) if self.num_workers else self._made(epoch, steps)):
+        made = self._ahead(epoch, steps) if self.num_workers else (self._make(epoch, step) for step in steps)
+        for step, batch in zip(steps, made):
             # Not after the loop: who counts batches never asks for one more.
             self.epoch, self._done = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
             yield batch
 
-    def _made(self, epoch: int, steps: range) -> Iterator[Batch]:
-        return (self._make(epoch, step) for step in steps)
-
     def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
-        with ThreadPoolExecutor(self.num_workers, thread_name_prefix="partita-loader") as pool:
-            waiting: deque[Future[Batch]] = deque()
-            try:
-                for step in steps:
-                    waiting.append(pool.submit(self._make_alone, epoch, step))
-                    if len(waiting) > self.num_workers:
-                        yield waiting.popleft().result()
-                while waiting:
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="partita-loader")
+        waiting: deque[Future[Batch]] = deque()
+        try:
+            for step in steps:
+                waiting.append(pool.submit(self._make_alone, epoch, step))
+                if len(waiting) > self.num_workers:
                     yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _make_alone(self, epoch: int, step: int) -> Batch:
         with kernels.limited(1):  # the other threads are for the other batches
@@ -157,8 +154,11 @@ class NeighborLoader:
 
     def _make(self, epoch: int, step: int) -> Batch:
         places = self._places(epoch, step)
-        batch = self._sample(self._seeds[places], StepKey(self.seed, epoch, step))
-        batch.input_id = places
+        scratch = self._scratch.get()
+        try:
+            batch = self._sample(places, StepKey(self.seed, epoch, step), scratch)
+        finally:
+            self._scratch.put(scratch)
         return batch if self.transform is None else self.transform(batch)
 
     def _places(self, epoch: int, step: int) -> Int64[Tensor, "B"]:
@@ -174,16 +174,9 @@ class NeighborLoader:
     def _between(self, epoch: int, begin: int, end: int) -> Int64[Tensor, "n"]:
         return self._order.between(epoch, begin, end) if self.shuffle else torch.arange(begin, end)
 
-    def _sample(self, seeds: Int64[Tensor, "B"], key: StepKey) -> Batch:
-        scratch = self._scratch.get()
-        try:
-            return self._sampled(seeds, key, scratch)
-        finally:
-            self._scratch.put(scratch)
-
-    def _sampled(self, seeds: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch:
+    def _sample(self, places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch:
         topology, hops = self._topology, len(self.num_neighbors)
-        nodes = seeds.to(topology.id_dtype)
+        nodes = self._seeds[places].to(topology.id_dtype)
         found, drawn, known = [len(nodes)], list[int](), 0
         sources, destinations, edges = [], [], []
         for hop, fanout in enumerate(self.num_neighbors):
@@ -203,8 +196,8 @@ class NeighborLoader:
             n_id=ids,
             edge_index=torch.stack([torch.cat(sources), torch.cat(destinations)]),
             e_id=e_id,
-            batch_size=len(seeds),
-            input_id=seeds,
+            batch_size=len(places),
+            input_id=places,
             num_sampled_nodes=found,
             num_sampled_edges=drawn,
             x=None if self._x is None else self._x.read(nodes),
@@ -237,25 +230,21 @@ def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], In
         seeds = as_tensor(store.split(given))  # in ascending original index
         return seeds, torch.arange(len(seeds))
     if given is not None:
-        seeds = _ids(store, torch.as_tensor(given))
-        if not _is_mask(torch.as_tensor(given)):
+        given = torch.as_tensor(given)
+        seeds = _ids(store, given)
+        if given.dtype != torch.bool:
             return seeds, torch.arange(len(seeds))  # as the user has ordered them
     else:
         seeds = torch.arange(store.num_nodes)
     return seeds, torch.from_numpy(np.argsort(store.to_original(seeds.numpy()), kind="stable"))
 
 
-def _is_mask(given: Tensor) -> bool:
-    return given.dtype == torch.bool
-
-
 def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int64[Tensor, "S"]:
     where = "NeighborLoader, input_nodes"
     if given.ndim != 1 or given.is_floating_point() or given.is_complex():
-        raise ConfigError(
-            f"{given.dtype} of shape {tuple(given.shape)}", where=where, fix="Give ids, a mask, or a split's name"
-        )
-    if _is_mask(given):
+        fix = "Give ids, a mask, or a split's name"
+        raise ConfigError(f"{given.dtype} of shape {tuple(given.shape)}", where=where, fix=fix)
+    if given.dtype == torch.bool:
         if len(given) != store.num_nodes:
             raise ConfigError(f"a mask of {len(given):,} for {store.num_nodes:,} nodes", where=where)
         return given.nonzero().flatten()
@@ -263,12 +252,10 @@ def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int6
     outside = (given < 0) | (given >= store.num_nodes)
     if bool(outside.any()):
         at = int(outside.nonzero()[0])
-        raise ConfigError(
-            f"node {int(given[at])} at position {at}: the store has nodes 0 to {store.num_nodes - 1}", where=where
-        )
+        what = f"node {int(given[at])} at position {at}: the store has nodes 0 to {store.num_nodes - 1}"
+        raise ConfigError(what, where=where)
     distinct, counts = given.unique(return_counts=True)
     if len(distinct) < len(given):
-        raise ConfigError(
-            f"node {int(distinct[counts > 1][0])} is there more than once", where=where, fix="Give every node once"
-        )
+        what = f"node {int(distinct[counts > 1][0])} is there more than once"
+        raise ConfigError(what, where=where, fix="Give every node once")
     return given

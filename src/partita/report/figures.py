@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, cycle
@@ -124,22 +125,19 @@ def work(run: RunFiles) -> list[Figure]:
     since = " Since the workers were last started."
     return [
         _stacked("Rows computed", "Layer 1 is the one next to the input." + since, rows, "rows", ""),
-        _stacked(
-            "Input rows read", "By where a worker got them." + since, reads, "rows", ""
-        ),
-    ]  # fmt: skip
+        _stacked("Input rows read", "By where a worker got them." + since, reads, "rows", ""),
+    ]
 
 
 def traffic(runs: Sequence[RunFiles]) -> Figure | None:
     """Bytes between workers in training steps, by kind; of several hosts also by link."""
     sent: dict[str, dict[str, float]] = {}
     for run in runs:
-        links: dict[str, dict[str, float]] = {}
+        links: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for worker in run.record.get("workers") or []:
             for kind, by_link in worker["traffic_bytes"].get("training", {}).items():
                 for link, num_bytes in by_link.items():
-                    of_link = links.setdefault(link, {})
-                    of_link[kind] = of_link.get(kind, 0.0) + num_bytes / MiB
+                    links[link][kind] += num_bytes / MiB
         used = {link: kinds for link, kinds in links.items() if any(kinds.values())}
         for link, kinds in used.items():
             name = run.name if link == "same_host" and len(used) == 1 else f"{run.name}, {link.replace('_', ' ')}"

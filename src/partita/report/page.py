@@ -50,7 +50,8 @@ def write_report(
         raise ConfigError("neither a run nor a store", where="report", fix="Name at least one")
     require_parent(out)
     found = read_runs(runs)
-    sections = [*_of_runs(found), *_of_partitions(partitions)]
+    pairs = [(tables.quality(name, of), figures.parts(name, of)) for name, of in partitions.items()]
+    sections = [*_of_runs(found), ("Partitions", [block for pair in pairs for block in pair])]
     title = ", ".join([*(run.name for run in found), *partitions])
     write_text(out, _page(title, [(name, blocks) for name, blocks in sections if blocks]))
     return out
@@ -80,11 +81,6 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
 
 def _named(block: Block, name: str) -> Block:
     return replace(block, title=f"{block.title}: {name}") if name else block
-
-
-def _of_partitions(partitions: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[str, list[Block]]]:
-    blocks = [(tables.quality(name, of), figures.parts(name, of)) for name, of in partitions.items()]
-    yield "Partitions", [block for pair in blocks for block in pair]
 
 
 def _there(*blocks: Block | None) -> list[Block]:

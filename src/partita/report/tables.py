@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from partita.core.plan import STAGES
@@ -51,8 +52,8 @@ def summary(runs: Sequence[RunFiles]) -> Table:
                 (split, name) for run in runs for split, of in run.record.get("metrics", {}).items() for name in of
             )
         },
-        "seconds an epoch": lambda run: _number(_median([epoch["seconds"] for epoch in run.epochs])),
-        "seeds a second": lambda run: format_count(_median([epoch["seeds_per_second"] for epoch in run.epochs])),
+        "seconds an epoch": lambda run: _number(median([epoch["seconds"] for epoch in run.epochs])),
+        "seeds a second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
         "peak memory": lambda run: _bytes(run.record.get("peak_memory_bytes")),
         "began": lambda run: _time(run.record["started"]),
         "ended": lambda run: _time(run.record.get("ended", "-")),
@@ -225,11 +226,6 @@ def _strategy(run: RunFiles) -> str:
 def _best(run: RunFiles) -> str:
     best = run.record.get("best")
     return f"{best['epoch']}, {best['metric'].replace('_', ' ')} {best['value']:.4f}" if best else "-"
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _time(text: str) -> str:

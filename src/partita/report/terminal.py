@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -18,16 +17,15 @@ from rich.text import Text
 from partita.core.plan import STAGES, Candidate, Plan
 
 _PLAIN_SECONDS = 10.0
-_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def format_bytes(count: float) -> str:
     """``1536`` -> ``1.5 KiB``."""
-    for unit in _BYTE_UNITS:
-        if abs(count) < 1024 or unit == _BYTE_UNITS[-1]:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1024
-    raise AssertionError("unreachable")
+    return f"{count:,.1f} TiB"
 
 
 def format_count(count: float) -> str:
@@ -69,28 +67,11 @@ class _BarTask:
         self.bars.advance(self.number, amount)
 
 
-class BarDisplay(AbstractContextManager["BarDisplay"]):
+class BarDisplay:
     """Progress bars with rate and time remaining; implements :class:`partita.core.progress.Display`."""
 
-    def __init__(self, console: Console) -> None:
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            _RateColumn(),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-        )
-
-    def __enter__(self) -> BarDisplay:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
 
     def start(self, description: str, total: float | None, unit: str) -> _BarTask:
         """Show a new bar."""
@@ -120,16 +101,11 @@ class _LineTask:
         self.console.print(line, highlight=False)
 
 
-class LineDisplay(AbstractContextManager["LineDisplay"]):
+class LineDisplay:
     """A line every ten seconds, for logs; implements :class:`partita.core.progress.Display`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def start(self, description: str, total: float | None, unit: str) -> _LineTask:
         """Begin to count."""
@@ -139,9 +115,16 @@ class LineDisplay(AbstractContextManager["LineDisplay"]):
         """Nothing is left to do."""
 
 
-def display(console: Console) -> BarDisplay | LineDisplay:
+@contextmanager
+def display(console: Console) -> Iterator[BarDisplay | LineDisplay]:
     """Bars on a terminal, lines elsewhere."""
-    return BarDisplay(console) if console.is_terminal else LineDisplay(console)
+    if not console.is_terminal:
+        yield LineDisplay(console)
+        return
+    said, bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
+    columns = SpinnerColumn(), said, bar, _RateColumn(), TimeRemainingColumn(compact=True)
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield BarDisplay(bars)
 
 
 def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:
@@ -290,12 +273,16 @@ class RunDisplay:
 
     def show(self, event: Mapping[str, Any]) -> None:
         """Show an event, if it is one for people."""
-        if event["event"] == "epoch" and self._console.is_terminal:
+        kind = event["event"]
+        if kind == "epoch" and self._console.is_terminal:
             self._row(_epoch_cells(event, self._epochs, self._metric))
-            return
-        line = event_line(event, self._epochs, self._metric)
-        if line is not None:
-            self._console.print(line, highlight=False)
+        elif kind == "epoch":
+            self._say(epoch_line(event, self._epochs, self._metric))
+        elif kind in ("note", "plan", "strategy"):
+            self._say(str(event["text"]))
+        elif kind == "switch" and event["reason"] == "deficit":
+            lost = f"{event['deficit']:.0%} of in-neighbors are out of sight"
+            self._say(f"round {event['round'] + 1} ends early: {lost}")
 
     def _row(self, cells: Mapping[str, str]) -> None:
         if not cells.keys() <= self._columns.keys():  # the first row, or the first one with validation
@@ -303,64 +290,48 @@ class RunDisplay:
             head = "".join(f"{name:>{width}}" for name, width in self._columns.items())
             self._console.print(Text(head, style="dim"))
         row = "".join(f"{cells.get(name, '-'):>{width}}" for name, width in self._columns.items())
-        self._console.print(row, highlight=False)
+        self._say(row)
 
-
-def event_line(event: Mapping[str, Any], epochs: int, metric: str) -> str | None:
-    """The line of an event of a run as it is shown while training; ``None`` for one that is not."""
-    kind = event["event"]
-    if kind == "epoch":
-        return epoch_line(event, epochs, metric)
-    if kind in ("note", "plan", "strategy"):
-        return str(event["text"])
-    if kind == "switch" and event["reason"] == "deficit":
-        return f"round {event['round'] + 1} ends early: {event['deficit']:.0%} of in-neighbors are out of sight"
-    return None
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False)
 
 
 def run_table(record: Mapping[str, Any]) -> Table:
     """The summary at the end of a run, from ``run.json``."""
-    table = Table(title="Run", title_justify="left", title_style="bold", box=None, padding=(0, 2), show_header=False)
-    table.add_column(style="dim")
-    table.add_column()
-    table.add_row("status", record["status"] + (" (stopped early)" if record["early_stopped"] else ""))
+    pairs = {"status": record["status"] + (" (stopped early)" if record["early_stopped"] else "")}
     best = record["best"]
     if best:
-        table.add_row("best epoch", f"{best['epoch']} by {best['metric'].replace('_', ' ')} {best['value']:.4f}")
+        pairs["best epoch"] = f"{best['epoch']} by {best['metric'].replace('_', ' ')} {best['value']:.4f}"
     for split, metrics in record["metrics"].items():
-        shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
-        table.add_row(split, shown)
+        pairs[split] = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
     plan = record.get("plan")
     if plan:
         estimated, measured = plan["estimated_epoch_seconds"], plan.get("measured_epoch_seconds", {})
         for name, label in {"total": f"an epoch of {plan['strategy']}", **STAGES}.items():
             if measured.get(name) or estimated.get(name):
                 expected = f", estimated {1000 * estimated[name]:,.1f}" if name in estimated else ""
-                table.add_row(label, f"{1000 * measured.get(name, 0.0):,.1f} ms{expected}")
+                pairs[label] = f"{1000 * measured.get(name, 0.0):,.1f} ms{expected}"
     seconds = record["stage_seconds"]
-    table.add_row("seconds", "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items()))
-    stages = record.get("pipeline") or {}
+    pairs["seconds"] = "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     ahead = [
         f"{name} {stage['seconds']:.1f} s for {stage['items']:,} batches, {stage['waiting']:.1f} waiting"
-        for name, stage in stages.items()
+        for name, stage in (record.get("pipeline") or {}).items()
     ]
     if ahead:
-        table.add_row("ahead of the trainer", "  ".join(ahead))
+        pairs["ahead of the trainer"] = "  ".join(ahead)
     counts = record["counts"]
     if counts:
-        table.add_row("sampled edges", f"{counts['sampled_edges']:,}")
-        table.add_row("input rows", f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} reads")
+        pairs["sampled edges"] = f"{counts['sampled_edges']:,}"
+        pairs["input rows"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} reads"
     views = record.get("views")
     if views:
         waited = sum(times["waited"] for times in views["loading"])
         loaded = sum(times["views"] for times in views["loading"])
-        table.add_row(
-            "views", f"{loaded:,} loaded ({views['schedule']} of {views['parts']} parts), waited {waited:.1f} s"
-        )
+        pairs["views"] = f"{loaded:,} loaded ({views['schedule']} of {views['parts']} parts), waited {waited:.1f} s"
     traffic = record.get("traffic_bytes")
     if traffic:
         parts = [f"{kind} {format_bytes(sent)}" for kind, sent in traffic.items() if kind != "evaluation" and sent]
         moved = sum(traffic["evaluation"].values())
-        table.add_row("between workers", "  ".join([*parts, *([f"evaluation {format_bytes(moved)}"] if moved else [])]))
-    table.add_row("peak memory", format_bytes(record["peak_memory_bytes"]))
-    return table
+        pairs["between workers"] = "  ".join([*parts, *([f"evaluation {format_bytes(moved)}"] if moved else [])])
+    pairs["peak memory"] = format_bytes(record["peak_memory_bytes"])
+    return pairs_table("Run", pairs)
