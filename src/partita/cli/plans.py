@@ -109,7 +109,7 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
 def plan_worker(
     context: Any, *, store: str, config: dict[str, Any], quiet: bool, terminal: bool | None = None
 ) -> dict[str, Any] | None:
-    """Plan in this process, with the arguments of :func:`partita.cli.runs.train_worker`; the plan, on the first worker."""
+    """Plan in this process; arguments as of :func:`partita.cli.runs.train_worker`. The plan, on the first worker."""
     from partita.train.planning import plan_on_worker
 
     with shown(quiet=quiet or not leads(context), terminal=terminal):
