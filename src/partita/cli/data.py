@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import GivenStore, Json, given, record_options, with_options
+from partita.cli.options import Json, given, record_options, with_options
 from partita.cli.shell import finish, shown
 from partita.graph.options import RmatOptions, SbmOptions
 from partita.sources.options import IngestOptions
@@ -129,7 +129,9 @@ def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], a
     finish(result, "Made", as_json=as_json)
 
 
-def inspect(store: GivenStore, *, json: Json = False) -> None:
+def inspect(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")], *, json: Json = False
+) -> None:
     """Inspect."""
     from partita.graph.store import GraphStore
     from partita.report.terminal import format_bytes
@@ -142,7 +144,7 @@ def inspect(store: GivenStore, *, json: Json = False) -> None:
 
 
 def export(
-    store: GivenStore,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
@@ -156,7 +158,9 @@ def export(
     finish({"file": str(path), "bytes": path.stat().st_size}, "Exported", as_json=json)
 
 
-def verify(store: GivenStore, *, json: Json = False) -> None:
+def verify(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")], *, json: Json = False
+) -> None:
     """Verify."""
     from partita.graph.verify import verify as verify_store
 

@@ -20,22 +20,28 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         app(arguments, prog_name="partita", standalone_mode=True)
+    except PartitaError as error:
+        if debug:
+            raise
+        _say_error("\n".join([str(error), *getattr(error, "__notes__", [])]))
+        sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    except Exception as error:
+    except MemoryError:
         if debug:
             raise
-        sys.stderr.write(f"partita: {_message(error)}\n")
-        sys.exit(error.exit_code if isinstance(error, PartitaError) else 2 if isinstance(error, MemoryError) else 1)
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, PartitaError):
-        return "\n".join([str(error), *getattr(error, "__notes__", [])])
-    if isinstance(error, MemoryError):
-        return (
+        _say_error(
             "out of memory. Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training "
             "also a lower --memory-per-worker, or more parts"
         )
-    return f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints"
+        sys.exit(2)
+    except Exception as error:
+        if debug:
+            raise
+        _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
+        sys.exit(1)
+
+
+def _say_error(message: str) -> None:
+    sys.stderr.write(f"partita: {message}\n")

@@ -15,14 +15,11 @@ import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from partita.cli.shell import say
 from partita.config import OLD_NAMES, Config
 from partita.core.errors import ConfigError
 from partita.core.options import OptionField, Options, fields_of
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")]
-GivenStore = Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")]
 
 # The first setting of each group in the help; a group reaches to the next one.
 _GROUPS = {
@@ -95,20 +92,6 @@ def record_options(
         option = typer.Option(flag, help=field.text, rich_help_panel=panel)
         parameters.append(_keyword(name, Annotated[kind | None if default is None else kind, option], default))
     return parameters
-
-
-def settings_of(config: Path | None, settings: Mapping[str, Any]) -> Config:
-    """The settings in a file and on the command line, which win over it.
-
-    Raises:
-        ConfigError: a setting is bad.
-    """
-    if config is None:
-        return Config.make(settings, where="command line")
-    notes = list[str]()
-    parsed = Config.load(config, settings, notes=notes)
-    say(notes)
-    return parsed
 
 
 def given(record: type[Options], options: Mapping[str, Any], flags: Mapping[str, str] | None = None) -> dict[str, Any]:

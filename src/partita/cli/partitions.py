@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import GivenStore, Json, given, record_options, with_options
+from partita.cli.options import Json, given, record_options, with_options
 from partita.cli.shell import finish, print_table, show, shown
 from partita.core.options import fields_of
 from partita.partitioning.options import MemoryPartitionOptions, PartitionOptions, ShardOptions
@@ -200,7 +200,7 @@ def shard(
 
 
 def quality(
-    store: GivenStore,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
     *,
     assignment: Annotated[
         Path | None, typer.Option(help="A file with a part for every node; else the store's own parts.")

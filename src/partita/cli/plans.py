@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import ConfigFile, Json, config_options, settings_of, with_options
-from partita.cli.shell import finish, leads, print_table, shown
+from partita.cli.options import Json, config_options, with_options
+from partita.cli.shell import print_table, say, shown
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
 
@@ -48,7 +45,7 @@ def plan(
     store: Annotated[Path, typer.Argument(help="The graph store to train on, in a part for each worker.")],
     *,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the plan to this file, as JSON.")] = None,
-    config: ConfigFile = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
     hosts: Annotated[int, typer.Option("--hosts", min=1, help="Hosts, with --workers on each of them.")] = 1,
     links: Annotated[
         Path | None, typer.Option("--links", help="File of partita measure, possibly of other machines.")
@@ -57,12 +54,21 @@ def plan(
     **settings: Any,
 ) -> None:
     """Plan."""
+    import json as encoder
+    import sys
+
+    from partita.config import Config
     from partita.core.files import require_parent, write_text
     from partita.core.plan import Plan
     from partita.plan.explain import why
     from partita.plan.links import Links
 
-    parsed = settings_of(config, settings)
+    notes = list[str]()
+    if config is not None:
+        parsed = Config.load(config, settings, notes=notes)
+    else:
+        parsed = Config.make(settings, where="command line")
+    say(notes)
     if out is not None:
         require_parent(out)
     given = None if links is None else Links.load(links)
@@ -71,9 +77,9 @@ def plan(
     if found is None:  # the first process of a torchrun shows it
         return
     if out is not None:
-        write_text(out, dumps(found, indent=1) + "\n")
+        write_text(out, encoder.dumps(found, indent=1) + "\n")
     if json:
-        finish(found, "", as_json=True)
+        sys.stdout.write(encoder.dumps(found) + "\n")
         return
     from partita.report.terminal import plan_tables
 
@@ -91,6 +97,9 @@ def plan(
 
 
 def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:
+    import os
+    import sys
+
     from partita.comm.launch import launch
     from partita.train.planning import make_plan
     from partita.train.team import PURPOSES
@@ -109,12 +118,26 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
 def plan_worker(
     context: Any, *, store: str, config: dict[str, Any], quiet: bool, terminal: bool | None = None
 ) -> dict[str, Any] | None:
-    """Plan in this process; arguments as of :func:`partita.cli.runs.train_worker`. The plan, on the first worker."""
+    """Plan in this process, as one of several workers or alone.
+
+    Args:
+        context: of this worker; ``None``: see :class:`partita.Trainer`.
+        store: path of the store.
+        config: the settings.
+        quiet: show nothing.
+        terminal: whether standard error is shown on a terminal; ``None``: found out.
+
+    Returns:
+        The plan, on the first worker.
+    """
+    import os
+
     from partita.train.planning import plan_on_worker
 
-    with shown(quiet=quiet or not leads(context), terminal=terminal):
+    leads = context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
+    with shown(quiet=quiet or not leads, terminal=terminal):
         found = plan_on_worker(context, store=store, config=config)
-    return found if leads(context) else None
+    return found if leads else None
 
 
 def measure(
@@ -124,6 +147,9 @@ def measure(
     json: Json = False,
 ) -> None:
     """Measure."""
+    import os
+    import sys
+
     from partita.comm.context import Context
     from partita.comm.launch import launch
     from partita.plan.links import Links, links_file, links_on_worker
@@ -133,8 +159,9 @@ def measure(
             context = Context.from_environment()
             assert context is not None
             values = links_on_worker(context)
+            leads = context.mesh.rank == 0
             context.close()
-            if not leads(context):
+            if not leads:
                 return
         else:
             values = launch("partita.plan.links:links_on_worker", workers)
@@ -142,7 +169,9 @@ def measure(
     path = out or links_file(found.hosts, found.workers)
     found.save(path)
     if json:
-        finish(values, "", as_json=True)
+        import json as encoder
+
+        sys.stdout.write(encoder.dumps(values) + "\n")
         return
     from partita.report.terminal import links_table
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partita.cli.options import ConfigFile, Json, config_options, settings_of, with_options
-from partita.cli.shell import INTERRUPTED, finish, leads, print_table, shown
+from partita.cli.options import Json, config_options, with_options
+from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
 from partita.config import Config
 from partita.core.errors import ConfigError
 
@@ -65,7 +65,7 @@ def train(
     store: Annotated[Path | None, typer.Argument(help="The graph store to train on.", show_default=False)] = None,
     *,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder to make.")] = None,
-    config: ConfigFile = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run instead.")] = None,
     placements: Annotated[
         str | None, typer.Option("--placements", help="Strategy as a list: a placement per layer, input side first.")
@@ -82,11 +82,13 @@ def train(
             raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
         settings["strategy"] = placements
     parsed = _parsed(store, out, config, resume, plan, settings)
-    paths = {"store": store, "out": out, "resume": resume, "plan": plan}
     arguments: dict[str, Any] = {
-        **{name: None if path is None else str(path) for name, path in paths.items()},
+        "store": None if store is None else str(store),
+        "out": None if out is None else str(out),
+        "resume": None if resume is None else str(resume),
         "config": parsed.model_dump(mode="json"),
         "settings": {name: value for name, value in settings.items() if value is not None},
+        "plan": None if plan is None else str(plan),
         "quiet": json,
     }
     status, path, leads = _train_on_workers(parsed, resume, settings, arguments)
@@ -122,7 +124,12 @@ def _parsed(
         raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
     if plan is not None:
         Plan.load(plan)  # complains before workers are started
-    return settings_of(config, settings)
+    if config is None:
+        return Config.make(settings, where="command line")
+    notes = list[str]()
+    parsed = Config.load(config, settings, notes=notes)
+    say(notes)
+    return parsed
 
 
 def _train_on_workers(
@@ -202,7 +209,8 @@ def train_worker(
     from partita.core.plan import Plan
     from partita.train.trainer import Trainer
 
-    with shown(quiet=quiet or not leads(context), terminal=terminal) as console:
+    quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
+    with shown(quiet=quiet, terminal=terminal) as console:
         if resume is not None:
             trainer = Trainer.resume(resume, store=store, context=context, **settings)
         else:
@@ -257,7 +265,7 @@ def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> 
     """Evaluate or predict, alone or with others; the result, or ``None`` where another worker of torchrun shows it."""
     if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
         result = infer_worker(None, verb=verb, options={**options, "workers": workers}, quiet=quiet)
-        return result if leads() else None
+        return result if _leads(None) else None
     from partita.comm.launch import launch
 
     arguments = {"verb": verb, "options": options, "quiet": quiet, "terminal": sys.stderr.isatty()}
@@ -268,14 +276,19 @@ def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> 
 def infer_worker(
     context: Any, *, verb: str, options: dict[str, Any], quiet: bool, terminal: bool | None = None
 ) -> dict[str, Any]:
-    """Evaluate or predict in this process, as :func:`train_worker` trains; what the verb prints.
+    """Evaluate or predict in this process, as one of several workers or alone.
 
     Args:
-        context, quiet, terminal: as there.
+        context: of this worker; ``None``: see :func:`partita.evaluate`.
         verb: ``"evaluate"`` or ``"predict"``.
         options: of the function of that name.
+        quiet: show nothing.
+        terminal: whether standard error is shown on a terminal; ``None``: found out.
+
+    Returns:
+        What the verb prints.
     """
-    with shown(quiet=quiet or not leads(context), terminal=terminal):
+    with shown(quiet=quiet or not _leads(context), terminal=terminal):
         if verb == "evaluate":
             from partita.infer.evaluate import evaluate as evaluate_run
 
@@ -283,6 +296,11 @@ def infer_worker(
         from partita.infer.predict import predict as predict_run
 
         return predict_run(**options, context=context).to_json()
+
+
+def _leads(context: Any) -> bool:
+    """Whether this process is the first worker, or the only one."""
+    return context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
 
 
 def register(app: typer.Typer) -> None:

@@ -68,14 +68,9 @@ def show(value: object) -> object:
     return value
 
 
-def leads(context: Any = None) -> bool:
-    """Whether this process is the first worker, or the only one."""
-    return context.mesh.rank == 0 if context is not None else int(os.environ.get("RANK", "0")) == 0
-
-
 def say(notes: Sequence[str]) -> None:
     """Write notes to standard error, a line each; of several processes of torchrun, the first does."""
-    if leads():
+    if int(os.environ.get("RANK", "0")) == 0:
         for note in notes:
             sys.stderr.write(f"partita: note: {note}\n")
 
