@@ -21,7 +21,6 @@ from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.nn import matmul
 from partita.nn.model import Model
-from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import open_store_of, read_run
@@ -30,7 +29,6 @@ from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.matmul_backend import resolve_matmul
-from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
 from partita.train.plan_monitor import PlanMonitor, stage_seconds
 from partita.train.planning import resolve_strategy
@@ -208,8 +206,9 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                self._views_closed(), keeping_freed(), self.recorder.memory.watching(),
-                threads(config.threads), matmul.use(self._resolve_matmul()), stop_requests() as stop,
+                keeping_freed(), self.recorder.memory.watching(), threads(config.threads),
+                matmul.use(resolve_matmul(job, self.recorder, self._state, self._resolved.matmul)),
+                stop_requests() as stop,
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
@@ -229,6 +228,7 @@ class Trainer:
                 if metrics and self._evaluation.classes:
                     self.recorder.record["classes"] = {"names": job.task.class_names, **self._evaluation.classes}
         except BaseException as error:
+            self.job.views.close()
             self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
             raise
         return self._close(status, metrics)
@@ -237,23 +237,11 @@ class Trainer:
     def _goes_on(self) -> bool:
         return self._state.epoch < self.job.config.epochs and not self._state.stopped and not self._stopping
 
-    def _start_views(self) -> float:
-        """Make what is trained on ready; seconds that it took."""
-        begun = time.perf_counter()
+    def _start_views(self) -> None:
+        """Make what is trained on ready."""
         with self.job.team.sending_for("start"):
             for note in self.job.views.start():
                 self.recorder.emit({"event": "note", "text": note}, self._state)
-        return time.perf_counter() - begun
-
-    @contextmanager
-    def _views_closed(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.job.views.close()
-
-    def _resolve_matmul(self) -> str:
-        return resolve_matmul(self.job, self.recorder, self._state, self._resolved.matmul)
 
     def _replan(self, following: PlanMonitor) -> None:
         """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""
@@ -302,20 +290,15 @@ class Trainer:
             while self._state.step < end and not self._stopping:
                 with self._timer("wait_for_batch"):
                     batch = pipeline.take()
-                settled = self._step(train_phase, batch, stop)
+                late = self.recorder.minutes_since_save > config.checkpoint_minutes
+                step = self._state.step - train_phase.first
+                settled = self._stepper.step(train_phase, step, batch, stop=bool(stop), late=late)
                 self._state = self._state.with_(step=self._state.step + 1)
                 if settled is not None:
                     self._sync_stats(*settled, stop, task)
                 if self._late and self._state.step < steps:
                     self._save()
         job.views.leave()
-
-    def _step(
-        self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest
-    ) -> tuple[StepTotals, int] | None:
-        """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
-        late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
-        return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
     def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Bar) -> None:
         """Note what all workers have done."""
