@@ -21,6 +21,7 @@ from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.nn import matmul
 from partita.nn.model import Model
+from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import open_store_of, read_run
@@ -29,6 +30,7 @@ from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.matmul_backend import resolve_matmul
+from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
 from partita.train.plan_monitor import PlanMonitor, stage_seconds
 from partita.train.planning import resolve_strategy
@@ -290,15 +292,20 @@ class Trainer:
             while self._state.step < end and not self._stopping:
                 with self._timer("wait_for_batch"):
                     batch = pipeline.take()
-                late = self.recorder.minutes_since_save > config.checkpoint_minutes
-                step = self._state.step - train_phase.first
-                settled = self._stepper.step(train_phase, step, batch, stop=bool(stop), late=late)
+                settled = self._step(train_phase, batch, stop)
                 self._state = self._state.with_(step=self._state.step + 1)
                 if settled is not None:
                     self._sync_stats(*settled, stop, task)
                 if self._late and self._state.step < steps:
                     self._save()
         job.views.leave()
+
+    def _step(
+        self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest
+    ) -> tuple[StepTotals, int] | None:
+        """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
+        late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
+        return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
     def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Bar) -> None:
         """Note what all workers have done."""
