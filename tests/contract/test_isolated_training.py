@@ -16,9 +16,9 @@ from partita.comm.group import Group
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.isolated.coverage import COVERAGES
-from partita.isolated.schedules import VIEW_SCHEDULES, Schedule, make_schedule
+from partita.isolated.schedules import VIEW_SCHEDULES, Schedule
 from partita.isolated.subgraph import HALOS
-from partita.isolated.syncs import SYNCS, Replica, Sync, make_sync
+from partita.isolated.syncs import SYNCS, Replica, Sync, SyncSettings
 from partita.testing.graphs import small_random_store
 
 
@@ -34,14 +34,15 @@ def store(tmp_path_factory) -> GraphStore:
 @given(parts=st.integers(1, 20), workers=st.integers(1, 10), epochs=st.integers(0, 30), data=st.data())
 def test_a_schedule_has_every_part_in_one_view_of_every_epoch(name, parts, workers, epochs, data) -> None:
     try:
-        schedule = make_schedule(name, parts, workers, epochs)
+        schedule = VIEW_SCHEDULES.find(name)(parts, workers, epochs)
     except ConfigError:
         return  # what is refused, and how, is tested with each schedule
     assert isinstance(schedule, Schedule)
     epoch = data.draw(st.integers(0, epochs + 5))
     switches = sorted(data.draw(st.sets(st.integers(1, epochs + 5), max_size=3)))
     assignment = schedule.assignment(epoch, switches)
-    assert assignment == make_schedule(name, parts, workers, epochs).assignment(epoch, switches)  # of nothing else
+    again = VIEW_SCHEDULES.find(name)(parts, workers, epochs)
+    assert assignment == again.assignment(epoch, switches)  # of nothing else
     assert all(len(phase) == workers for phase in assignment)
     views = [view for phase in assignment for view in phase if view is not None]
     assert all(view and tuple(sorted(set(view))) == view for view in views)
@@ -50,7 +51,7 @@ def test_a_schedule_has_every_part_in_one_view_of_every_epoch(name, parts, worke
 
 @pytest.mark.parametrize("name", list(SYNCS))
 def test_a_sync_with_one_member_changes_nothing(name) -> None:
-    sync = make_sync(name)
+    sync = SYNCS.find(name)(SyncSettings())
     assert isinstance(sync, Sync)
     group = Group.alone()
     some = torch.tensor([3, 5])

@@ -223,12 +223,13 @@ def test_metrics_are_those_of_one_process(store, mesh) -> None:
     for split in ("train", "val", "test"):
 
         def work(context, split=split):
-            model = model_of("gin", torch.float64)
-            column = column_of(torch.float64)
-            return evaluate_split(model, Classes(store), LocalTopology(store), column, split, context=context)
+            options = {"context": context, "ranges": Ranges.of(store, context.mesh)} if context else {}
+            model, column = model_of("gin", torch.float64), column_of(torch.float64)
+            return evaluate_split(
+                LayerwiseInference(model, LocalTopology(store), column, **options), Classes(store), split
+            )
 
-        model, column = model_of("gin", torch.float64), column_of(torch.float64)
-        expected = evaluate_split(model, Classes(store), LocalTopology(store), column, split)
+        expected = work(None)
         for found in ThreadGroups(*mesh).run(work):
             assert found.metrics == pytest.approx(expected.metrics, rel=1e-12)
             assert found.metrics["accuracy"] == expected.metrics["accuracy"]

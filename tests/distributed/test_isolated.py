@@ -22,7 +22,7 @@ from on_workers import resume_on_workers, train_on_workers
 import partita
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.isolated.schedules import make_schedule
+from partita.isolated.schedules import VIEW_SCHEDULES
 from partita.runs.checkpoint import latest_checkpoint, read_state
 from partita.testing.graphs import small_random_store
 from partita.train import phase
@@ -82,7 +82,7 @@ def test_an_epoch_is_that_of_dense_matrices(store, epochs_on_workers, tmp_path, 
     start = partita.Trainer(store, out=tmp_path / "start", **settings)
     weights = {name: tensor.clone() for name, tensor in start.job.model.state_dict().items()}
     start.job.views.close()
-    assignment = make_schedule(views, 5, workers, 1).assignment(0)
+    assignment = VIEW_SCHEDULES.find(views)(5, workers, 1).assignment(0)
     expected, factors = dense_epoch(store, weights, assignment, "none", coverage, 0.1)
     run, record = epochs_on_workers[coverage, views, workers]
     for name, value in model_of(run).items():

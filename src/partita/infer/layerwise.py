@@ -47,11 +47,6 @@ _BLOCK_BYTES = 64 * 2**20
 _PIECE_BYTES = 16 * 2**20
 
 
-def default_memory_limit(workers: int = 1) -> int:
-    """A quarter of the memory that is available now, divided among the workers of this host, in bytes."""
-    return max(available_bytes() // 4 // workers, 64 * 2**20)
-
-
 @dataclass(frozen=True, slots=True)
 class OutputRows:
     """Rows of the last layer for some nodes.
@@ -74,7 +69,8 @@ class LayerwiseInference:
         model: in any mode; it is evaluated without dropout.
         topology: must hold all in-neighbors of all nodes that this worker computes; nothing is exchanged to sample.
         inputs: the input rows: of all nodes, or a table of those that this host holds.
-        memory_limit: bytes of private memory of this worker, for hidden layers and node blocks together.
+        memory_limit: bytes of private memory of this worker, for hidden layers and node blocks together; ``None``: a
+            quarter of what is available now, divided among the workers of this host.
         scratch: directory for files; default the system's.
         context: of this worker; ``None``: it is the only one.
         ranges: which worker computes which nodes; needed with several workers.
@@ -99,10 +95,10 @@ class LayerwiseInference:
         self.neighbors = neighbors_of(topology, sampler)
         self.inputs = inputs if isinstance(inputs, RowTable) else RowTable(inputs, topology.num_nodes)
         self.ranges = ranges or Ranges.whole(topology.num_nodes)
-        self._context = context or Context.alone()
-        if self._context.mesh != self.ranges.mesh:
-            raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self._context.mesh}")
-        self.memory_limit = memory_limit or default_memory_limit(self.ranges.mesh.workers)
+        self.context = context or Context.alone()
+        if self.context.mesh != self.ranges.mesh:
+            raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
+        self.memory_limit = memory_limit or max(available_bytes() // 4 // self.ranges.mesh.workers, 64 * 2**20)
         self._folder = scratch
         self._dtype = self.inputs.home.dtype
         self._relabeller = Relabeller(topology.num_nodes)
@@ -156,7 +152,7 @@ class LayerwiseInference:
 
     def _to_first(self, ids: Tensor | None, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Send every worker's rows to the first one, which yields them with their ids in the order of ``ids``."""
-        group, rank = self._context.group("all"), self.ranges.mesh.rank
+        group, rank = self.context.group("all"), self.ranges.mesh.rank
         step = max(1, min(self.memory_limit // 4, _PIECE_BYTES) // (kept.shape[1] * kept.element_size()))
         total, at = self.topology.num_nodes if ids is None else len(ids), 0
         nobody = [0] * group.size
@@ -179,8 +175,8 @@ class LayerwiseInference:
         training = self.model.training
         self.model.eval()
         # All workers must cut exchanges alike.
-        self.memory_limit = min(self._context.group("all").gather(self.memory_limit))
-        self._scratch = Scratch(self.memory_limit, self._folder, self._context.group("workers"))
+        self.memory_limit = min(self.context.group("all").gather(self.memory_limit))
+        self._scratch = Scratch(self.memory_limit, self._folder, self.context.group("workers"))
         self._outside: dict[bool, Tensor] = {}
         self._halos: dict[tuple[bool, bool], Halo] = {}
         try:
@@ -276,7 +272,7 @@ class LayerwiseInference:
                 neighbors = self._neighbors(self._own(None) if everyone else self._wanted)
                 ids = outside(neighbors, self.ranges, self._scratch, self.topology.id_dtype)
                 self._outside[everyone] = ids
-            halo = Halo(self._outside[everyone], known, self.ranges, self._context.group("hosts"))
+            halo = Halo(self._outside[everyone], known, self.ranges, self.context.group("hosts"))
             self._halos[everyone, known is not None] = halo
         kind = "features" if table is self.inputs else "forward"
         return halo.fetch(table, kind, self._scratch, self.memory_limit)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
@@ -24,36 +22,14 @@ _ALL = -1
 _NO_KEY = StepKey(seed=0, epoch=0, step=0)
 
 
-@runtime_checkable
-class Neighbors(Protocol):
-    """The neighbors of nodes: the same whoever asks, and whatever is asked for besides.
-
-    Attributes:
-        node_bytes: memory that finding them takes, for each node.
-    """
-
-    node_bytes: int
-
-    def block(
-        self, ids: Int[Tensor, "D"], layer: Layer, number: int, relabel: Relabeller | None, dtype: torch.dtype
-    ) -> Block:
-        """Those of distinct store ids for a layer, which is the ``number``-th, 1 = input side."""
-        ...
-
-    def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
-        """How many of them there are in a layer, at most."""
-        ...
-
-    def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
-        """The store ids of those of any layer."""
-        ...
-
-
-class AllNeighbors:
-    """Every in-edge of the graph, as it is.
+class Neighbors:
+    """The neighbors of nodes: the same whoever asks, and whatever is asked for besides. These are all of them.
 
     Args:
         topology: holds all in-neighbors of all nodes that will be asked for.
+
+    Attributes:
+        node_bytes: memory that finding them takes, for each node.
     """
 
     node_bytes = 0
@@ -65,7 +41,7 @@ class AllNeighbors:
     def block(
         self, ids: Int[Tensor, "D"], layer: Layer, number: int, relabel: Relabeller | None, dtype: torch.dtype
     ) -> Block:
-        """See :meth:`Neighbors.block`."""
+        """Those of distinct store ids for a layer, which is the ``number``-th, 1 = input side."""
         return sample_block(
             self._topology,
             ids,
@@ -79,15 +55,15 @@ class AllNeighbors:
         )
 
     def most(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
-        """See :meth:`Neighbors.most`."""
+        """How many of them there are in a layer, at most."""
         return self._topology.degrees(ids).long()
 
     def ids(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "m"]:
-        """See :meth:`Neighbors.ids`."""
+        """The store ids of those of any layer."""
         return self._topology.at_owners(ids, Fanout(0, _ALL)).indices
 
 
-class VisitedNeighbors(AllNeighbors):
+class VisitedNeighbors(Neighbors):
     """The nodes that walks visit most, as a model was trained on them.
 
     Args:
@@ -111,7 +87,7 @@ class VisitedNeighbors(AllNeighbors):
 
 def neighbors_of(topology: Topology, sampler: EvaluationSampler | None) -> Neighbors:
     """The neighbors that a sampler for evaluation takes; ``None``: all."""
-    return AllNeighbors(topology) if sampler is None else VisitedNeighbors(topology, sampler)
+    return Neighbors(topology) if sampler is None else VisitedNeighbors(topology, sampler)
 
 
 def check_walkable(store: GraphStore, sampler: EvaluationSampler | None) -> None:

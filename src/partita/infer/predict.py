@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ import pyarrow.parquet
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
 from partita.core.files import require_parent
-from partita.infer.layerwise import LayerwiseInference, OutputRows
-from partita.infer.ranges import Ranges
-from partita.infer.run import join, launched, memory_limit_of, on_workers, open_inference
+from partita.infer.layerwise import OutputRows
+from partita.infer.run import inference_of, join, launched, on_workers
 from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
-from partita.setup.sampler import evaluation_sampler
 from partita.tasks.nodes import lists
 from partita.tasks.task import Task, make_task
 
@@ -40,12 +38,7 @@ class PredictionSummary:
 
     def to_json(self) -> dict[str, Any]:
         """As ``--json`` prints it."""
-        return {
-            "path": self.path,
-            "nodes": self.nodes,
-            "columns": list(self.columns),
-            "checkpoint": self.checkpoint,
-        }
+        return {**asdict(self), "columns": list(self.columns)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> PredictionSummary:
@@ -104,16 +97,7 @@ def predict(
     ids = as_tensor(graph.split(split)) if split is not None else None
     if (graph.num_nodes if ids is None else len(ids)) == 0:
         raise ConfigError("there is no node to predict", fix=nearest("", ("train", "val", "test")))
-    topology, inputs = open_inference(graph, loaded.config, context.mesh)
-    inference = LayerwiseInference(
-        loaded.model,
-        topology,
-        inputs,
-        memory_limit=memory_limit_of(memory_limit, loaded.config),
-        context=context,
-        ranges=Ranges.of(graph, context.mesh),
-        sampler=evaluation_sampler(loaded.config),
-    )
+    inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     tables = (
         _table(task, rows, embeddings, flat=out.suffix == ".csv")
         for rows in inference.collect(ids, embeddings=embeddings)

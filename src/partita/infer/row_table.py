@@ -59,15 +59,12 @@ class RowTable:
             return self.home.read(at)
         rows = torch.empty((ids.shape[0], self.width), dtype=self.home.dtype)
         rows[here] = self.home.read(at[here])
-        rows[~here] = self._read_extra(ids[~here])
-        return rows
-
-    def _read_extra(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
         if self.extra_ids is not None and self.extra is not None and len(self.extra_ids):
-            wanted = ids.to(self.extra_ids.dtype)
+            wanted = ids[~here].to(self.extra_ids.dtype)
             at = torch.searchsorted(self.extra_ids, wanted).clamp_(max=len(self.extra_ids) - 1)
             if torch.equal(self.extra_ids[at], wanted):
-                return self.extra.read(at)
+                rows[~here] = self.extra.read(at)
+                return rows
         raise IndexError("rows of nodes are asked for that this host does not hold")
 
 

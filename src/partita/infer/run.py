@@ -12,7 +12,9 @@ from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
 from partita.core.options import parse_bytes
 from partita.graph.store import GraphStore
+from partita.infer.layerwise import LayerwiseInference
 from partita.infer.neighbors import check_walkable
+from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
@@ -57,11 +59,6 @@ def join(context: Context | None, workers: int) -> Context:
     return context
 
 
-def memory_limit_of(given: int | str | None, config: Config) -> int | None:
-    """Bytes of private memory per worker: as given, or as in a run's settings."""
-    return parse_bytes(given) if given is not None else config.memory_limit  # type: ignore[return-value]
-
-
 def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[LocalTopology, RowTable]:
     """Neighbors and input rows of a store, or of this host's shard, as the settings of a run want them.
 
@@ -76,3 +73,37 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
         return topology, RowTable(home, store.num_nodes, first)
     ids, rows = store.hot
     return topology, RowTable(home, store.num_nodes, first, as_tensor(ids), feature_column(rows, config))
+
+
+def inference_of(
+    model: Model,
+    store: GraphStore,
+    config: Config,
+    context: Context,
+    *,
+    memory_limit: int | str | None = None,
+    opened: tuple[LocalTopology, RowTable] | None = None,
+) -> LayerwiseInference:
+    """Inference with a model on the nodes of a store, as the settings of a run want it.
+
+    Args:
+        model: the same weights on all workers.
+        store: the graph, or this host's shard.
+        config: the settings.
+        context: of this worker.
+        memory_limit: bytes per worker, or text such as ``"2GiB"``; ``None``: as in the settings.
+        opened: what :func:`open_inference` gave, where it was called before.
+
+    Raises:
+        ConfigError, StoreError: see :func:`open_inference`, and :meth:`Ranges.of`.
+    """
+    topology, inputs = opened or open_inference(store, config, context.mesh)
+    return LayerwiseInference(
+        model,
+        topology,
+        inputs,
+        memory_limit=config.memory_limit if memory_limit is None else parse_bytes(memory_limit),  # type: ignore[arg-type]
+        context=context,
+        ranges=Ranges.of(store, context.mesh),
+        sampler=evaluation_sampler(config),
+    )

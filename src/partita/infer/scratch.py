@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,12 +15,6 @@ from partita.comm.group import Group
 from partita.core.errors import ResourceError, is_disk_full
 
 _PREFIX = "partita-infer-"
-_NUMPY = {
-    torch.float16: np.float16,
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-    torch.uint8: np.uint8,
-}
 
 
 class Scratch:
@@ -48,7 +41,7 @@ class Scratch:
             what: is in them, for messages.
             rows: number of rows.
             width: columns.
-            dtype: float16, float32, float64 or uint8.
+            dtype: of an element.
 
         Raises:
             ResourceError: there is no space on the disk.
@@ -91,7 +84,7 @@ class Scratch:
             assert path is not None
             with open(path, "r+b") as file:
                 self.barrier()  # all have it open: it needs no name any more
-                _remove(path)
+                Path(path).unlink(missing_ok=True)
                 if leads:
                     self._reserve(file, size)
                 self.barrier()
@@ -105,7 +98,8 @@ class Scratch:
         except OSError as error:
             raise self._without_space(what, size, error) from None
         finally:
-            _remove(path)
+            if path is not None:
+                Path(path).unlink(missing_ok=True)
 
     def barrier(self) -> None:
         """Wait for the other workers of this host."""
@@ -130,10 +124,4 @@ class Scratch:
 
 
 def _mapped(file: IO[Any], rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(np.memmap(file, dtype=_NUMPY[dtype], mode="r+", shape=(rows, width)))  # type: ignore[call-overload]
-
-
-def _remove(path: str | None) -> None:
-    if path is not None:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    return torch.from_numpy(np.memmap(file, np.uint8, "r+", shape=(rows, width * dtype.itemsize))).view(dtype)

@@ -45,9 +45,7 @@ def resampling(sampled: Int[Tensor, "B"], d_local: Int[Tensor, "B"], d_global: I
     the size of the batch. 1 where nothing is missing; 0 where something is missing and no neighbor was sampled.
     """
     drawn, excess = _resampled(sampled, d_local, d_global)
-    if drawn == 0:
-        return _of_nothing(d_local, d_global)
-    return drawn / (drawn + excess)
+    return drawn / (drawn + excess) if drawn else _of_nothing(d_local, d_global)
 
 
 def resampling_raw(sampled: Int[Tensor, "B"], d_local: Int[Tensor, "B"], d_global: Int[Tensor, "B"]) -> float:
@@ -57,9 +55,7 @@ def resampling_raw(sampled: Int[Tensor, "B"], d_local: Int[Tensor, "B"], d_globa
     gradients (Adam) train with it. 1 where nothing is missing; 0 where something is and no neighbor was sampled.
     """
     drawn, excess = _resampled(sampled, d_local, d_global)
-    if drawn == 0:
-        return _of_nothing(d_local, d_global)
-    return 1 / max(1.0, excess)
+    return 1 / max(1.0, excess) if drawn else _of_nothing(d_local, d_global)
 
 
 def deficit(d_local: Int[Tensor, "B"], d_global: Int[Tensor, "B"]) -> float:

@@ -95,12 +95,7 @@ class PartsPlan:
 
     def to_json(self) -> dict[str, Any]:
         """All numbers as values that JSON can hold."""
-        derived = {
-            "room": self.room,
-            "part_bytes": self.part_bytes,
-            "parts_per_worker": self.parts_per_worker,
-            "fits": self.fits,
-        }
+        derived = {name: getattr(self, name) for name in ("room", "part_bytes", "parts_per_worker", "fits")}
         return {**asdict(self), **derived, "explanation": self.explain()}
 
 

@@ -72,11 +72,6 @@ class Steady:
         _check(num_parts, num_workers)
         self.num_parts, self.num_workers = num_parts, num_workers
 
-    @staticmethod
-    def default_parts(num_workers: int) -> int:
-        """How many parts to make for so many workers, where memory asks for no more."""
-        return num_workers
-
     def round_at(self, epoch: int, switches: Sequence[int] = ()) -> None:
         """There are no rounds."""
 
@@ -147,31 +142,22 @@ class Tournament:
 
     def __init__(self, num_parts: int, num_workers: int, epochs: int) -> None:
         _check(num_parts, num_workers)
+        fix = f"Run partita partition STORE OUT --parts {2 * num_workers}, then train OUT"
         if num_parts < 2:
-            raise ConfigError(
-                "one chunk makes no pair",
-                where="schedule 'tournament'",
-                fix=f"Run partita partition STORE OUT --parts {self.default_parts(num_workers)}, then train OUT",
-            )
+            raise ConfigError("one chunk makes no pair", where="schedule 'tournament'", fix=fix)
         views = -(-num_parts // 2)
         if num_workers > views:
             raise ConfigError(
                 f"{num_parts} chunk{'' if num_parts == 1 else 's'} make {views} pair{'' if views == 1 else 's'} at a "
                 f"time, too few for {num_workers} workers",
                 where="schedule 'tournament'",
-                fix=f"Run partita partition STORE OUT --parts {self.default_parts(num_workers)}, then train OUT; or "
-                f"use at most {views} workers",
+                fix=f"{fix}; or use at most {views} workers",
             )
         self.num_parts, self.num_workers = num_parts, num_workers
         self.num_rounds = 2 * views - 1
         length, left = divmod(epochs, self.num_rounds)
         extra = left if length else 0
         self.lengths = tuple(max(1, length) + (pairing < extra) for pairing in range(self.num_rounds))
-
-    @staticmethod
-    def default_parts(num_workers: int) -> int:
-        """How many chunks to make for so many workers: two each."""
-        return 2 * num_workers
 
     def pairs(self, pairing: int) -> tuple[tuple[int, ...], ...]:
         """The views of a round: disjoint pairs, and with an odd number of chunks one chunk alone (the first).
@@ -224,18 +210,3 @@ VIEW_SCHEDULES: Registry[Callable[[int, int, int], Schedule]] = Registry(
     "schedule", {"all": All, "cyclic": Cyclic, "tournament": Tournament}, setting="views", also=("whole",)
 )
 """By name: what makes a schedule of (parts, workers, planned epochs). ``VIEW_SCHEDULES.register`` adds one's own."""
-
-
-def make_schedule(name: str, num_parts: int, num_workers: int, epochs: int) -> Schedule:
-    """A schedule by its name.
-
-    Args:
-        name: one of :data:`VIEW_SCHEDULES`.
-        num_parts: of the store.
-        num_workers: who train.
-        epochs: planned.
-
-    Raises:
-        ConfigError: no such schedule, or parts and workers do not fit it.
-    """
-    return VIEW_SCHEDULES.find(name)(num_parts, num_workers, epochs)

@@ -178,24 +178,25 @@ class Subgraph:
             Local ids of their sources; where in the store's ``indices`` the piece was read; which edges of the piece
             were kept, ``None`` for all.
         """
-        indices, m = self.store.held("indices")[0], self.owned.count
-        whole_rows = self.halo != "none"
-        ranks = _Ranks(self.halo_ids, self.store.num_nodes)
+        from partita.isolated.subgraph_loops import fill_ranks
+
+        indices = self.store.held("indices")[0]
+        # The rank of a halo node is found by its leading bits, and then by halving.
+        shift = (self.store.num_nodes // max(1, len(self.halo_ids))).bit_length()  # as many buckets as nodes, or fewer
+        buckets = np.arange((self.store.num_nodes >> shift) + 2, dtype=np.int64) << shift
+        first = np.searchsorted(self.halo_ids, buckets)
         with progress.task("load the view", total=self.num_edges, unit="edges") as task:
             for _, at in _pieces_of_runs(self.store, self.owned, self.degrees):
-                src = indices[at]
+                src, kept = indices[at], None
                 local = self.owned.local(src)
-                if whole_rows:
-                    ranks.fill(src, local, m)
-                    yield local, at, None
-                else:
+                if self.halo == "none":
                     kept = local >= 0
                     local = local[kept]
-                    yield local, at, kept
+                else:
+                    fill_ranks(src, self.halo_ids, first, shift, self.owned.count, local)
+                yield local, at, kept
                 task.advance(len(local))
-            if self.halo != "one-hop+edges":
-                return
-            for _, at in self._pieces_of_halo():
+            for _, at in self._pieces_of_halo() if self.halo == "one-hop+edges" else ():
                 local = self.owned.local(indices[at])
                 kept = local >= 0
                 local = local[kept]
@@ -305,24 +306,3 @@ def _distinct(ids: Integer[np.ndarray, "n"]) -> Integer[np.ndarray, "m"]:
     new = np.ones(len(ids), dtype=np.bool_)
     np.not_equal(ids[1:], ids[:-1], out=new[1:])
     return ids[new]
-
-
-class _Ranks:
-    """Finds the rank of a node among some, by its leading bits and then by halving.
-
-    Args:
-        ids: the nodes, ascending.
-        num_nodes: N.
-    """
-
-    def __init__(self, ids: Int64[np.ndarray, "n"], num_nodes: int) -> None:
-        self._ids = ids
-        self._shift = (num_nodes // max(1, len(ids))).bit_length()  # as many buckets as nodes, or fewer
-        buckets = np.arange((num_nodes >> self._shift) + 2, dtype=np.int64) << self._shift
-        self._first = np.searchsorted(ids, buckets)
-
-    def fill(self, ids: Integer[np.ndarray, "p"], ranks: Int64[np.ndarray, "p"], base: int) -> None:
-        """Write ``base`` plus the rank of every node whose entry is below 0; all of these are among the nodes."""
-        from partita.isolated.subgraph_loops import fill_ranks
-
-        fill_ranks(ids, self._ids, self._first, self._shift, base, ranks)

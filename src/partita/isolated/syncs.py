@@ -87,9 +87,7 @@ class Sync(Protocol):
         """Whether models are joined after an epoch (0-based) of so many."""
         ...
 
-    def join_models(
-        self, replicas: Sequence[Replica], group: Group
-    ) -> tuple[dict[str, Tensor], list[Mapping[str, Any]]]:
+    def join_models(self, replicas: Sequence[Replica], group: Group) -> Joined:
         """Join models. All workers call this where it is :meth:`due`, also those without a part.
 
         Args:
@@ -138,9 +136,7 @@ class GradientSum:
         """Never: models do not come apart."""
         return False
 
-    def join_models(
-        self, replicas: Sequence[Replica], group: Group
-    ) -> tuple[dict[str, Tensor], list[Mapping[str, Any]]]:
+    def join_models(self, replicas: Sequence[Replica], group: Group) -> Joined:
         """There is nothing to join.
 
         Raises:
@@ -185,9 +181,7 @@ class ModelAverage:
         """After every n-th epoch, and after the last."""
         return (epoch + 1) % self._every == 0 or epoch + 1 == epochs
 
-    def join_models(
-        self, replicas: Sequence[Replica], group: Group
-    ) -> tuple[dict[str, Tensor], list[Mapping[str, Any]]]:
+    def join_models(self, replicas: Sequence[Replica], group: Group) -> Joined:
         """The mean of the models; see :class:`Sync`.
 
         Raises:
@@ -209,12 +203,3 @@ SYNCS: Registry[Callable[[SyncSettings], Sync]] = Registry(
     "sync", {"gradient-sum": GradientSum, "model-average": ModelAverage}
 )
 """By name: what makes a sync of its settings. ``SYNCS.register`` adds one's own."""
-
-
-def make_sync(name: str, settings: SyncSettings = SyncSettings()) -> Sync:
-    """A sync by its name.
-
-    Raises:
-        ConfigError: no such sync, or its settings are out of range.
-    """
-    return SYNCS.find(name)(settings)

@@ -32,16 +32,15 @@ _MEMBERS = "members.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best evaluation so far: its metric, its value, and the checkpoint that holds the weights."""
+    """The best evaluation so far: its metric, its value, and the checkpoint that holds the weights.
+
+    ``run.json`` and ``state.json`` hold its fields.
+    """
 
     metric: str
     value: float
     epoch: int
     checkpoint: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As ``run.json`` and ``state.json`` hold it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +103,8 @@ class TrainState:
     def from_json(cls, values: dict[str, Any]) -> TrainState:
         """The inverse of :meth:`to_json`."""
         best, counts = values["best"], values["counts"]
-        return cls(
-            **{
-                **values,
-                "best": Best(**best) if best else None,
-                "counts": Counts.from_json(counts) if counts else None,
-            }
-        )
+        made = {"best": Best(**best) if best else None, "counts": Counts.from_json(counts) if counts else None}
+        return cls(**{**values, **made})
 
 
 def save_checkpoint(
@@ -234,8 +228,7 @@ def share_checkpoint(
     Args:
         context: of this worker.
         checkpoints: folder of the run, on the first worker's host.
-        model: takes the weights.
-        optimizer: over its parameters; takes their state.
+        model, optimizer: take the weights, and the state.
 
     Returns:
         The position and the tensors besides, or ``None`` where there is no checkpoint.

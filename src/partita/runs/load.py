@@ -23,16 +23,12 @@ class LoadedRun:
     """A finished (or interrupted) run, ready for inference.
 
     Attributes:
-        folder: where it lies.
-        record: contents of ``run.json``.
         config: its settings.
         store: its graph store, opened.
         model: with the weights of ``checkpoint``.
         checkpoint: the one that was loaded, the best where validation chose one.
     """
 
-    folder: RunFolder
-    record: dict[str, Any]
     config: Config
     store: GraphStore
     model: Model
@@ -44,13 +40,8 @@ def read_run(
 ) -> tuple[RunFolder, dict[str, Any], Config]:
     """Read a run folder, which only the first worker needs to see, for all workers. All call this.
 
-    Args:
-        context: of this worker.
-        path: the run folder.
-        overrides: settings that win over those of the run.
-
     Returns:
-        The folder, the contents of ``run.json``, the settings.
+        The folder, the contents of ``run.json``, the settings; ``overrides`` win over those of the run.
 
     Raises:
         RunError, ConfigError: on all workers: no run, or not readable.
@@ -68,12 +59,7 @@ def read_run(
 def open_store_of(
     folder: RunFolder, record: Mapping[str, Any], store: str | os.PathLike[str] | None = None
 ) -> GraphStore:
-    """Open the store that a run was trained on.
-
-    Args:
-        folder: the run.
-        record: contents of its ``run.json``.
-        store: another place where the same store lies now.
+    """Open the store that the run of a ``run.json`` was trained on; ``store``: where it lies now, if it was moved.
 
     Raises:
         RunError: the store there is not the one that the run was trained on.
@@ -123,7 +109,7 @@ def load_run(
     model = model.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, model))
     share_model(context, model)
-    return LoadedRun(folder, record, config, open_store_of(folder, record, store), model, checkpoint)
+    return LoadedRun(config, open_store_of(folder, record, store), model, checkpoint)
 
 
 def _best_checkpoint(folder: RunFolder) -> Path:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+from partita.comm.context import Context
 from partita.core.errors import ConfigError
-from partita.core.protocols import Topology
 from partita.infer.evaluate import evaluate_split
 from partita.infer.row_table import RowTable
-from partita.infer.run import open_inference
+from partita.infer.run import inference_of, open_inference
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
-from partita.setup.sampler import evaluation_sampler
+from partita.sample.topology import LocalTopology
 from partita.tasks.metrics import Judged, Metrics, better
 from partita.tasks.task import ClassCounts
 from partita.train.job import WHOLE, Job
@@ -34,7 +34,7 @@ class Evaluation:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.classes: dict[str, ClassCounts] = {}
-        self._opened: tuple[Topology, RowTable] | None = None
+        self._opened: tuple[LocalTopology, RowTable] | None = None
         self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 
@@ -49,16 +49,9 @@ class Evaluation:
         job, context = self.job, self.job.team.context
         if self._opened is None:
             self._opened = open_inference(job.store, job.config, context.mesh)
-        topology, inputs = self._opened
+        who = Context.alone() if self._alone else context
         return evaluate_split(
-            self._on_host(),
-            job.task,
-            topology,
-            inputs,
-            split,
-            memory_limit=job.config.memory_limit,
-            context=None if self._alone else context,
-            sampler=evaluation_sampler(job.config),
+            inference_of(self._on_host(), job.store, job.config, who, opened=self._opened), job.task, split
         )
 
     def _on_host(self) -> Model:

@@ -24,8 +24,8 @@ from partita.isolated.coverage import Covered, deficit
 from partita.isolated.phases import EpochPlan, Phase, progress_from_json, view_name
 from partita.isolated.prefetcher import Parts, ViewPrefetcher, fit_views
 from partita.isolated.replicas import Layout, ViewReplicas
-from partita.isolated.schedules import Schedule, make_schedule
-from partita.isolated.syncs import Sync, SyncSettings, make_sync
+from partita.isolated.schedules import VIEW_SCHEDULES, Schedule
+from partita.isolated.syncs import SYNCS, Sync, SyncSettings
 from partita.isolated.views import WEIGHTS, PartView
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork
@@ -36,21 +36,17 @@ from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import make_sampler
 from partita.tasks.task import Task
-from partita.train.phase import EpochEnd, TrainPhase
+from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
 
-class PartViews:
-    """Implements :class:`partita.train.phase.Views`: parts of the graph, a schedule, and a sync of any kind.
+class PartViews(Views):
+    """Parts of the graph, a schedule, and a sync of any kind.
 
     Args:
-        config: the settings.
+        config, team, task, model, optimizer: as of the :class:`~partita.train.job.Job`.
         store: partitioned; the whole one, or a shard with the parts of this host.
-        team: the workers.
         strategy: must compute every layer where it is needed.
-        task: what is learned.
-        model: in the dtype of the run.
-        optimizer: over its parameters.
 
     Raises:
         ConfigError: the settings, the parts and the workers do not fit each other.
@@ -73,15 +69,18 @@ class PartViews:
         self._group = team.group
         self._rank = self._group.rank
         settings = SyncSettings(config.coverage, config.average_every, config.optimizer_state)
-        self.sync: Sync = make_sync(config.sync, settings)
+        self.sync: Sync = SYNCS.find(config.sync)(settings)
         if self.sync.every_step:
             check_model(model, team.size)
         self._replicas = None if self.sync.every_step else ViewReplicas(model, optimizer, self.sync, self._group)
         self._seeds_of_part = _count_seeds(store)
+        self._left_out = () if config.weighted else (WEIGHTS,)  # columns of the store that views need not hold
         self._planned_epochs = config.epochs
         self._set_schedule()
         self._ahead = self._fit()
-        self._prefetcher = ViewPrefetcher(self._load, ahead=self._ahead)
+        self._prefetcher = ViewPrefetcher(
+            lambda parts: PartView.load(store, parts, config.halo, without=self._left_out), ahead=self._ahead
+        )
         self._built: tuple[Parts, PartView, Engine, SeedOrder] | None = None
         self._plan: tuple[int, EpochPlan] | None = None
         self._left_off: dict[str, Any] | None = None  # by a checkpoint, in the middle of an epoch
@@ -90,9 +89,8 @@ class PartViews:
 
     def _set_schedule(self) -> None:
         config = self.config
-        self.schedule: Schedule = make_schedule(
-            config.views, self.store.num_parts, self.team.size, self._planned_epochs
-        )
+        make = VIEW_SCHEDULES.find(config.views)
+        self.schedule: Schedule = make(self.store.num_parts, self.team.size, self._planned_epochs)
         self.controller: Controller | None = None
         if config.switch_deficit:
             if not self.schedule.num_rounds:
@@ -112,17 +110,6 @@ class PartViews:
         for epoch in range(config.epochs):
             views |= {parts for phase in self.schedule.assignment(epoch) for parts in phase if parts}
         return fit_views(self.store, views, config.halo, self._room, self._group, without=self._left_out)
-
-    @property
-    def _left_out(self) -> tuple[str, ...]:
-        """Columns of the store that views need not hold."""
-        return () if self.config.weighted else (WEIGHTS,)
-
-    def _load(self, parts: Parts) -> PartView:
-        return PartView.load(self.store, parts, self.config.halo, without=self._left_out)
-
-    def _seeds_of(self, parts: Parts) -> int:
-        return int(self._seeds_of_part[list(parts)].sum())
 
     def start(self) -> list[str]:
         """Say what will happen, and what is odd about it."""
@@ -149,10 +136,13 @@ class PartViews:
         return self._plan[1]
 
     def _lay_out(self, epoch: int, base: Any = None, first: int = 0) -> EpochPlan:
+        def seeds_of(parts: Parts) -> int:
+            return int(self._seeds_of_part[list(parts)].sum())
+
         switches = self.controller.switches if self.controller else ()
         assignment = self.schedule.assignment(epoch, switches)
         batch_size = self.config.batch_size or int(self._seeds_of_part.sum())
-        return EpochPlan.make(assignment, self._seeds_of, batch_size, self.sync.every_step, base, first)
+        return EpochPlan.make(assignment, seeds_of, batch_size, self.sync.every_step, base, first)
 
     def steps(self, state: TrainState) -> int:
         """Steps of all phases of the epoch."""

@@ -61,13 +61,12 @@ class Job:
         """Open and make everything. All workers of a run do.
 
         Args:
-            config: the settings.
-            store: the graph store.
+            config, store: as of the result.
             context: of this worker.
             model: a user's own; ``None`` makes the one that the settings name.
 
         Raises:
-            ConfigError: a setting, the model and the store do not fit each other.
+            ConfigError: a setting, the model and the store do not fit each other, or not those of other workers.
         """
         check_names(config)
         _check_device(config, context)
@@ -86,10 +85,11 @@ class Job:
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)
-        team.check_same(config, store)
+        if team.size > 1:
+            context.check_same("run", {"store fingerprint": store.fingerprint, **config.model_dump(mode="json")})
         views: Views
         if config.views == WHOLE:
-            views = WholeGraph.make(config, store, team, strategy, task, model)
+            views = WholeGraph(config, store, team, strategy, task, model)
         else:
             views = PartViews(config, store, team, strategy, task, model, optimizer)
         return cls(config, store, task, metric, num_seeds, model, optimizer, team, strategy, views)
@@ -103,15 +103,13 @@ class Job:
         config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
         strategy = parse_strategy(name, config.layers)
         team.seed_split = seed_split_of(config.seed_split, strategy, store.num_parts, team.context.mesh)
-        views = WholeGraph.make(config, store, team, strategy, self.task, self.model)
+        views = WholeGraph(config, store, team, strategy, self.task, self.model)
         return replace(self, config=config, strategy=strategy, views=views)
 
 
 def _check_device(config: Config, context: Context) -> None:
     """Refuse what does not compute on a device yet."""
-    if context.device.type == "cpu":
-        return
-    if config.views != WHOLE:
+    if context.device.type != "cpu" and config.views != WHOLE:
         raise ConfigError(
             f"views '{config.views}' train on the CPU only, so far",
             where=f"device {context.device.type}",

@@ -67,13 +67,9 @@ class Choice:
 
 
 def resolve_matmul(job: Job, recorder: Recorder, state: TrainState, chosen: Choice | None = None) -> str:
-    """The backend that a run uses from now on; it is recorded. All workers call this, on the threads of the run.
+    """The backend that a run uses from now on: that of its record, or ``chosen``, which was found out for it before.
 
-    Args:
-        job: what is trained.
-        recorder: of the run; what it has recorded is used again.
-        state: where the run is.
-        chosen: what was found out for the run before.
+    It is recorded. All workers call this, on the threads of the run.
     """
     recorded = recorder.record.get("matmul", recorder.record.get("products"))  # its name in older runs
     choice = chosen if chosen is not None and recorded is None else choose_products(job, recorded)
@@ -84,12 +80,7 @@ def resolve_matmul(job: Job, recorder: Recorder, state: TrainState, chosen: Choi
 
 
 def choose_products(job: Job, recorded: str | None) -> Choice:
-    """The backend of a run. All workers call this, on the threads of the run.
-
-    Args:
-        job: what is trained.
-        recorded: the backend that the run has used so far.
-    """
+    """The backend of a run, which has used ``recorded`` so far. All workers call this, on the threads of the run."""
     config, team = job.config, job.team
     if config.precision != "float32" or team.context.device.type != "cpu":
         return Choice(TORCH)

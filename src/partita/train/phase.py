@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Int, Int64, Num
@@ -118,9 +118,8 @@ class EpochEnd:
     saves: bool = True
 
 
-@runtime_checkable
-class Views(Protocol):
-    """What the workers of a run train on, phase by phase, and how they agree.
+class Views:
+    """What the workers of a run train on, phase by phase, and how they agree; as it is where one model is all there is.
 
     Attributes:
         sync: how they agree on one model.
@@ -134,23 +133,22 @@ class Views(Protocol):
         Returns:
             What the user should know.
         """
-        ...
+        raise NotImplementedError
 
     def steps(self, state: TrainState) -> int:
         """Steps of the epoch that a run is in."""
-        ...
+        raise NotImplementedError
 
     def phases(self, state: TrainState) -> Iterable[Any]:
         """What is left of the epoch that a run is in, in the order in which it is to be entered."""
-        ...
+        raise NotImplementedError
 
     def enter(self, phase: Any, state: TrainState) -> TrainPhase:
         """Make a phase ready to be trained on; nobody may hold the one before any longer."""
-        ...
+        raise NotImplementedError
 
     def leave(self) -> None:
         """No further step will be made on what was entered."""
-        ...
 
     def observe(self, epoch: int, covered: Covered) -> dict[str, Any] | None:
         """Take what all workers together have seen in a step.
@@ -158,7 +156,7 @@ class Views(Protocol):
         Returns:
             An event to log, if there is something remarkable.
         """
-        ...
+        return None
 
     def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
         """After the last step of an epoch. All workers call this.
@@ -167,7 +165,7 @@ class Views(Protocol):
             epoch: 0-based.
             model_wanted: somebody wants to evaluate or save the model.
         """
-        ...
+        return EpochEnd()
 
     def saving(self, state: TrainState) -> AbstractContextManager[tuple[dict[str, Any], dict[str, Tensor]]]:
         """Bring the model into the state that a checkpoint is to have, and afterwards back. All workers call this.
@@ -175,16 +173,14 @@ class Views(Protocol):
         Gives what the checkpoint must hold besides model, optimizer and ``state``: values that JSON can hold, and
         tensors by name, which only the first worker gets.
         """
-        ...
+        return nullcontext(({}, {}))
 
     def restore(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from what :meth:`saving` gave."""
-        ...
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says of it. All workers call this."""
-        ...
+        return {}
 
     def close(self) -> None:
         """Let go of everything; ends threads."""
-        ...

@@ -69,13 +69,10 @@ def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any
 def plan_run(
     context: Context, store: GraphStore, config: Config, *, model: Model | None = None, thorough: bool = False
 ) -> tuple[Plan, Choice]:
-    """Plan a run with its own workers, before it begins. All of them call this.
+    """Plan a run on a whole graph store with its own workers, before it begins. All of them call this.
 
     Args:
-        context: of this worker.
-        store: a whole graph store.
-        config: the settings of the run.
-        model: a user's own; it stays as it is.
+        context, store, config, model: see :func:`resolve_strategy`.
         thorough: plan however short the run is.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +64,10 @@ class Recorder:
 
     @classmethod
     def begin(cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, custom: bool) -> Recorder:
-        """Make the folder of a new run. All workers call this.
-
-        Args:
-            folder: where; it must not exist.
-            job: what will be trained.
-            callbacks: called with every event.
-            custom: the model is a user's own.
+        """Make the folder of a new run; with ``custom`` the model is a user's own. All workers call this.
 
         Raises:
-            RunError: the folder cannot be made; on all workers.
+            RunError: the folder cannot be made, or is there already; on all workers.
         """
         record: dict[str, Any] = {
             "status": "running",
@@ -180,7 +174,7 @@ class Recorder:
                 "ended": now(),
                 "epoch": state.epoch,
                 "step": state.step,
-                "best": None if state.best is None else state.best.to_json(),
+                "best": None if state.best is None else asdict(state.best),
                 "early_stopped": state.stopped,
                 "metrics": metrics,
                 "stage_seconds": state.stage_seconds,

@@ -17,7 +17,7 @@ from partita.train.team import StepTotals, Tally
 
 
 class Stepper:
-    """Takes the steps of a job, and syncs_stats_at with the other workers what has been done.
+    """Takes the steps of a job, and settles with the other workers what has been done.
 
     Args:
         job: what is trained.
@@ -59,13 +59,16 @@ class Stepper:
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
             self._tally.add(float(summed.detach()), batch.counts, covered)
         if train_phase.syncs_stats_at(step):
-            finish = self._begin_total(train_phase, stop, late)  # on its way beside backward
+            tally = self._tally
+            seen = None if train_phase.covered is None else tally.covered
+            # On its way beside backward.
+            finish = job.team.begin_total(tally.loss_sum, stop, tally.counts, seen, late=late)
         if batch is not None:
             with timer("backward"):
                 job.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
             with timer("sum_gradients"):
-                # Of this step: a worker that syncs_stats_at in every step has one batch in its sums.
+                # Of this step: a worker that settles in every step has one batch in its sums.
                 job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
         settled = None
         if finish is not None:
@@ -76,9 +79,3 @@ class Stepper:
             with timer("optimizer"):
                 job.optimizer.step()
         return settled
-
-    def _begin_total(self, train_phase: TrainPhase, stop: bool, late: bool) -> Callable[[], StepTotals]:
-        """Begin to add up what all workers have done since the last time."""
-        tally = self._tally
-        covered = None if train_phase.covered is None else tally.covered
-        return self._job.team.begin_total(tally.loss_sum, stop, tally.counts, covered, late=late)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.comm.device import choose
-from partita.comm.meter import KINDS, LINKS, Meter, Snapshot
+from partita.comm.meter import KINDS, Meter, Snapshot
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.records import Counts
@@ -102,9 +102,9 @@ class Team:
         self._counts: Counts | None = None
         self._phase = "start"
         self._seen: Snapshot = context.meter.snapshot()
-        # Bytes of this worker by what they were sent for, and how much of them total() has already reported.
+        # Bytes of this worker by what they were sent for, and how much of them begin_total() has reported, by kind.
         self._sent = {phase: Meter().snapshot() for phase in PHASES}
-        self._reported = {phase: Meter().snapshot() for phase in PHASES}
+        self._reported = dict.fromkeys(PHASES, [0] * len(KINDS))
 
     def share(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "b ..."]:
         """This worker's part of a global batch."""
@@ -122,20 +122,14 @@ class Team:
             return lambda: alone
         self._book(self._phase)
         self._counts = counts if self._counts is None else self._counts + counts
-        sent = {
-            phase: [sum((self._sent[phase][kind][link] - reported[kind][link]) for link in LINKS) for kind in KINDS]
-            for phase, reported in self._reported.items()
-        }
-        self._reported = {phase: _copy(snapshot) for phase, snapshot in self._sent.items()}
-        numbers = [
-            loss_sum,
-            float(stop),
-            float(late and self.leads),
-            *counts.flat(),
-            *sent["training"],
-            *sent["evaluation"],
+        before = self._reported
+        self._reported = {phase: [sum(by.values()) for by in sent.values()] for phase, sent in self._sent.items()}
+        sent = [
+            now - then
+            for phase in ("training", "evaluation")
+            for now, then in zip(self._reported[phase], before[phase], strict=True)
         ]
-        numbers += covered or ()
+        numbers = [loss_sum, float(stop), float(late and self.leads), *counts.flat(), *sent, *(covered or ())]
         totals = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2^53
         wait = self.group.begin_sum([totals], kind="metadata")
 
@@ -163,26 +157,15 @@ class Team:
 
     def _book(self, phase: str) -> None:
         """Put what was sent since the last time to a phase's account."""
-        since = self.context.meter.difference(self._seen)
-        account = self._sent[phase]
-        for kind, links in since.items():
-            for link, num_bytes in links.items():
-                account[kind][link] += num_bytes
-                self._seen[kind][link] += num_bytes
+        now = self.context.meter.snapshot()
+        for kind, links in self._sent[phase].items():
+            for link in links:
+                links[link] += now[kind][link] - self._seen[kind][link]
+        self._seen = now
 
     def agree(self, make: Callable[[], Value]) -> Value:
         """Let the leader do something and give its result (a JSON value), or its error, to all."""
         return make() if self.size == 1 else self.context.agree(make)
-
-    def check_same(self, config: Config, store: GraphStore) -> None:
-        """See that all workers run the same settings on the same store.
-
-        Raises:
-            ConfigError: naming what differs, and where.
-        """
-        if self.size > 1:
-            values = {"store fingerprint": store.fingerprint, **config.model_dump(mode="json")}
-            self.context.check_same("run", values)
 
     def each(self) -> list[dict[str, Any]]:
         """What every worker has done and sent from its start to the last :meth:`begin_total`, for ``run.json``."""
@@ -194,10 +177,6 @@ class Team:
             },
         }
         return [mine] if self.size == 1 else self.group.gather(mine)
-
-
-def _copy(snapshot: Snapshot) -> Snapshot:
-    return {kind: dict(links) for kind, links in snapshot.items()}
 
 
 def join_team(context: Context | None, config: Config) -> tuple[Context, Config]:

@@ -208,8 +208,9 @@ class Trainer:
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
-                self._views_closed(), keeping_freed(), self.recorder.memory.watching(),
-                threads(config.threads), matmul.use(self._resolve_matmul()), stop_requests() as stop,
+                keeping_freed(), self.recorder.memory.watching(), threads(config.threads),
+                matmul.use(resolve_matmul(job, self.recorder, self._state, self._resolved.matmul)),
+                stop_requests() as stop,
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
@@ -229,6 +230,7 @@ class Trainer:
                 if metrics and self._evaluation.classes:
                     self.recorder.record["classes"] = {"names": job.task.class_names, **self._evaluation.classes}
         except BaseException as error:
+            self.job.views.close()
             self.recorder.close(f"failed: {type(error).__name__}", {}, self._state)
             raise
         return self._close(status, metrics)
@@ -237,23 +239,11 @@ class Trainer:
     def _goes_on(self) -> bool:
         return self._state.epoch < self.job.config.epochs and not self._state.stopped and not self._stopping
 
-    def _start_views(self) -> float:
-        """Make what is trained on ready; seconds that it took."""
-        begun = time.perf_counter()
+    def _start_views(self) -> None:
+        """Make what is trained on ready."""
         with self.job.team.sending_for("start"):
             for note in self.job.views.start():
                 self.recorder.emit({"event": "note", "text": note}, self._state)
-        return time.perf_counter() - begun
-
-    @contextmanager
-    def _views_closed(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.job.views.close()
-
-    def _resolve_matmul(self) -> str:
-        return resolve_matmul(self.job, self.recorder, self._state, self._resolved.matmul)
 
     def _replan(self, following: PlanMonitor) -> None:
         """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""

@@ -38,21 +38,16 @@ def trial_run(prepare: Callable[[], Job], seconds: float) -> Trial:
     # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
     with keeping_freed():
         with memory.watching():
-            group, steps, epoch_steps, begin, step = _tried(prepare(), seconds)
+            group, steps, epoch_steps, begin, step = _timed(prepare(), seconds)
         gc.collect()  # a job is full of cycles
     begins, takes, peaks = zip(*group.gather([begin, step, memory.peak_bytes]), strict=True)
     return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks))
 
 
-def _tried(job: Job, seconds: float) -> tuple[Group, int, int, float, float]:
-    """The workers; how many steps were timed, and how many an epoch has; and what :func:`_timed` says."""
+def _timed(job: Job, wanted: float) -> tuple[Group, int, int, float, float]:
+    """The workers; how many steps were timed, and how many an epoch has; seconds that an epoch takes more than its
+    steps, and that a step takes."""
     state = TrainState(counts=Counts.zero(job.config.layers))
-    begin, step, steps = _timed(job, state, seconds)
-    return job.team.group, steps, job.views.steps(state), begin, step
-
-
-def _timed(job: Job, state: TrainState, wanted: float) -> tuple[float, float, int]:
-    """What an epoch takes more than its steps, what a step takes, in seconds, and how many were timed."""
     with closing(job.views):
         with job.team.sending_for("start"):
             job.views.start()
@@ -63,7 +58,7 @@ def _timed(job: Job, state: TrainState, wanted: float) -> tuple[float, float, in
         ends = _ends(job, train_phase, steps)
         job.views.leave()
     step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]
-    return max(0.0, ends[0] - step), step, steps
+    return job.team.group, steps, job.views.steps(state), max(0.0, ends[0] - step), step
 
 
 def _ends(job: Job, train_phase: TrainPhase, steps: int) -> list[float]:

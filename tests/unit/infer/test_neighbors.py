@@ -12,7 +12,7 @@ from partita.core.mesh import Mesh
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.neighbors import AllNeighbors, VisitedNeighbors, neighbors_of
+from partita.infer.neighbors import Neighbors, VisitedNeighbors, neighbors_of
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
 from partita.infer.run import open_inference
@@ -93,7 +93,7 @@ def test_neither_blocks_nor_workers_nor_hosts_matter(store, name, aggregator) ->
 
 def test_bounds_and_what_the_settings_say(store) -> None:
     topology, ids = open_topology(store, CONFIG), torch.arange(200)
-    assert isinstance(neighbors_of(topology, evaluation_sampler(Config())), AllNeighbors)
+    assert type(neighbors_of(topology, evaluation_sampler(Config()))) is Neighbors
     found = neighbors_of(topology, evaluation_sampler(CONFIG))
     assert isinstance(found, VisitedNeighbors)
     assert found.most(ids).tolist() == [6] * 200

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.isolated.phases import Done, EpochPlan, progress_from_json, view_name
-from partita.isolated.schedules import make_schedule
+from partita.isolated.schedules import VIEW_SCHEDULES
 
 PARTS = st.integers(2, 9)
 SEEDS = st.lists(st.integers(0, 40), min_size=9, max_size=9)
@@ -24,7 +24,7 @@ def plans(draw, joint: bool | None = None):
     batch_size, epoch = draw(st.integers(1, 60)), draw(st.integers(0, 5))
 
     def make(workers=workers, base=None, first=0):
-        assignment = make_schedule(name, parts, workers, 7).assignment(epoch)
+        assignment = VIEW_SCHEDULES.find(name)(parts, workers, 7).assignment(epoch)
         return EpochPlan.make(assignment, lambda some: sum(seeds[p] for p in some), batch_size, joint, base, first)
 
     return make, workers, parts, seeds, batch_size

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partita.core.errors import ConfigError
 from partita.isolated.controller import Controller
 from partita.isolated.parts_budget import parts_for
-from partita.isolated.schedules import VIEW_SCHEDULES, All, Cyclic, Schedule, Tournament, make_schedule
+from partita.isolated.schedules import VIEW_SCHEDULES, All, Cyclic, Schedule, Tournament
 
 SIZES = [(chunks, workers) for chunks in range(2, 34) for workers in range(1, min(8, (chunks + 1) // 2) + 1)]
 
@@ -136,15 +136,14 @@ def test_refusals_and_names() -> None:
     with pytest.raises(ConfigError, match="Give at least 1"):
         All(0, 1)
     with pytest.raises(ConfigError, match="Did you mean 'tournament'"):
-        make_schedule("tournamnt", 4, 2, 10)
+        VIEW_SCHEDULES.find("tournamnt")(4, 2, 10)
     with pytest.raises(ConfigError, match="already"):
         VIEW_SCHEDULES.register("all", Cyclic)
     VIEW_SCHEDULES.register("backwards", lambda parts, workers, epochs: Cyclic(parts, workers))
-    assert isinstance(make_schedule("backwards", 3, 2, 1), Cyclic)
+    assert isinstance(VIEW_SCHEDULES.find("backwards")(3, 2, 1), Cyclic)
     assert list(VIEW_SCHEDULES) == ["all", "cyclic", "tournament", "backwards"]
     VIEW_SCHEDULES.remove("backwards")
-    assert (All.default_parts(3), Cyclic.default_parts(3), Tournament.default_parts(3)) == (3, 3, 6)
-    Tournament(Tournament.default_parts(3), 3, 10)
+    Tournament(6, 3, 10)
 
 
 # The controller

@@ -14,7 +14,7 @@ from partita.comm.threads import ThreadGroups
 from partita.core.errors import ConfigError
 from partita.isolated.averaging import RunningMean, optimizer_tensors, with_tensors
 from partita.isolated.coverage import COVERAGES, deficit, no_correction, resampling, resampling_raw, uniform
-from partita.isolated.syncs import SYNCS, GradientSum, ModelAverage, Replica, Sync, SyncSettings, make_sync
+from partita.isolated.syncs import SYNCS, GradientSum, ModelAverage, Replica, Sync, SyncSettings
 
 # Coverage
 
@@ -105,7 +105,7 @@ def test_gradients_are_weighed_and_summed(workers) -> None:
         expected += x[cuts[worker] : cuts[worker + 1]].sum(0) / 12 * resampling(*tensors([row]))
 
     def work(context):
-        sync = make_sync("gradient-sum", SyncSettings(coverage="resampling"))
+        sync = SYNCS.find("gradient-sum")(SyncSettings(coverage="resampling"))
         used, unused = w.clone().requires_grad_(), torch.ones(2, requires_grad=True)
         frozen = torch.ones(2)
         mine = x[cuts[context.mesh.rank] : cuts[context.mesh.rank + 1]]
@@ -146,7 +146,7 @@ def test_models_become_their_weighted_mean(workers, parts, dtype) -> None:
     def work(context):
         mine = range(context.mesh.rank, parts, workers)  # with more workers than parts some have none
         members = [Replica(models[part], {"state": {}, "param_groups": []}, weights[part]) for part in mine]
-        joined, states = make_sync("model-average").join_models(members, context.group("all"))
+        joined, states = SYNCS.find("model-average")(SyncSettings()).join_models(members, context.group("all"))
         assert states == [member.optimizer for member in members]
         return joined
 
@@ -197,7 +197,7 @@ def test_optimizer_states(rule) -> None:
     def work(context):
         model, optimizer = pairs[context.mesh.rank]
         member = Replica(model.state_dict(), optimizer.state_dict(), weights[context.mesh.rank])
-        sync = make_sync("model-average", SyncSettings(optimizer=rule))
+        sync = SYNCS.find("model-average")(SyncSettings(optimizer=rule))
         joined, (state,) = sync.join_models([member], context.group("all"))
         return joined, state, member.optimizer
 
@@ -252,24 +252,24 @@ def test_means_that_cannot_be() -> None:
 
 
 def test_when_models_are_joined() -> None:
-    sync = make_sync("model-average", SyncSettings(every=3))
+    sync = SYNCS.find("model-average")(SyncSettings(every=3))
     assert [epoch for epoch in range(8) if sync.due(epoch, 8)] == [2, 5, 7]
-    assert not any(make_sync("gradient-sum").due(epoch, 8) for epoch in range(8))
+    assert not any(SYNCS.find("gradient-sum")(SyncSettings()).due(epoch, 8) for epoch in range(8))
     with pytest.raises(RuntimeError, match="no models to join"):
-        make_sync("gradient-sum").join_models([], Group.alone())
+        SYNCS.find("gradient-sum")(SyncSettings()).join_models([], Group.alone())
 
 
 def test_names_and_settings() -> None:
     for name, every_step in (("gradient-sum", True), ("model-average", False)):
-        sync = make_sync(name)
+        sync = SYNCS.find(name)(SyncSettings())
         assert isinstance(sync, Sync)
         assert sync.every_step is every_step
-    assert make_sync("model-average").factor(*tensors([(1, 1, 2)])) == 1.0
+    assert SYNCS.find("model-average")(SyncSettings()).factor(*tensors([(1, 1, 2)])) == 1.0
     gradient = torch.ones(2, requires_grad=True)
-    make_sync("model-average").join_gradients([gradient], 0.5, Group.alone())
+    SYNCS.find("model-average")(SyncSettings()).join_gradients([gradient], 0.5, Group.alone())
     assert gradient.grad is None
     with pytest.raises(ConfigError, match="Did you mean 'gradient-sum'"):
-        make_sync("gradient_sum")
+        SYNCS.find("gradient_sum")(SyncSettings())
     with pytest.raises(ConfigError, match="no coverage correction 'half'"):
         GradientSum(SyncSettings(coverage="half"))
     with pytest.raises(ConfigError, match="Give at least 1"):
@@ -279,5 +279,5 @@ def test_names_and_settings() -> None:
     with pytest.raises(ConfigError, match="already"):
         SYNCS.register("gradient-sum", ModelAverage)
     SYNCS.register("mine", GradientSum)
-    assert isinstance(make_sync("mine"), GradientSum)
+    assert isinstance(SYNCS.find("mine")(SyncSettings()), GradientSum)
     SYNCS.remove("mine")
