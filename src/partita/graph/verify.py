@@ -11,9 +11,9 @@ from jaxtyping import Float, Int64, Shaped
 from partita.core import progress
 from partita.core.errors import StoreError
 from partita.graph.column_specs import known
-from partita.graph.metadata import how_to_mend
-from partita.graph.store import SPLIT_PREFIX, GraphStore
-from partita.graph.writer import file_checksum
+from partita.graph.columns import file_checksum
+from partita.graph.metadata import SPLIT_PREFIX, how_to_mend
+from partita.graph.store import GraphStore
 
 _CHUNK = 1 << 20
 
@@ -109,19 +109,12 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
         rows = _rows_of(indptr, first + start, first + start + len(src))
         np.add.at(loops, rows[rows == src], 1)
     if store.self_loops is None:
-        return (
-            f"node {int(np.argmax(loops > 0))} has a self loop, but there is no column self_loops"
-            if loops.any()
-            else None
-        )
-    differs = loops != store.self_loops
+        differs, wrong_loops = loops > 0, "a self loop, but there is no column self_loops"
+    else:
+        differs, wrong_loops = loops != store.self_loops, "another number of self loops than self_loops says"
     here = store.nodes_with_edges
     differs[: here.start] = differs[here.stop :] = False
-    return (
-        f"node {int(np.argmax(differs))} has another number of self loops than self_loops says"
-        if differs.any()
-        else None
-    )
+    return f"node {int(np.argmax(differs))} has {wrong_loops}" if differs.any() else None
 
 
 def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[np.ndarray, "n"]:
