@@ -72,9 +72,6 @@ class Cached:
         width: columns of a row.
         dtype: of a row.
         collective: as below.
-        row_bytes: bytes of a row.
-        list_bytes: bytes of the list of positions.
-        capacity: rows that the budget has room for, at most N.
     """
 
     def __init__(
@@ -91,15 +88,28 @@ class Cached:
         self.width = below.width
         self.dtype = below.dtype
         self.collective = below.collective
-        self.row_bytes = self.width * self.dtype.itemsize
-        self.list_bytes = Positions.bytes_for(num_nodes)
-        room = max(0, budget - reserved - self.list_bytes)
-        self.capacity = min(num_nodes, room // self.row_bytes) if self.row_bytes else 0
         self._num_nodes = num_nodes
+        self._budget = budget - reserved
         self._besides = besides
         self._positions: Positions | None = None
         self._imagined: UInt64[np.ndarray, "N"] | None = None
         self._rows = torch.empty(0, self.width, dtype=self.dtype, device=device)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.width * self.dtype.itemsize
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of the list of positions."""
+        return Positions.bytes_for(self._num_nodes)
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the budget has room for, at most N."""
+        room = self._budget - self.list_bytes
+        return 0 if self.row_bytes == 0 else min(self._num_nodes, max(0, room // self.row_bytes))
 
     @property
     def num_rows(self) -> int:

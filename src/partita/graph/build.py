@@ -39,7 +39,6 @@ class TopologySummary:
     """What was built.
 
     Attributes:
-        num_nodes: N.
         num_edges: E, directed edges in the store.
         self_loops: edges from a node to itself in the store.
         duplicates_dropped: directed edges that repeated an earlier one.
@@ -47,7 +46,6 @@ class TopologySummary:
         loops_added: self loops that were not in the input.
     """
 
-    num_nodes: int
     num_edges: int
     self_loops: int
     duplicates_dropped: int
@@ -171,7 +169,6 @@ class TopologyBuilder:
         if rows.loops.any():
             self._writer.write("self_loops", rows.loops)
         summary = TopologySummary(
-            num_nodes=self._num_nodes,
             num_edges=int(indptr[-1]),
             self_loops=int(rows.loops.sum(dtype=np.int64)),
             duplicates_dropped=mapped + added - int(indptr[-1]),

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,7 @@ class DerivedColumns:
             ) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._release()
         if isinstance(error, OSError) and is_disk_full(error):
             raise ResourceError(
@@ -127,7 +124,12 @@ class DerivedColumns:
         # Both are on the disk before anything is renamed, so that a full disk changes nothing.
         self._write("without.json", without)
         self._write("after.json", after)
-        self._check_unchanged()
+        if StoreMetadata.read(self.path) != before or not self._scratch.exists():
+            raise StoreError(
+                "the store was replaced while columns were being added to it",
+                where=str(self.path),
+                fix="Run this again, and let nothing else write the store meanwhile",
+            )
         if without != before:
             self._rename("without.json", FILE_NAME)
         for name in records:
@@ -146,14 +148,6 @@ class DerivedColumns:
                 records[name] = record_of(self._file(name), task)
         self._maps.clear()
         return records
-
-    def _check_unchanged(self) -> None:
-        if StoreMetadata.read(self.path) != self.store.metadata or not self._scratch.exists():
-            raise StoreError(
-                "the store was replaced while columns were being added to it",
-                where=str(self.path),
-                fix="Run this again, and let nothing else write the store meanwhile",
-            )
 
     def _file(self, name: str) -> Path:
         return self._scratch / f"{name}.npy"

@@ -55,11 +55,13 @@ def allocate_file(path: Path, nbytes: int) -> None:
     except OSError as error:
         if not is_disk_full(error):
             raise
-        raise ResourceError(
-            f"'{path.stem}' needs {nbytes:,} bytes, {free:,} bytes are free ({error.strerror})",
-            where=str(path.parent),
-            fix="Free space there, or write the store to another disk",
-        ) from error
+        what = f"'{path.stem}' needs {nbytes:,} bytes, {free:,} bytes are free ({error.strerror})"
+        raise no_room(what, path.parent) from error
+
+
+def no_room(what: str, directory: Path) -> ResourceError:
+    """That a disk is too full for a store."""
+    return ResourceError(what, where=str(directory), fix="Free space there, or write the store to another disk")
 
 
 def _take_space(descriptor: int, nbytes: int) -> None:

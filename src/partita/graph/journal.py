@@ -74,9 +74,8 @@ class Journal:
         try:
             stream.append(array)
             stream.close()
-        except BaseException:
+        finally:
             stream.abandon()
-            raise
         fsync_path(path)
         fsync_path(path.parent)
         self._kept[name] = record_of(path)

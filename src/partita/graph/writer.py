@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from partita.core import progress
-from partita.core.errors import ResourceError, StoreError, is_disk_full
+from partita.core.errors import StoreError, is_disk_full
 from partita.graph.columns import (
     CHUNK_BYTES,
     ColumnStream,
@@ -31,13 +30,11 @@ from partita.graph.columns import (
     map_new_column,
     record_of,
 )
-from partita.graph.files import fcntl, fsync_path, take_lock
+from partita.graph.files import fcntl, fsync_path, no_room, take_lock
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
-
-_TO_ANOTHER_DISK = "Free space there, or write the store to another disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +74,6 @@ class StoreWriter:
 
     Attributes:
         directory: where the columns are being written.
-        continued: finished columns were found.
-        interrupted: the ``with`` block was left by Ctrl-C, and what was finished is kept.
 
     Raises:
         StoreError: something is there already that may not be replaced, or another process writes with this key.
@@ -91,7 +86,6 @@ class StoreWriter:
         self.path = Path(os.path.abspath(path))
         self.overwrite = overwrite
         self.directory: Path
-        self.interrupted = False
         self._resume_key = resume_key
         self._journal: Journal | None = None
         self._lock: int | None = None
@@ -118,21 +112,18 @@ class StoreWriter:
             self._lock = take_lock(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         free = shutil.disk_usage(self.path.parent).free
-        self.interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
-        written = self._release()
-        if self.interrupted and error is not None:
+        interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
+        written = self._release(keep=interrupted)
+        if interrupted and error is not None:
             error.add_note("What was finished is kept: the same command continues there")
         if isinstance(error, OSError) and is_disk_full(error):
-            raise ResourceError(
+            what = (
                 f"the disk is full, or a file size limit was met: {written:,} bytes of the store were written "
-                f"and more are needed, {free:,} bytes are free",
-                where=str(self.path.parent),
-                fix=_TO_ANOTHER_DISK,
-            ) from error
+                f"and more are needed, {free:,} bytes are free"
+            )
+            raise no_room(what, self.path.parent) from error
         if error is None and not self._finished:
             raise RuntimeError("StoreWriter.finish() was not called")
 
@@ -217,11 +208,7 @@ class StoreWriter:
         need = sum(column_bytes(column.shape, column.dtype) for column in missing.values())
         free = shutil.disk_usage(self.path.parent).free
         if need > free:
-            raise ResourceError(
-                f"the store needs {need:,} bytes, {free:,} bytes are free",
-                where=str(self.path.parent),
-                fix=_TO_ANOTHER_DISK,
-            )
+            raise no_room(f"the store needs {need:,} bytes, {free:,} bytes are free", self.path.parent)
         for name, column in missing.items():
             placed = self.place(name, column.shape, column.dtype)
             with progress.task(f"write {name}", total=column.shape[0], unit=column.unit) as task:
@@ -341,8 +328,8 @@ class StoreWriter:
             mapped.flush()
         self._maps.clear()
 
-    def _release(self) -> int:
-        """Let go of all files and remove what is not to be continued; returns the bytes that had been written."""
+    def _release(self, *, keep: bool) -> int:
+        """Let go of all files, and remove them unless they are kept; returns the bytes that had been written."""
         written = 0
         for stream in self._streams:
             with contextlib.suppress(OSError):
@@ -353,7 +340,7 @@ class StoreWriter:
             for path in self.directory.rglob("*"):
                 with contextlib.suppress(OSError):
                     written += path.stat().st_size
-            if not self.interrupted:
+            if not keep:
                 shutil.rmtree(self.directory, ignore_errors=True)
         self._unlock()
         return written
