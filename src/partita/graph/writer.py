@@ -108,7 +108,7 @@ class StoreWriter:
                 raise
             return self
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self._prefix}{os.getpid()}-", dir=self.path.parent))
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):  # held by a writer that just looks whether it is abandoned
             self._lock = take_lock(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR)
         return self
 

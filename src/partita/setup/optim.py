@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import torch
 from torch import nn
@@ -16,7 +15,6 @@ from partita.core.registry import Registry
 Parameters = Sequence[nn.Parameter]
 
 
-@cache
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """The optimizer with its methods as they are written, without the wrappers that are there for ``torch.compile``.
 
@@ -30,12 +28,13 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
 
 def _maker(kind: type[torch.optim.Optimizer], *settings: str) -> Callable[[Parameters, Config], torch.optim.Optimizer]:
     """What makes an optimizer that takes these settings."""
+    bare = _without_compiler(kind)
 
     def make(parameters: Parameters, config: Config) -> torch.optim.Optimizer:
         # One kernel that updates everything takes a third of the time of an operation per parameter and term.
         fused = all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
         options = {name: getattr(config, name) for name in settings}
-        return _without_compiler(kind)(parameters, **options, fused=fused)
+        return bare(parameters, **options, fused=fused)
 
     return make
 
