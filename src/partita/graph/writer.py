@@ -74,6 +74,7 @@ class StoreWriter:
 
     Attributes:
         directory: where the columns are being written.
+        interrupted: the ``with`` block was left by Ctrl-C, and what was finished is kept.
 
     Raises:
         StoreError: something is there already that may not be replaced, or another process writes with this key.
@@ -86,6 +87,7 @@ class StoreWriter:
         self.path = Path(os.path.abspath(path))
         self.overwrite = overwrite
         self.directory: Path
+        self.interrupted = False
         self._resume_key = resume_key
         self._journal: Journal | None = None
         self._lock: int | None = None
@@ -114,9 +116,9 @@ class StoreWriter:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         free = shutil.disk_usage(self.path.parent).free
-        interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
-        written = self._release(keep=interrupted)
-        if interrupted and error is not None:
+        self.interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
+        written = self._release()
+        if self.interrupted and error is not None:
             error.add_note("What was finished is kept: the same command continues there")
         if isinstance(error, OSError) and is_disk_full(error):
             what = (
@@ -328,8 +330,8 @@ class StoreWriter:
             mapped.flush()
         self._maps.clear()
 
-    def _release(self, *, keep: bool) -> int:
-        """Let go of all files, and remove them unless they are kept; returns the bytes that had been written."""
+    def _release(self) -> int:
+        """Let go of all files and remove what is not to be continued; returns the bytes that had been written."""
         written = 0
         for stream in self._streams:
             with contextlib.suppress(OSError):
@@ -340,7 +342,7 @@ class StoreWriter:
             for path in self.directory.rglob("*"):
                 with contextlib.suppress(OSError):
                     written += path.stat().st_size
-            if not keep:
+            if not self.interrupted:
                 shutil.rmtree(self.directory, ignore_errors=True)
         self._unlock()
         return written
