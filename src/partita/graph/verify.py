@@ -18,6 +18,9 @@ from partita.graph.store import GraphStore
 
 _CHUNK = 1 << 20
 
+_Checks = list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]]
+"""Names of columns, and what says what is wrong with them."""
+
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Check every checksum and every rule of the format. Memory: O(nodes).
@@ -34,7 +37,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     store = GraphStore.open(path)
     problems = _check_checksums(store)
     columns = known(store.columns)
-    finite = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
+    finite: _Checks = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
     for names, check in [*_CHECKS, *finite]:
         present = [name for name in names if store.has(name)]
         # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
@@ -258,7 +261,7 @@ def _check_disjoint(store: GraphStore, problems: dict[str, str]) -> None:
         owner[ids] = number
 
 
-_CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]] = [
+_CHECKS: _Checks = [
     (("indptr",), partial(_check_offsets, "indptr")),
     (("part_offsets",), partial(_check_offsets, "part_offsets")),
     (("indices", "self_loops"), _check_indices),
