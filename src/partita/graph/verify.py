@@ -19,7 +19,6 @@ from partita.graph.store import GraphStore
 _CHUNK = 1 << 20
 
 _Checks = list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]]
-"""Names of columns, and what says what is wrong with them."""
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
