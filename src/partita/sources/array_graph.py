@@ -19,7 +19,7 @@ from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile, Taker, open_npz
-from partita.sources.batch import Cells, Kind
+from partita.sources.batch import Cells, Kind, counted
 from partita.sources.edges import check_weights
 
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -110,30 +110,18 @@ class ArrayGraph:
                     columns = [end.take(size) for end in ends]
                 if weights is not None:
                     columns.append(weights.take(size))
-
-                def where(row: int, start: int = start) -> str:
-                    return f"{edges.where}, edge {start + row} (from 0)"
-
                 native = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in columns]
-                batch = Cells([pa.array(part) for part in native], names, where)
+                batch = Cells([pa.array(part) for part in native], names, counted(edges.where, start, "edge"))
                 if self.weighted:
                     check_weights(batch)
                 yield batch
                 task.advance(size)
 
-    def features(self) -> tuple[int, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]] | None:
-        """F, and runs of rows with the number of their first; ``None`` without features."""
+    def features(self) -> tuple[ArrayFile, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]] | None:
+        """Their array, and runs of rows with the number of their first; ``None`` without features."""
         if "x" in self._arrays:
-            x = self._arrays["x"]
-            return x.shape[1], x.blocks()
-        if "x_indptr" in self._arrays:
-            return self._sparse_shape()[1], self._densified()
-        return None
-
-    @property
-    def features_from(self) -> str:
-        """The array that the features come from, for messages."""
-        return self._arrays["x" if "x" in self._arrays else "x_data"].where
+            return self._arrays["x"], self._arrays["x"].blocks()
+        return (self._arrays["x_data"], self._densified()) if "x_indptr" in self._arrays else None
 
     def num_splits(self) -> int:
         """How many splits the file has; 0 without masks."""

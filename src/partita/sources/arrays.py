@@ -29,8 +29,6 @@ Stream = io.RawIOBase | io.BufferedIOBase
 """An open file of bytes."""
 
 _BLOCK_BYTES = 4 << 20
-
-
 # What zipfile, its decompressors, struct, ast and numpy raise when a file is not what it says.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, SyntaxError),
@@ -53,9 +51,10 @@ class ArrayFile:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran_order: bool
-    _open: Callable[[], Stream]
-    _header_bytes: int
+    _open: Callable[[], Stream] | None = None
+    _header_bytes: int = 0
     _path: Path | None = None
+    _flat: Shaped[np.ndarray, "n"] | None = None
 
     @classmethod
     def held(cls, where: str, array: Shaped[np.ndarray, "..."]) -> ArrayFile:
@@ -67,7 +66,7 @@ class ArrayFile:
         """
         by_column = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         flat = array.reshape(-1, order="F" if by_column else "C")  # a view, unless the elements are scattered
-        return cls(where, array.shape, array.dtype, by_column, lambda: io.BufferedReader(_Held(flat)), 0)
+        return cls(where, array.shape, array.dtype, by_column, _flat=flat)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -99,6 +98,10 @@ class ArrayFile:
             InputError: the file is damaged or cut short.
         """
         step = max(1, _BLOCK_BYTES // max(1, self.dtype.itemsize))
+        if self._flat is not None:
+            yield from (self._flat[position : min(position + step, stop)] for position in range(start, stop, step))
+            return
+        assert self._open is not None
         with damage_of(self.where), self._open() as file:
             _skip(file, self._header_bytes + start * self.dtype.itemsize)
             for position in range(start, stop, step):
@@ -194,57 +197,9 @@ def damage_of(where: str) -> Iterator[None]:
         raise InputError(f"the file is damaged ({error})", where=where, fix="Write or fetch it again") from error
 
 
-class _Held(io.RawIOBase):
-    """The bytes of an array as an open file."""
-
-    def __init__(self, flat: Shaped[np.ndarray, "n"]) -> None:
-        self._bytes = flat.view(np.uint8)
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._bytes)}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        piece = self._bytes[self._at : self._at + len(buffer)]
-        np.frombuffer(buffer, np.uint8)[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-
-class _Member(io.BufferedIOBase):
-    """An open member of a zip archive that closes the archive with itself."""
-
-    def __init__(self, archive: zipfile.ZipFile, file: zipfile.ZipExtFile) -> None:
-        self._archive = archive
-        self._file = file
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return self._file.read(-1 if size is None else size)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-            self._archive.close()
-        super().close()
-
-
 def _open_member(path: Path, name: str) -> Stream:
-    archive = zipfile.ZipFile(path)
-    try:
-        return _Member(archive, cast(zipfile.ZipExtFile, archive.open(name)))
-    except BaseException:
-        archive.close()
-        raise
+    with zipfile.ZipFile(path) as archive:
+        return cast(zipfile.ZipExtFile, archive.open(name))  # stays open without the archive
 
 
 def _array(where: str, opener: Callable[[], Stream], file_size: int, path: Path | None = None) -> ArrayFile:

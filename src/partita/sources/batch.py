@@ -98,7 +98,7 @@ class Cells:
                 array = array.cast(pa.large_string())
             array.validate(full=True)
         except (pa.ArrowException, ValueError) as error:
-            raise self.fail(0, column, f"cannot be read as UTF-8 text ({_first_line(error)})") from error
+            raise self.fail(0, column, f"cannot be read as UTF-8 text ({first_line(error)})") from error
         return self._without_nulls(array, column, missing)
 
     def matrix(self, columns: Sequence[int], *, missing: float | None) -> Float32[np.ndarray, "n F"]:
@@ -137,9 +137,15 @@ class Cells:
         return array.fill_null(missing)
 
 
+def counted(where: str, start: int, noun: str = "row") -> Callable[[int], str]:
+    """Says where a row is in a file, counted from its first, of a batch that begins with row ``start``."""
+    return lambda row: f"{where}, {noun} {start + row} (from 0)"
+
+
 def _numpy(array: pa.Array) -> np.ndarray:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, without the lines that tell more; its type where it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -11,68 +11,46 @@ import numpy as np
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.sources.batch import Cells, Kind
+from partita.sources.batch import Cells, Kind, counted, first_line
 from partita.sources.options import ColumnName
 from partita.sources.text import TextTable
 
 Format = Literal["text", "parquet", "npz", "npy"]
 _SUFFIXES: dict[str, Format] = {
-    ".csv": "text",
-    ".tsv": "text",
-    ".txt": "text",
-    ".edges": "text",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-    ".npy": "npy",
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".edges"), "text"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **{".npz": "npz", ".npy": "npy"},
 }
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x93NUM": "npy"}
 _ALIASES: dict[str, Format] = {
-    "text": "text",
-    "csv": "text",
-    "tsv": "text",
-    "snap": "text",
-    "parquet": "parquet",
-    "npz": "npz",
-    "npy": "npy",
+    **dict.fromkeys(("text", "csv", "tsv", "snap"), "text"),
+    **{"parquet": "parquet", "npz": "npz", "npy": "npy"},
 }
 
 
 @runtime_checkable
 class TableReader(Protocol):
-    """Rows and columns that are read front to back."""
+    """Rows and columns that are read front to back.
 
-    @property
-    def path(self) -> Path:
-        """Of the file or directory."""
-        ...
+    Attributes:
+        path: of the file or directory.
+        names: of the columns; positions as text where they have none.
+        has_header: whether the columns have names of the user's.
+    """
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns; positions as text where they have none."""
-        ...
-
-    @property
-    def has_header(self) -> bool:
-        """Whether the columns have names of the user's."""
-        ...
+    path: Path
+    names: tuple[str, ...]
+    has_header: bool
 
     def column_kind(self, column: int) -> Kind | None:
         """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
-        ...
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
-        ...
 
 
 class ParquetTable:
-    """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names.
-
-    Attributes:
-        path: of the file or the directory.
-        names: of the columns.
-    """
+    """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""
 
     has_header = True
 
@@ -126,12 +104,8 @@ class ParquetTable:
                 start = 0
                 with _parquet(file) as opened:
                     for part in opened.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
-
-                        def where(row: int, file: Path = file, start: int = start) -> str:
-                            return f"{file}, row {start + row} (from 0)"
-
                         if part.num_rows:
-                            yield Cells([part.column(name) for name in names], names, where)
+                            yield Cells([part.column(name) for name in names], names, counted(str(file), start))
                         start += part.num_rows
                         task.advance(part.num_rows)
 
@@ -147,8 +121,8 @@ def _parquet(path: Path) -> Iterator[Any]:
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path)) from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"is damaged or not a Parquet file ({what})", where=str(path), fix="Write it again") from error
+        what = f"is damaged or not a Parquet file ({first_line(error)})"
+        raise InputError(what, where=str(path), fix="Write it again") from error
 
 
 def detect_format(path: Path, named: str = "auto") -> Format:
@@ -221,20 +195,19 @@ def find_column(table: TableReader, name: ColumnName, role: str) -> int:
     Raises:
         InputError: there is no such column, or two of that name.
     """
-    if isinstance(name, str) and table.has_header and table.names.count(name) > 1:
-        fix = "Rename one of them, or give the position, counted from 0, as an integer"
-        raise InputError(f"two columns are named '{name}'", where=str(table.path), fix=fix)
+    where, positions = str(table.path), f"0..{len(table.names) - 1}"
     if isinstance(name, str) and table.has_header and name in table.names:
+        if table.names.count(name) > 1:
+            fix = "Rename one of them, or give the position, counted from 0, as an integer"
+            raise InputError(f"two columns are named '{name}'", where=where, fix=fix)
         return table.names.index(name)
     if isinstance(name, int) or name.isdecimal():
         if 0 <= int(name) < len(table.names):
             return int(name)
-        fix = f"Positions are 0..{len(table.names) - 1}"
-        raise InputError(f"there is no column {name} ({role})", where=str(table.path), fix=fix)
-    if not table.has_header:
-        fix = f"The file has no header; give a position, 0..{len(table.names) - 1}, or header=yes"
-        raise InputError(f"there is no column '{name}' ({role})", where=str(table.path), fix=fix)
-    raise InputError(f"there is no column '{name}' ({role})", where=str(table.path), fix=nearest(name, table.names))
+        raise InputError(f"there is no column {name} ({role})", where=where, fix=f"Positions are {positions}")
+    no_header = f"The file has no header; give a position, {positions}, or header=yes"
+    fix = nearest(name, table.names) if table.has_header else no_header
+    raise InputError(f"there is no column '{name}' ({role})", where=where, fix=fix)
 
 
 class EdgeTable:

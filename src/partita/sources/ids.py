@@ -7,6 +7,7 @@ first appearance for strings. All three hold O(nodes).
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -32,39 +33,33 @@ _NAMES_PER_WRITE = 1 << 18
 class Ids(Protocol):
     """Numbers the user's ids."""
 
-    mode: IdMode
     kind: Kind
 
     def __len__(self) -> int:
         """How many nodes there are so far."""
-        ...
 
     def add_nodes(self, batch: Cells, column: int) -> Int[np.ndarray, "n"]:
         """Provisional ids of the nodes of a table, new ones numbered."""
-        ...
 
     def add_edges(self, batch: Cells) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
         """Provisional ids of the sources (column 0) and the targets (column 1), new ones numbered."""
-        ...
+        return self.add_nodes(batch, 0), self.add_nodes(batch, 1)
 
     def freeze(self) -> Int64[np.ndarray, "N"] | None:
         """No more ids will come: the final id of every provisional id; ``None`` where they are the same."""
-        ...
+        return None
 
     def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """Final ids, -1 for an id that was never numbered. Only after :meth:`freeze`."""
-        ...
 
     def name(self, node: int) -> str:
         """What the user calls a node (a final id), for messages. Only after :meth:`freeze`."""
-        ...
 
     def write_names(self, writer: StoreWriter) -> None:
         """Write the columns that keep the user's ids, if they are not the node ids. Only after :meth:`freeze`."""
-        ...
 
 
-class IndexIds:
+class IndexIds(Ids):
     """Ids that are node ids already: 0..N-1.
 
     Args:
@@ -72,7 +67,6 @@ class IndexIds:
         known_from: the file that says how many nodes there are, for messages.
     """
 
-    mode: IdMode = "index"
     kind: Kind = "int"
 
     def __init__(self, num_nodes: int | None = None, known_from: str = "") -> None:
@@ -93,15 +87,14 @@ class IndexIds:
         values = _non_negative(batch, column)
         if self._known is not None:
             allowed = f"ids are 0..{self._known - 1}, because {self._known_from} has {self._known} nodes"
-            batch.check(
-                values >= self._known, column, f"id {{}} is out of range: {allowed}", "Mend the id, or use ids=int"
-            )
+            what = f"id {{}} is out of range: {allowed}"
+            batch.check(values >= self._known, column, what, "Mend the id, or use ids=int")
         self._largest = max(self._largest, int(values.max(initial=-1)))
         return values
 
     def add_edges(self, batch: Cells) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
         """See :class:`Ids`."""
-        pair = self.add_nodes(batch, 0), self.add_nodes(batch, 1)
+        pair = super().add_edges(batch)
         self._edges += len(batch)
         return pair
 
@@ -142,10 +135,9 @@ class IndexIds:
         """See :class:`Ids`."""
 
 
-class IntIds:
+class IntIds(Ids):
     """Integer ids >= 0 with gaps, numbered by a table that doubles as it fills; see :mod:`partita.sources.id_loops`."""
 
-    mode: IdMode = "int"
     kind: Kind = "int"
 
     def __init__(self, *, compiled: bool = True) -> None:
@@ -159,26 +151,34 @@ class IntIds:
         self._slots: np.ndarray[Any, Any] = np.zeros(1 << 10, np.int32)
         self._keys = np.empty(1 << 9, np.int64)
         self._count = 0
-        self._sorted: Int64[np.ndarray, "N"] | None = None
+        self._names: Int64[np.ndarray, "N"]  # ascending, from freeze() on
 
     def __len__(self) -> int:
         return self._count
 
     def add_nodes(self, batch: Cells, column: int) -> Int[np.ndarray, "n"]:
         """See :class:`Ids`."""
-        return self._number(_non_negative(batch, column))
-
-    def add_edges(self, batch: Cells) -> tuple[Int[np.ndarray, "E"], Int[np.ndarray, "E"]]:
-        """See :class:`Ids`."""
-        return self.add_nodes(batch, 0), self.add_nodes(batch, 1)
+        values = _non_negative(batch, column)
+        if self._kernels is None:
+            return self._number_by_dictionary(values)
+        kernels, values = self._kernels, np.array(values, np.int64)  # a copy: arrow's arrays are read-only
+        out = np.empty(len(values), self._slots.dtype)
+        done = 0
+        while True:
+            insert = kernels.insert_direct if self._direct else kernels.insert
+            done, self._count = insert(values, done, self._slots, self._keys, self._count, out)
+            if done == len(values):
+                return out
+            self._make_room(int(values[done]), kernels)
+            out = out.astype(self._slots.dtype, copy=False)
 
     def freeze(self) -> Int64[np.ndarray, "N"] | None:
         """See :class:`Ids`."""
-        keys = self._keys[: self._count]
+        keys = self._keys[: self._count] if self._kernels else np.fromiter(self._table, np.int64)
         self._slots, self._keys, self._table = np.empty(0, np.int32), np.empty(0, np.int64), {}
         order = np.argsort(keys, kind="stable")
-        self._sorted = keys[order]
-        if np.array_equal(self._sorted, keys):
+        self._names = keys[order]
+        if np.array_equal(self._names, keys):
             return None
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -200,26 +200,6 @@ class IntIds:
         """See :class:`Ids`."""
         if len(self._names) and self._names[-1] != len(self._names) - 1:  # distinct, ascending, >= 0: not 0..N-1
             writer.write("name", self._names)
-
-    @property
-    def _names(self) -> Int64[np.ndarray, "N"]:
-        if self._sorted is None:
-            raise RuntimeError("freeze() comes first")
-        return self._sorted
-
-    def _number(self, values: Int64[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
-        if self._kernels is None:
-            return self._number_by_dictionary(values)
-        kernels, values = self._kernels, np.array(values, np.int64)  # a copy: arrow's arrays are read-only
-        out = np.empty(len(values), self._slots.dtype)
-        done = 0
-        while True:
-            insert = kernels.insert_direct if self._direct else kernels.insert
-            done, self._count = insert(values, done, self._slots, self._keys, self._count, out)
-            if done == len(values):
-                return out
-            self._make_room(int(values[done]), kernels)
-            out = out.astype(self._slots.dtype, copy=False)
 
     def _make_room(self, value: int, kernels: Any) -> None:
         """Grow, so that there is room for one more id, ``value``, and choose the kind of table anew."""
@@ -244,21 +224,17 @@ class IntIds:
         numbers = np.empty(len(distinct), np.int64)
         for position in np.argsort(first, kind="stable").tolist():
             numbers[position] = self._table.setdefault(int(distinct[position]), len(self._table))
-        fresh = numbers >= self._count
-        self._keys = np.concatenate([self._keys[: self._count], distinct[fresh][np.argsort(numbers[fresh])]])
         self._count = len(self._table)
         return numbers[inverse]
 
 
-class StringIds:
+class StringIds(Ids):
     """Names. A dictionary is asked only for the distinct names of a batch, so that its cost is not per edge."""
 
-    mode: IdMode = "str"
     kind: Kind = "str"
 
     def __init__(self) -> None:
         self._table: dict[str, int] = {}
-        self._names: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self._table)
@@ -285,9 +261,6 @@ class StringIds:
             numbers[position] = table.setdefault(names[position], len(table))
         return numbers[sources], numbers[targets]
 
-    def freeze(self) -> None:
-        """See :class:`Ids`."""
-
     def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         codes, names = _encode(_named(batch, column))
@@ -295,9 +268,7 @@ class StringIds:
 
     def name(self, node: int) -> str:
         """See :class:`Ids`."""
-        if self._names is None:
-            self._names = list(self._table)
-        return repr(self._names[node])
+        return repr(next(islice(self._table, node, None)))
 
     def write_names(self, writer: StoreWriter) -> None:
         """See :class:`Ids`."""

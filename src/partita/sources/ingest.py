@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,14 @@ from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.detect import graph_of
+from partita.sources.edges import EdgeTable
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
-from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs
+from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
 from partita.sources.labels import AUTO, TASKS, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
-from partita.sources.text import NotOfKindError
+from partita.sources.text import NotOfKindError, TextTable
 from partita.sources.unpack import unpacked
 
 
@@ -101,7 +101,9 @@ class _Job:
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
-            ids = self._make_ids(mode)
+            ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
+            if mode != "index":
+                ids = IntIds() if mode == "int" else StringIds()
             members = None if inputs.members is None else Membership(inputs.members, ids)
             topology = self._read_edges(writer, ids, members)
             ids.write_names(writer)
@@ -116,7 +118,8 @@ class _Job:
                 found, rule = self._seeded(label_summary)
             write_splits(writer, found)
             task, classes, names = self._labels_of(label_summary)
-            self.notes += inputs.notes
+            if isinstance(inputs.graph, ArrayGraph):
+                self.notes += inputs.graph.notes
             writer.finish(
                 num_nodes=len(ids),
                 num_edges=topology.num_edges,
@@ -130,6 +133,7 @@ class _Job:
                 ingest_notes=list(self.notes),
             )
         seconds = time.perf_counter() - self.began
+        table = inputs.graph.table if isinstance(inputs.graph, EdgeTable) else None
         return IngestSummary(
             path=str(self.store),
             nodes=len(ids),
@@ -140,7 +144,7 @@ class _Job:
             splits={name: len(members_of) for name, members_of in found.items()},
             split_rule=rule or "none",
             ids=mode,
-            header=inputs.header,
+            header=table.has_header if isinstance(table, TextTable) else None,
             self_loops=topology.self_loops,
             duplicates_dropped=topology.duplicates_dropped,
             notes=self.notes,
@@ -149,13 +153,6 @@ class _Job:
         )
 
     # Nodes and edges
-
-    def _make_ids(self, mode: IdMode) -> Ids:
-        if mode == "str":
-            return StringIds()
-        if mode == "int":
-            return IntIds()
-        return IndexIds(self.inputs.num_nodes, self.inputs.num_nodes_from)
 
     def _read_edges(self, writer: StoreWriter, ids: Ids, members: Membership | None) -> TopologySummary:
         graph = self.inputs.graph
@@ -178,8 +175,10 @@ class _Job:
             for batch in batches:
                 src, dst = ids.add_edges(batch)
                 builder.add(src, dst, batch.floats(2) if graph.weighted else None)
-        with _about(graph.path):
+        try:
             rank = ids.freeze()
+        except InputError as error:
+            raise InputError(error.what, where=str(graph.path), fix=error.fix) from None
         if members is not None:
             members.freeze(ids, rank)
         if len(ids) == 0:
@@ -210,11 +209,14 @@ class _Job:
                         mine.put(nodes, batch, range(wide, end))
                     if table.split is not None:
                         splits.put(nodes, batch, end)
-        if inputs.feature_rows is not None:
-            where, blocks = inputs.feature_rows()
-            features.put_blocks(blocks, where)
-        if inputs.label_array is not None:
-            array = inputs.label_array
+        if "features" in inputs.arrays:
+            array = inputs.arrays["features"]
+            features.put_blocks(array.blocks(), array.where)
+        elif isinstance(inputs.graph, ArrayGraph) and (of_graph := inputs.graph.features()) is not None:
+            array, blocks = of_graph
+            features.put_blocks(blocks, array.where)
+        if "labels" in inputs.arrays:
+            array = inputs.arrays["labels"]
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
             width = array.shape[1] if len(array.shape) == 2 else 1
             labels = make_labels(
@@ -224,10 +226,10 @@ class _Job:
                 len(ids),
                 array.where,
             )
-            for nodes, batch in inputs.rows_of(array, "label"):
+            for nodes, batch in rows_of(array, "label"):
                 labels.put(nodes, batch, range(width))
-        if inputs.split_array is not None:
-            for nodes, batch in inputs.rows_of(inputs.split_array, "split"):
+        if "splits" in inputs.arrays:
+            for nodes, batch in rows_of(inputs.arrays["splits"], "split"):
                 splits.put(nodes, batch, 0)
         return labels
 
@@ -257,8 +259,8 @@ class _Job:
         """Where the splits in the files come from; empty if the files bring none."""
         inputs, graph = self.inputs, self.inputs.graph
         rule = ""
-        if inputs.split_array is not None:
-            rule = f"given: {inputs.split_array.where}"
+        if "splits" in inputs.arrays:
+            rule = f"given: {inputs.arrays['splits'].where}"
         for table in inputs.tables:
             if table.split is not None:
                 rule = f"given: column {table.table.names[table.split]} of {table.where}"
@@ -282,17 +284,6 @@ class _Job:
         # Stores keep this text, in the spelling that it has always had.
         rule = f"seeded: {shares} of the {len(labeled)} labelled nodes, seed {self.options.split_seed}"
         return seeded_split(labeled, self.options.split, self.options.split_seed), rule
-
-
-@contextmanager
-def _about(path: Path) -> Iterator[None]:
-    """Name the file in an error that does not know it."""
-    try:
-        yield
-    except InputError as error:
-        if error.where is not None:
-            raise
-        raise InputError(error.what, where=str(path), fix=error.fix) from None
 
 
 def _quarter_of_memory() -> int:

@@ -23,6 +23,10 @@ TASKS = (AUTO, *LABEL_TASKS)
 MOST_CLASSES = 1 << 20
 """More integer classes than this are taken for a mistake: a model has one output per class."""
 
+_OUT_OF_RANGE = (
+    f"label {{}} is out of range: integer classes are 0..{MOST_CLASSES - 1}",
+    "Number the classes 0..C-1 (-1 means no label), or use names",
+)
 _MISSING = frozenset(["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"])
 
 
@@ -52,11 +56,9 @@ class Labels(Protocol):
 
     def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """The labels of some nodes are in these columns of a batch."""
-        ...
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """Write the column."""
-        ...
 
 
 def make_labels(
@@ -114,7 +116,7 @@ class ClassLabels:
             values = batch.floats(column, missing=-1)
             values = np.where(np.isnan(values), -1, values)
             batch.check(values != np.floor(values), column, "label {} is not an integer", "Use task=regression")
-            batch.check(np.abs(values) > MOST_CLASSES, column, *_out_of_range())
+            batch.check(np.abs(values) > MOST_CLASSES, column, *_OUT_OF_RANGE)
             self._put_ints(nodes, values.astype(np.int64), batch, column)
         else:
             self._put_ints(nodes, batch.ints(column, missing=-1), batch, column)
@@ -153,7 +155,7 @@ class ClassLabels:
         where = ""
         if is_int(text) and not -1 <= int(text) < MOST_CLASSES:
             if text.startswith("-"):
-                batch.check(here, column, *_out_of_range())
+                batch.check(here, column, *_OUT_OF_RANGE)
             where = batch.where(int(np.argmax(here)))
         elif not is_int(text) and is_number(text) and text not in _MISSING and len(self._first) < MOST_CLASSES:
             where = batch.where(int(np.argmax(here))) if self._numbers_are_classes else ""
@@ -165,12 +167,11 @@ class ClassLabels:
         if not number.is_integer():
             raise InputError(f"label {text} is not an integer", where=where, fix="Use task=regression, or mend it")
         if not -1 <= number < MOST_CLASSES:
-            what, fix = _out_of_range()
-            raise InputError(what.format(text), where=where, fix=fix)
+            raise InputError(_OUT_OF_RANGE[0].format(text), where=where, fix=_OUT_OF_RANGE[1])
         return int(number)
 
     def _put_ints(self, nodes: Int[np.ndarray, "n"], values: Int64[np.ndarray, "n"], batch: Cells, column: int) -> None:
-        batch.check((values < -1) | (values >= MOST_CLASSES), column, *_out_of_range())
+        batch.check((values < -1) | (values >= MOST_CLASSES), column, *_OUT_OF_RANGE)
         self._codes[nodes] = values
 
     def _write_ints(self, writer: StoreWriter, y: Int64[np.ndarray, "N"]) -> LabelSummary:
@@ -193,12 +194,8 @@ class RegressionLabels:
         """See :class:`Labels`."""
         (column,) = columns
         values = batch.floats(column, missing=np.nan)
-        batch.check(
-            np.abs(values) > np.finfo(np.float32).max,
-            column,
-            "label {} is not a finite float32",
-            "Mend it or leave it empty",
-        )
+        too_large = np.abs(values) > np.finfo(np.float32).max
+        batch.check(too_large, column, "label {} is not a finite float32", "Mend it or leave it empty")
         self._y[nodes] = values
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
@@ -234,8 +231,3 @@ class MultiLabels:
 def _write_regression(writer: StoreWriter, y: Float32[np.ndarray, "N"]) -> LabelSummary:
     writer.write("y", y)
     return LabelSummary(REGRESSION, 1, None, ~np.isnan(y))
-
-
-def _out_of_range() -> tuple[str, str]:
-    fix = "Number the classes 0..C-1 (-1 means no label), or use names"
-    return f"label {{}} is out of range: integer classes are 0..{MOST_CLASSES - 1}", fix

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Int64, Shaped
 from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.writer import StoreWriter
-from partita.sources.batch import Cells, Kind
+from partita.sources.batch import Cells, Kind, counted
 from partita.sources.edges import TableReader, find_column
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
@@ -288,12 +288,8 @@ class Features:
         """The features of all nodes in order, from an array."""
         with progress.task("read features", total=self._num_nodes, unit="rows") as task:
             for start, rows in blocks:
-
-                def place(row: int, start: int = start) -> str:
-                    return f"{where}, row {start + row} (from 0)"
-
                 rows = rows if rows.dtype.kind == "f" else rows.astype(np.float32)
-                self.put(slice(start, start + len(rows)), rows, place)
+                self.put(slice(start, start + len(rows)), rows, counted(where, start))
                 task.advance(len(rows))
 
 

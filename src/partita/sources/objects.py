@@ -21,6 +21,9 @@ from partita.core.errors import InputError
 from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile
 
+OGB_SPLITS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""OGB's names of splits, and those of their masks here."""
+
 _OBJECTS = "PyG's Data, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, or the path of a file"
 
 
@@ -63,8 +66,10 @@ def _of_dataset(where: str, dataset: Any) -> tuple[str, dict[str, ArrayFile]]:
     if labels is not None and "y" not in arrays:
         arrays["y"] = ArrayFile.held(f"{name}, y", labels_of(_array(f"{name}, y", labels)))
     if hasattr(dataset, "get_idx_split"):
-        masks = split_masks(dataset.get_idx_split(), arrays["x"].shape[0] if "x" in arrays else len(arrays["y"]))
-        arrays |= {key: ArrayFile.held(f"{name}, {key}", mask) for key, mask in masks.items()}
+        split, num_nodes = dataset.get_idx_split(), len(arrays["x" if "x" in arrays else "y"])
+        for theirs, ours in OGB_SPLITS.items():
+            mask = mask_of(_array(f"split {theirs}", split[theirs]), num_nodes, f"split {theirs}")
+            arrays[ours] = ArrayFile.held(f"{name}, {ours}", mask)
     return name, arrays
 
 
@@ -109,8 +114,12 @@ def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
 def _of_sparse(where: str, matrix: Any) -> dict[str, Any]:
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{where} of shape {matrix.shape}: must be square", where="source", fix="Give an adjacency")
-    found = {"edge_index": np.stack([matrix.row, matrix.col]).astype(np.int64), "num_nodes": matrix.shape[0]}
-    return found if (matrix.data == 1).all() else {**found, "edge_weight": matrix.data}
+    return _of_entries(matrix.row, matrix.col, matrix.data, matrix.shape[0])
+
+
+def _of_entries(rows: Any, columns: Any, data: Any, num_nodes: int) -> dict[str, Any]:
+    found = {"edge_index": np.stack([rows, columns]).astype(np.int64), "num_nodes": num_nodes}
+    return found if (data == 1).all() else {**found, "edge_weight": data}
 
 
 def is_sparse_file(arrays: Mapping[str, ArrayFile]) -> bool:
@@ -140,9 +149,7 @@ def sparse_arrays(path: Path, arrays: Mapping[str, ArrayFile]) -> dict[str, Arra
         first, second = (expanded, first) if kind == "csr" else (first, expanded)
     if not len(first) == len(second) == len(data):
         raise InputError("has index arrays of another length than its data", where=str(path), fix="Write it again")
-    found: dict[str, Any] = {"edge_index": np.stack([first, second]).astype(np.int64), "num_nodes": shape[0]}
-    if not (data == 1).all():
-        found["edge_weight"] = data
+    found = _of_entries(first, second, data, shape[0])
     return {name: ArrayFile.held(f"{path}, {name}", np.asarray(value)) for name, value in found.items()}
 
 
@@ -159,14 +166,6 @@ def labels_of(y: Num[np.ndarray, "N ..."]) -> Num[np.ndarray, "N ..."]:
     if y.ndim == 2 and np.isin(y, (0, 1)).all():
         return y.astype(np.uint8)
     return y
-
-
-def split_masks(split: Mapping[str, Any], num_nodes: int) -> dict[str, Bool[np.ndarray, "N"]]:
-    """Masks from the ids of OGB's splits, ``train``, ``valid`` and ``test``."""
-    masks = {}
-    for name, ours in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
-        masks[ours] = mask_of(_array(f"split {name}", split[name]), num_nodes, f"split {name}")
-    return masks
 
 
 def mask_of(ids: Int[np.ndarray, "n"], num_nodes: int, where: str) -> Bool[np.ndarray, "N"]:

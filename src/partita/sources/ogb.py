@@ -29,7 +29,7 @@ from jaxtyping import Num
 from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.sources.arrays import ArrayFile, open_npz
-from partita.sources.objects import labels_of, mask_of
+from partita.sources.objects import OGB_SPLITS, labels_of, mask_of
 
 URL = "http://snap.stanford.edu/ogb/data/nodeproppred"
 ARCHIVES = {
@@ -42,8 +42,6 @@ ARCHIVES = {
 
 STORED_ONCE = ("products", "proteins")
 """Of these an edge in the file stands for both directions."""
-
-_SPLITS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 
 
 def is_ogb_name(source: str) -> bool:
@@ -67,23 +65,21 @@ def ogb_arrays(folder: Path, scratch: Path) -> dict[str, ArrayFile]:
         InputError: a file is missing or cannot be used.
     """
     raw = folder / "raw"
-    large = raw / "data.npz"
-    if not large.exists() and not (raw / "edge.csv.gz").exists():
-        raise _missing(raw / "edge.csv.gz")
-    found = _of_arrays(raw) if large.exists() else _of_text(raw, scratch)
+    found = _of_arrays(raw) if (raw / "data.npz").exists() else _of_text(raw, scratch)
     num_nodes = int(found["num_nodes"].load().reshape(-1)[0])
-    for name, ids in _split(folder / "split").items():
+    for name, ids in _split(folder / "split", scratch).items():
         mask = mask_of(ids, num_nodes, str(folder / "split" / name))
-        found[_SPLITS[name]] = ArrayFile.held(f"{folder / 'split'}, {name}", mask)
+        found[OGB_SPLITS[name]] = ArrayFile.held(f"{folder / 'split'}, {name}", mask)
     if folder.name.removeprefix("ogbn_") in STORED_ONCE:
         found |= {name: ArrayFile.held(name, np.array(0)) for name in ("is_directed", "both_directions")}
     return found
 
 
 def _of_arrays(raw: Path) -> dict[str, ArrayFile]:
-    arrays = open_npz(raw / "data.npz")
+    file = raw / "data.npz"
+    arrays = open_npz(file)
     if "edge_index" not in arrays:
-        raise InputError("has no array 'edge_index'", where=str(raw / "data.npz"), fix="Fetch it again")
+        raise InputError("has no array 'edge_index'", where=str(file), fix="Fetch it again")
     found = {"edge_index": arrays["edge_index"]}
     if "node_feat" in arrays:
         found["x"] = arrays["node_feat"]
@@ -92,7 +88,7 @@ def _of_arrays(raw: Path) -> dict[str, ArrayFile]:
     elif "x" in found:
         found["num_nodes"] = ArrayFile.held("num_nodes", np.array(len(found["x"])))
     else:
-        raise InputError("does not say how many nodes there are", where=str(raw / "data.npz"), fix="Fetch it again")
+        raise InputError("does not say how many nodes there are", where=str(file), fix="Fetch it again")
     labels = raw / "node-label.npz"
     if labels.exists():
         y = open_npz(labels)
@@ -103,45 +99,40 @@ def _of_arrays(raw: Path) -> dict[str, ArrayFile]:
 
 
 def _of_text(raw: Path, scratch: Path) -> dict[str, ArrayFile]:
-    num_nodes = _table(raw / "num-node-list.csv.gz", scratch, np.int64).reshape(-1)
-    if len(num_nodes) != 1:
-        raise InputError(
-            f"lists {len(num_nodes)} graphs, a store holds one", where=str(raw / "num-node-list.csv.gz"), fix="Split it"
-        )
-    edges = _table(raw / "edge.csv.gz", scratch, np.int64)
+    file, count_file = raw / "edge.csv.gz", raw / "num-node-list.csv.gz"
+    edges = _table(file, scratch, np.int64)
     if edges.shape[1] != 2:
-        raise InputError(f"has {edges.shape[1]} columns, not 2", where=str(raw / "edge.csv.gz"), fix="Fetch it again")
+        raise InputError(f"has {edges.shape[1]} columns, not 2", where=str(file), fix="Fetch it again")
+    num_nodes = _table(count_file, scratch, np.int64).reshape(-1)
+    if len(num_nodes) != 1:
+        raise InputError(f"lists {len(num_nodes)} graphs, a store holds one", where=str(count_file), fix="Split it")
     found = {
-        "edge_index": ArrayFile.held(str(raw / "edge.csv.gz"), edges.T),
-        "num_nodes": ArrayFile.held(str(raw / "num-node-list.csv.gz"), num_nodes),
+        "edge_index": ArrayFile.held(str(file), edges.T),
+        "num_nodes": ArrayFile.held(str(count_file), num_nodes),
     }
     features, labels = raw / "node-feat.csv.gz", raw / "node-label.csv.gz"
     if features.exists():
         found["x"] = ArrayFile.held(str(features), _table(features, scratch, np.float32))
     if labels.exists():
         y = _table(labels, scratch, np.float64)
-        integral = bool((y[np.isfinite(y)] == np.floor(y[np.isfinite(y)])).all()) and bool(np.isfinite(y).all())
+        integral = np.isfinite(y).all() and (y == np.floor(y)).all()
         found["y"] = ArrayFile.held(str(labels), labels_of(y.astype(np.int64) if integral else y))
     return found
 
 
-def _split(folder: Path) -> dict[str, Num[np.ndarray, "n"]]:
+def _split(folder: Path, scratch: Path) -> dict[str, Num[np.ndarray, "n"]]:
     rules = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if len(rules) != 1:
-        named = ", ".join(path.name for path in rules) or "none"
-        raise InputError(
-            f"must have the directory of one split, it has {named}", where=str(folder), fix="Fetch it again"
-        )
-    return {name: _table(rules[0] / f"{name}.csv.gz", None, np.int64).reshape(-1) for name in _SPLITS}
+        what = f"must have the directory of one split, it has {', '.join(path.name for path in rules) or 'none'}"
+        raise InputError(what, where=str(folder), fix="Fetch it again")
+    return {name: _table(rules[0] / f"{name}.csv.gz", scratch, np.int64).reshape(-1) for name in OGB_SPLITS}
 
 
-def _table(path: Path, scratch: Path | None, dtype: type) -> Num[np.ndarray, "n columns"]:
-    """The numbers in a gzipped table without a header; mapped from a file in ``scratch``, if that is given."""
+def _table(path: Path, scratch: Path, dtype: type) -> Num[np.ndarray, "n columns"]:
+    """The numbers in a gzipped table without a header; mapped from a file in ``scratch``."""
     if not path.exists():
-        raise _missing(path)
-    if scratch is None:
-        pieces = list(_pieces(path, dtype))
-        return np.concatenate(pieces) if pieces else np.empty((0, 1), dtype)
+        what = "is missing, so the directory is not whole"
+        raise InputError(what, where=str(path), fix="Fetch the dataset again")
     file, rows, width = scratch / f"{path.name}.bytes", 0, 1
     with file.open("wb") as out:
         for piece in _pieces(path, dtype):
@@ -175,10 +166,6 @@ def _pieces(path: Path, dtype: type) -> Iterator[Num[np.ndarray, "n columns"]]:
         raise InputError(f"is no table of numbers ({error})", where=str(path), fix="Fetch it again") from None
 
 
-def _missing(path: Path) -> InputError:
-    return InputError("is missing, so the directory is not whole", where=str(path), fix="Fetch the dataset again")
-
-
 def fetched(name: str) -> Path:
     """The directory of a dataset, fetched if it is not there.
 
@@ -186,9 +173,8 @@ def fetched(name: str) -> Path:
         InputError: there is no such dataset, or it cannot be fetched.
     """
     if name not in ARCHIVES:
-        raise InputError(
-            "no file, and no dataset of OGB with one type of nodes", where=name, fix=nearest(name, list(ARCHIVES))
-        )
+        what = "no file, and no dataset of OGB with one type of nodes"
+        raise InputError(what, where=name, fix=nearest(name, ARCHIVES))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partita" / "ogb"
     folder = cache / name.replace("-", "_")
     if folder.exists():
@@ -205,9 +191,8 @@ def fetched(name: str) -> Path:
             raise InputError(f"holds {len(inside)} directories, not one", where=url, fix="Fetch it by hand")
         os.replace(inside[0], folder)
     except (OSError, zipfile.BadZipFile, urllib.error.URLError) as error:
-        raise InputError(
-            f"cannot be fetched: {error}", where=url, fix="Fetch and unpack it, and give the directory"
-        ) from None
+        fix = "Fetch and unpack it, and give the directory"
+        raise InputError(f"cannot be fetched: {error}", where=url, fix=fix) from None
     finally:
         archive.unlink(missing_ok=True)
         shutil.rmtree(unpacked, ignore_errors=True)

@@ -47,8 +47,8 @@ class TextTable:
     """A table in a text file.
 
     Attributes:
-        path: of the file.
         dialect: how it is written.
+        path, names, has_header: see :class:`partita.sources.edges.TableReader`.
     """
 
     def __init__(
@@ -72,16 +72,7 @@ class TextTable:
         if first.count(b"\0") * 8 > len(first):
             raise InputError("is not a text file in UTF-8", where=str(path), fix="Save it as UTF-8, or name its format")
         self.dialect = guess(first, where=str(path), delimiter=delimiter, header=header, comment=comment, wanted=wanted)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns; positions as text where there is no header."""
-        return self.dialect.names
-
-    @property
-    def has_header(self) -> bool:
-        """Whether the columns have names of the user's."""
-        return self.dialect.header_line > 0
+        self.names, self.has_header = self.dialect.names, self.dialect.header_line > 0
 
     def column_kind(self, column: int) -> Kind | None:
         """What the first rows of a column look like; ``None`` if they are all empty."""
@@ -91,12 +82,7 @@ class TextTable:
         return "int" if all(map(is_int, cells)) else "float" if all(map(is_number, cells)) else "str"
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
-        """Read some columns, in the order of the file.
-
-        Args:
-            columns: their positions.
-            kinds: what to read each of them as.
-            doing: what the progress display says.
+        """See :class:`partita.sources.edges.TableReader`.
 
         Raises:
             InputError: a row has more or fewer cells than the others, or a cell is not of its kind.
@@ -110,9 +96,7 @@ class TextTable:
                     pending.append(pool.submit(self._parse, text, line, columns, kinds))
                     if len(pending) > workers and (batch := pending.popleft().result()) is not None:
                         yield batch
-                while pending:
-                    if (batch := pending.popleft().result()) is not None:
-                        yield batch
+                yield from (batch for each in pending if (batch := each.result()) is not None)
         finally:
             pool.shutdown(cancel_futures=True)
 
