@@ -13,7 +13,7 @@ from partita.comm.threads import ThreadContext
 from partita.core.protocols import CacheTier, FeatureTier
 from partita.features.cache import Cached
 from partita.features.host import HostRows
-from partita.features.peers import Peers, by_owner
+from partita.features.peers import Peers
 from partita.features.policies import best_first
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
@@ -94,7 +94,7 @@ def owner_reads(inner: Maker, axis: str) -> Maker:
 
     def make(context: ThreadContext, rows: Rows) -> FeatureTier:
         found = axis_of(context, axis)
-        return Peers(found, inner(context, rows), by_owner(found), context.mesh.workers)
+        return Peers(found, inner(context, rows), found.owner, context.mesh.workers)
 
     return make
 

@@ -30,23 +30,18 @@ class CachedWork:
     """Rows from the cache and rows from below; see :class:`partita.core.protocols.TierWork`.
 
     Attributes:
-        ids: store ids.
-        hit: positions in ``ids`` of the rows that the cache has.
+        reads: store ids.
+        hit: positions in ``reads`` of the rows that the cache has.
         slots: where it has them.
-        miss: positions in ``ids`` of the others.
+        miss: positions in ``reads`` of the others.
         below: those.
     """
 
-    ids: Int[Tensor, "n"]
+    reads: Int[Tensor, "n"]
     hit: Int64[Tensor, "h"]
     slots: Int64[Tensor, "h"]
     miss: Int64[Tensor, "m"]
     below: TierWork
-
-    @property
-    def reads(self) -> Int[Tensor, "n"]:
-        """Store ids that are looked up in this worker's own tiers."""
-        return self.ids
 
     @property
     def hits(self) -> tuple[int, ...]:
@@ -125,7 +120,7 @@ class Cached:
     def num_bytes(self) -> int:
         """Bytes held, the list of positions included."""
         listed = 0 if self._positions is None else self._positions.num_bytes
-        return listed + self._rows.numel() * self._rows.element_size()
+        return listed + self._rows.nbytes
 
     def allocate(self, count: int) -> Float[Tensor, "m F"]:
         """Room for some rows, at least one: memory of the device."""
@@ -184,7 +179,7 @@ class Cached:
         cached = self._rows.index_select(0, work.slots.to(rows.device))
         if not len(work.miss):
             return cached
-        out = rows.new_empty(len(work.ids), self.width)
+        out = rows.new_empty(len(work.reads), self.width)
         out.index_copy_(0, work.hit.to(rows.device), cached)
         return out.index_copy_(0, work.miss.to(rows.device), rows)
 
@@ -208,6 +203,9 @@ class PartitionedCache:
         width: columns of a row.
         dtype: of a row.
         collective: whether anything is exchanged here or below.
+        row_bytes: bytes of a row.
+        list_bytes: bytes of both lists of positions.
+        capacity: rows that this worker's budget has room for, at most N.
     """
 
     def __init__(
@@ -231,21 +229,9 @@ class PartitionedCache:
         self.width = below.width
         self.dtype = below.dtype
         self.collective = self._peers.collective
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self._own.row_bytes
-
-    @property
-    def list_bytes(self) -> int:
-        """Bytes of both lists of positions."""
-        return 2 * self._own.list_bytes
-
-    @property
-    def capacity(self) -> int:
-        """Rows that this worker's budget has room for, at most N."""
-        return self._own.capacity
+        self.row_bytes = self._own.row_bytes
+        self.list_bytes = 2 * self._own.list_bytes
+        self.capacity = self._own.capacity
 
     @property
     def num_rows(self) -> int:
@@ -304,9 +290,6 @@ class PartitionedCache:
 
 def owned(axis: Axis, num_nodes: int) -> Bool[Tensor, "N"]:
     """Which nodes this worker owns on an axis."""
-    found = torch.full((num_nodes,), axis.size == 1)
-    bounds = axis.part_offsets.tolist()
-    for part, owner in enumerate(axis.owner_of_part.tolist()):
-        if owner == axis.rank:
-            found[bounds[part] : bounds[part + 1]] = True
-    return found
+    if axis.size == 1:
+        return torch.ones(num_nodes, dtype=torch.bool)
+    return (axis.owner_of_part == axis.rank).repeat_interleave(axis.part_offsets.diff())

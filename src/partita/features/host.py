@@ -26,29 +26,21 @@ class HostWork:
     """Rows to read from this host's memory; see :class:`partita.core.protocols.TierWork`.
 
     Attributes:
-        ids: store ids.
-        at: (m) positions in ``ids`` of the nodes among the host's own; ``None`` where all are.
-        hot: positions in ``ids`` of the others, and their ranks among the hot rows.
+        reads: store ids.
+        at: (m) positions in ``reads`` of the nodes among the host's own; ``None`` where all are.
+        hot: positions in ``reads`` of the others, and their ranks among the hot rows.
+        remote: nothing comes from other workers.
     """
 
-    ids: Int[Tensor, "n"]
+    reads: Int[Tensor, "n"]
     at: Int64[Tensor, "m"] | None = None
     hot: tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]] | None = None
-
-    @property
-    def reads(self) -> Int[Tensor, "n"]:
-        """Store ids that are looked up in this worker's own tiers."""
-        return self.ids
+    remote: int = 0
 
     @property
     def hits(self) -> tuple[int, ...]:
         """All rows come from the host."""
-        return tier_rows(host=self.ids.shape[0])
-
-    @property
-    def remote(self) -> int:
-        """Nothing comes from other workers."""
-        return 0
+        return tier_rows(host=self.reads.shape[0])
 
 
 class HostRows:
@@ -110,7 +102,7 @@ class HostRows:
         """Bytes of the rows and their factors."""
         columns = [self.home] if self._hot is None else [self.home, self._hot]
         tensors = [tensor for column in columns for tensor in (column.x, column.scale) if tensor is not None]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.nbytes for tensor in tensors)
 
     def mapped(self, change: Callable[[FeatureColumn], FeatureColumn]) -> HostRows:
         """The same rows, with a change made to the columns that hold them."""
@@ -163,7 +155,7 @@ class HostRows:
 
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        at = work.ids.long() - self._first
+        at = work.reads.long() - self._first
         if work.at is None or work.hot is None:
             return self._from(self.home, at)
         assert self._hot is not None

@@ -139,11 +139,6 @@ class Peers:
         return out
 
 
-def by_owner(axis: Axis) -> Place:
-    """Every row comes from its owner."""
-    return axis.owner
-
-
 def by_owner_unless_held(axis: Axis, host: HostRows) -> Place:
     """Rows that this host holds come from below, all others from their owner."""
 

@@ -106,14 +106,11 @@ def pagerank(
     rows: range,
     group: Group,
     restart: Num[Tensor, "N"],
-    *,
-    iterations: int = ITERATIONS,
-    damping: float = DAMPING,
 ) -> Float64[Tensor, "N"]:
     """How often a walk along sampling visits each node: weighted reverse PageRank.
 
     The walk starts at a node drawn by ``restart`` (training nodes), goes from a destination to one of its
-    in-neighbors, each edge alike, and starts again with probability ``1 - damping``, and where a node has no
+    in-neighbors, each edge alike, and starts again with probability 1 - :data:`DAMPING`, and where a node has no
     in-neighbor. Min et al., "Graph neural network training with data tiering" (arXiv:2111.05894), rank nodes so.
     All workers call this; each walks over its own rows, and the vector of visits is summed in every iteration.
 
@@ -124,8 +121,6 @@ def pagerank(
         rows: destinations that this worker walks from; every node is in one worker's rows.
         group: the workers.
         restart: weight of each node as a start, at least 0, some above.
-        iterations: of the power iteration.
-        damping: probability of going on.
 
     Returns:
         Probabilities of being at each node; they add up to 1.
@@ -135,8 +130,8 @@ def pagerank(
     start = restart.double() / restart.double().sum()
     ends = indptr.diff() == 0
     visits = start
-    with progress.task("rank nodes", total=iterations * len(rows), unit="nodes") as task:
-        for _ in range(iterations):
+    with progress.task("rank nodes", total=ITERATIONS * len(rows), unit="nodes") as task:
+        for _ in range(ITERATIONS):
             walked = torch.zeros_like(start)
             for low in range(rows.start, rows.stop, _ROWS_AT_ONCE):
                 high = min(low + _ROWS_AT_ONCE, rows.stop)
@@ -144,7 +139,7 @@ def pagerank(
                 task.advance(high - low)
             group.sum_([walked], kind="metadata")
             stopped = visits[ends].sum()
-            visits = damping * (walked + stopped * start) + (1 - damping) * start
+            visits = DAMPING * (walked + stopped * start) + (1 - DAMPING) * start
     return visits
 
 

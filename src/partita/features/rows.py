@@ -79,22 +79,13 @@ class BlockRows:
 
     def aggregate(self, reduce: Reduce) -> Float[Tensor, "D F"]:
         """Sum or mean over the sampled edges without copying the rows first (input-layer fusion)."""
-        block = self.block
-        if self.step_key is not None:
-            # Dropout acts on rows, so they have to be made before they are summed.
-            return kernels.aggregate(
-                self.all(), block.indptr, block.indices, block.weight, reduce=reduce, dtype=self.column.dtype
-            )
-        ids = block.indices if block.src is None else block.src[block.indices]
-        return kernels.aggregate(
-            self.column.x,
-            block.indptr,
-            ids,
-            block.weight,
-            reduce=reduce,
-            scale=self.column.scale,
-            dtype=self.column.dtype,
-        )
+        block, column = self.block, self.column
+        if self.step_key is not None:  # dropout acts on rows, so they have to be made before they are summed
+            rows, ids, scale = self.all(), block.indices, None
+        else:
+            ids = block.indices if block.src is None else block.src[block.indices]
+            rows, scale = column.x, column.scale
+        return kernels.aggregate(rows, block.indptr, ids, block.weight, reduce=reduce, scale=scale, dtype=column.dtype)
 
     def _read(self, ids: Tensor) -> Tensor:
         rows = self.column.read(ids)

@@ -32,10 +32,6 @@ class CacheLayout:
     shared: bool = False
 
 
-def _own(below: FeatureTier, num_nodes: int, budget: int, workers: Axis | None, **how: Any) -> Cached:
-    return Cached(below, num_nodes, budget, **how)
-
-
 def _partitioned(
     below: FeatureTier, num_nodes: int, budget: int, workers: Axis | None, **how: Any
 ) -> Cached | PartitionedCache:
@@ -46,7 +42,10 @@ def _partitioned(
 
 CACHE_LAYOUTS: Registry[CacheLayout] = Registry(
     "feature tier",
-    {"own": CacheLayout(_own), "partitioned": CacheLayout(_partitioned, shared=True)},
+    {
+        "own": CacheLayout(lambda below, num_nodes, budget, workers, **how: Cached(below, num_nodes, budget, **how)),
+        "partitioned": CacheLayout(_partitioned, shared=True),
+    },
     setting="cache_layout",
 )
 """By name; see ``docs/features.md``."""

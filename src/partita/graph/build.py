@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped
+from jaxtyping import Float, Float32, Int, Int64, Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError
 from partita.graph import build_loops as kernels
+from partita.graph.columns import ColumnStream
 from partita.graph.files import allocate_file, write_all
 from partita.graph.metadata import index_dtype
 from partita.graph.spill import Spill, read_records
-from partita.graph.writer import ColumnStream, StoreWriter
+from partita.graph.writer import StoreWriter
 
 SelfLoops = Literal["keep", "drop", "add"]
 
@@ -38,7 +39,6 @@ class TopologySummary:
     """What was built.
 
     Attributes:
-        num_nodes: N.
         num_edges: E, directed edges in the store.
         self_loops: edges from a node to itself in the store.
         duplicates_dropped: directed edges that repeated an earlier one.
@@ -46,7 +46,6 @@ class TopologySummary:
         loops_added: self loops that were not in the input.
     """
 
-    num_nodes: int
     num_edges: int
     self_loops: int
     duplicates_dropped: int
@@ -162,18 +161,16 @@ class TopologyBuilder:
         if added:
             indptr += np.arange(self._num_nodes + 1)
         ranges = self._choose_ranges(indptr)
-        loops = np.zeros(self._num_nodes, dtype=np.int32)
-        largest = np.zeros(self._num_nodes if self._weighted else 0, dtype=np.float32)
-        self._sort(indptr, ranges, loops, largest)
+        rows = _Rows(self._writer, self._num_nodes, self._index_dtype, self._weighted, self._deduplicate)
+        self._sort(indptr, ranges, rows)
         if self._weighted:
-            self._quantize(indptr, largest)
+            self._quantize(indptr, rows.largest)
         self._writer.write("indptr", indptr)
-        if loops.any():
-            self._writer.write("self_loops", loops)
+        if rows.loops.any():
+            self._writer.write("self_loops", rows.loops)
         summary = TopologySummary(
-            num_nodes=self._num_nodes,
             num_edges=int(indptr[-1]),
-            self_loops=int(loops.sum(dtype=np.int64)),
+            self_loops=int(rows.loops.sum(dtype=np.int64)),
             duplicates_dropped=mapped + added - int(indptr[-1]),
             loops_dropped=num_added - mapped // (2 if self._undirected else 1) if self._drop_loops else 0,
             loops_added=added,
@@ -204,16 +201,8 @@ class TopologyBuilder:
             bounds.append(max(high, low + 1))
         return np.array(bounds, dtype=np.int64)
 
-    def _sort(
-        self,
-        indptr: Int64[np.ndarray, "N_1"],
-        ranges: Int64[np.ndarray, "R_1"],
-        loops: Int32[np.ndarray, "N"],
-        largest: Float32[np.ndarray, "W"],
-    ) -> None:
+    def _sort(self, indptr: Int64[np.ndarray, "N_1"], ranges: Int64[np.ndarray, "R_1"], out: _Rows) -> None:
         """Write ``indices`` and ``edge_weight`` range by range; ``indptr`` becomes that of the rows as written."""
-        last_seen = np.zeros(self._num_nodes if self._deduplicate else 0, dtype=self._index_dtype)
-        out = _Rows(self._writer, self._index_dtype, self._weighted, last_seen, loops, largest)
         edge_at = indptr[ranges]  # before repeats are dropped
         starts = edge_at - ranges if self._add_loops else edge_at
         if len(ranges) <= 2:
@@ -304,18 +293,15 @@ class TopologyBuilder:
                         self._undirected, self._drop_loops, out["src"], out["dst"], self._weights(out),
                     )  # fmt: skip
                     if wrong >= 0:
-                        raise self._no_such_node(done + int(wrong), raw[wrong])
+                        raise InputError(
+                            f"the edge {int(raw['src'][wrong])} -> {int(raw['dst'][wrong])} names a node that does not "
+                            f"exist: there are {self._num_nodes:,} nodes, numbered from 0",
+                            where=f"edge {done + int(wrong):,}, counted from 0",
+                            fix="Correct the edge, or give the right number of nodes",
+                        )
                     yield out[:count]
                     done += len(raw)
                     task.advance(len(raw))
-
-    def _no_such_node(self, edge: int, record: Any) -> InputError:
-        return InputError(
-            f"the edge {int(record['src'])} -> {int(record['dst'])} names a node that does not exist: "
-            f"there are {self._num_nodes:,} nodes, numbered from 0",
-            where=f"edge {edge:,}, counted from 0",
-            fix="Correct the edge, or give the right number of nodes",
-        )
 
     def _quantize(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
         weight = np.load(self._writer.directory / "edge_weight.npy", mmap_mode="r", allow_pickle=False)
@@ -350,22 +336,21 @@ class TopologyBuilder:
 
 
 class _Rows:
-    """Appends finished rows to the columns, without repeats if these are to go."""
+    """Appends finished rows to the columns, without repeats if these are to go.
+
+    Attributes:
+        loops: (N) int32, self loops of every node.
+        largest: (N) float32, the largest weight of every row; empty without weights.
+    """
 
     def __init__(
-        self,
-        writer: StoreWriter,
-        index_dtype: np.dtype[Any],
-        weighted: bool,
-        last_seen: Int[np.ndarray, "S"],
-        loops: Int32[np.ndarray, "N"],
-        largest: Float32[np.ndarray, "W"],
+        self, writer: StoreWriter, num_nodes: int, index_dtype: np.dtype[Any], weighted: bool, deduplicate: bool
     ) -> None:
         self._indices = writer.append("indices", index_dtype)
         self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
-        self._last_seen = last_seen
-        self._loops = loops
-        self._largest = largest
+        self._last_seen = np.zeros(num_nodes if deduplicate else 0, dtype=index_dtype)
+        self.loops = np.zeros(num_nodes, dtype=np.int32)
+        self.largest = np.zeros(num_nodes if weighted else 0, dtype=np.float32)
 
     def put(
         self,
@@ -380,7 +365,7 @@ class _Rows:
         """
         rows = slice(low, low + len(length))
         src, weight = np.ascontiguousarray(src), np.ascontiguousarray(weight)
-        kept = kernels.finish_rows(low, length, src, weight, self._last_seen, self._loops[rows], self._largest[rows])
+        kept = kernels.finish_rows(low, length, src, weight, self._last_seen, self.loops[rows], self.largest[rows])
         self._indices.append(src[:kept])
         if self._weights is not None:
             self._weights.append(weight[:kept])

@@ -48,16 +48,13 @@ def map_edges_numpy(src, dst, weight, rank, num_nodes, undirected, drop_loops, o
     """Give raw edges their final ids, in order; ``undirected`` adds the reverse right after each edge.
 
     Args:
-        src: (n) provisional source ids.
-        dst: (n) provisional destination ids.
+        src, dst: (n) provisional ids.
         weight: (n) or empty.
         rank: (num_nodes) final id of each provisional id, or empty for the same ids.
         num_nodes: N.
         undirected: emit (u, v) and then (v, u); a self loop once.
         drop_loops: leave self loops out.
-        out_src: room for n edges, 2n if undirected; likewise ``out_dst`` and ``out_weight``.
-        out_dst: see ``out_src``.
-        out_weight: see ``out_src``.
+        out_src, out_dst, out_weight: room for n edges, 2n if undirected.
 
     Returns:
         Number of edges written, and the position of the first edge with an id outside [0, num_nodes), or -1.
@@ -120,14 +117,11 @@ def partition_edges_numpy(src, dst, weight, bucket_of, starts, out_src, out_dst,
     """Sort a chunk of edges by bucket, stably.
 
     Args:
-        src: (n); likewise ``dst``; ``weight`` (n) or empty.
-        dst: see ``src``.
-        weight: see ``src``.
+        src, dst: (n).
+        weight: (n) or empty.
         bucket_of: (N) bucket of every destination.
         starts: (buckets + 1) receives where each bucket's edges begin in the output, and n.
-        out_src: (n); likewise ``out_dst`` and ``out_weight``.
-        out_dst: see ``out_src``.
-        out_weight: see ``out_src``.
+        out_src, out_dst, out_weight: (n).
     """
     bucket = bucket_of[dst]
     starts[0] = 0
@@ -156,13 +150,11 @@ def place_edges_numpy(src, dst, weight, low, cursor, out_src, out_weight):
     """Put the edges of a chunk into their rows, in order.
 
     Args:
-        src: (n); likewise ``dst``; ``weight`` (n) or empty.
-        dst: see ``src``.
-        weight: see ``src``.
+        src, dst: (n).
+        weight: (n) or empty.
         low: first destination of the bucket.
         cursor: (rows) next free slot of every row; moved on.
-        out_src: the bucket's sources; likewise ``out_weight``.
-        out_weight: see ``out_src``.
+        out_src, out_weight: the bucket's edges.
     """
     if not len(dst):
         return
@@ -215,8 +207,7 @@ def finish_rows_numpy(low, degree, src, weight, last_seen, loops, largest):
     Args:
         low: the node of the first row.
         degree: (rows) length of every row; receives the lengths that remain.
-        src: sources, row by row; compacted in place. Likewise ``weight``, which may be empty.
-        weight: see ``src``.
+        src, weight: of edges, row by row; compacted in place. ``weight`` may be empty.
         last_seen: (N) 1 + the last row in which each source was met, 0 before; empty keeps repeats.
         loops: (rows) the number of self loops is added to it.
         largest: (rows) raised to the largest weight, if there are weights.

@@ -121,8 +121,7 @@ ROWS_BY = {"edges": "indptr", "bytes": "name_offsets"}
 
 def spec_of(name: str) -> ColumnSpec | None:
     """What a column is; ``None`` where nothing is known about it."""
-    entry = _entry(name)
-    return None if entry is None else COLUMNS.find(entry)
+    return known([name]).get(name)
 
 
 def known(names: Iterable[str]) -> dict[str, ColumnSpec]:

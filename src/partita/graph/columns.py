@@ -25,41 +25,28 @@ Completed = Callable[[Path], None]
 """Told the file of a column that was closed because it is complete."""
 
 
-class ColumnStream:
-    """A column written front to back; see :meth:`~partita.graph.writer.StoreWriter.append`.
+class NewColumnFile:
+    """The file of a column that is being written.
 
     Attributes:
-        rows: number of rows appended so far.
+        dtype: of the elements.
     """
 
     def __init__(
-        self, path: Path, dtype: DTypeLike, trailing_shape: tuple[int, ...], completed: Completed | None = None
+        self, path: Path, mode: str, dtype: np.dtype[Any], row_shape: tuple[int, ...], completed: Completed | None
     ) -> None:
-        self.rows = 0
+        self.dtype = dtype
         self._path = path
-        self._dtype = little_endian(dtype)
-        self._trailing_shape = trailing_shape
+        self._row_shape = row_shape
         self._completed = completed
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 (closed by close)
-        write_all(self._file.fileno(), header(self._dtype, (0, *trailing_shape)))
-
-    def append(self, array: Shaped[np.ndarray, "rows ..."]) -> None:
-        """Write more rows.
-
-        Raises:
-            ValueError: the rows have another shape or dtype than the column.
-        """
-        _check_rows(self._path, array, self._dtype, self._trailing_shape)
-        write_all(self._file.fileno(), _bytes_of(array, self._dtype))
-        self.rows += len(array)
+        self._file = open(path, mode, buffering=0)  # noqa: SIM115 (closed by close)
 
     def close(self) -> None:
-        """The column is complete: write the final length into the header. Closing twice does no harm."""
+        """The column is complete. Closing twice does no harm."""
         if self._file.closed:
             return
         try:
-            self._file.seek(0)
-            write_all(self._file.fileno(), header(self._dtype, (self.rows, *self._trailing_shape)))
+            self._finish()
         finally:
             self._file.close()
         if self._completed is not None:
@@ -69,20 +56,56 @@ class ColumnStream:
         """Let go of the file, which stays incomplete."""
         self._file.close()
 
+    def _finish(self) -> None:
+        """Write what is known only now."""
 
-class PlacedColumn:
+    def _write(self, rows: Shaped[np.ndarray, "rows ..."], offset: int | None = None) -> None:
+        if rows.shape[1:] != self._row_shape or rows.dtype != self.dtype:
+            raise ValueError(
+                f"{self._path.stem}: {rows.dtype} rows of shape {rows.shape[1:]} "
+                f"do not fit {self.dtype} rows of shape {self._row_shape}"
+            )
+        data = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1).view(np.uint8).data
+        write_all(self._file.fileno(), data, offset)
+
+
+class ColumnStream(NewColumnFile):
+    """A column written front to back; see :meth:`~partita.graph.writer.StoreWriter.append`.
+
+    Attributes:
+        rows: number of rows appended so far.
+    """
+
+    def __init__(
+        self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...], completed: Completed | None = None
+    ) -> None:
+        super().__init__(path, "xb", little_endian(dtype), row_shape, completed)
+        self.rows = 0
+        self._finish()
+
+    def append(self, array: Shaped[np.ndarray, "rows ..."]) -> None:
+        """Write more rows.
+
+        Raises:
+            ValueError: the rows have another shape or dtype than the column.
+        """
+        self._write(array)
+        self.rows += len(array)
+
+    def _finish(self) -> None:
+        self._file.seek(0)
+        write_all(self._file.fileno(), header(self.dtype, (self.rows, *self._row_shape)))
+
+
+class PlacedColumn(NewColumnFile):
     """A column of known size, written in pieces in any order; see :meth:`~partita.graph.writer.StoreWriter.place`."""
 
     def __init__(
         self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, completed: Completed | None = None
     ) -> None:
         self.shape = shape
-        self.dtype = little_endian(dtype)
-        self._path = path
-        self._completed = completed
-        self._row_bytes = self.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        allocate_column(path, shape, self.dtype)
-        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (closed by close)
+        allocate_column(path, shape, little_endian(dtype))
+        super().__init__(path, "r+b", little_endian(dtype), shape[1:], completed)
 
     def put(self, first_row: int, rows: Shaped[np.ndarray, "rows ..."]) -> None:
         """Write rows ``first_row`` and following.
@@ -90,23 +113,9 @@ class PlacedColumn:
         Raises:
             ValueError: the rows have another shape or dtype than the column, or do not lie within it.
         """
-        _check_rows(self._path, rows, self.dtype, self.shape[1:])
         if first_row < 0 or first_row + len(rows) > self.shape[0]:
             raise ValueError(f"{self._path.stem}: rows {first_row} to {first_row + len(rows)} of {self.shape[0]}")
-        place = HEADER_BYTES + first_row * self._row_bytes
-        write_all(self._file.fileno(), _bytes_of(rows, self.dtype), place)
-
-    def close(self) -> None:
-        """The column is complete. Closing twice does no harm."""
-        if self._file.closed:
-            return
-        self._file.close()
-        if self._completed is not None:
-            self._completed(self._path)
-
-    def abandon(self) -> None:
-        """Let go of the file, which stays incomplete."""
-        self._file.close()
+        self._write(rows, column_bytes((first_row, *self._row_shape), self.dtype))
 
 
 def allocate_column(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -123,6 +132,12 @@ def allocate_column(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
     allocate_file(path, column_bytes(shape, dtype))
     with open(path, "r+b", buffering=0) as file:
         write_all(file.fileno(), header(dtype, shape))
+
+
+def map_new_column(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.memmap[Any, Any]:
+    """A writable map of what :func:`allocate_column` makes."""
+    allocate_column(path, shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
 
 
 def column_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
@@ -165,17 +180,3 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     if len(text) > room:
         raise ValueError(f"a column of shape {shape} has too long a header")
     return b"\x93NUMPY\x01\x00" + (room + 1).to_bytes(2, "little") + text.ljust(room) + b"\n"
-
-
-def _check_rows(
-    path: Path, rows: Shaped[np.ndarray, "rows ..."], dtype: np.dtype[Any], trailing_shape: tuple[int, ...]
-) -> None:
-    if rows.shape[1:] != trailing_shape or rows.dtype != dtype:
-        raise ValueError(
-            f"{path.stem}: {rows.dtype} rows of shape {rows.shape[1:]} "
-            f"do not fit {dtype} rows of shape {trailing_shape}"
-        )
-
-
-def _bytes_of(rows: Shaped[np.ndarray, "rows ..."], dtype: np.dtype[Any]) -> memoryview:
-    return np.ascontiguousarray(rows, dtype=dtype).reshape(-1).view(np.uint8).data

@@ -7,13 +7,10 @@ file that is not there: a process killed at any point leaves a store that opens,
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,15 +19,10 @@ from jaxtyping import Integer
 from partita.core import progress
 from partita.core.errors import ResourceError, StoreError, is_disk_full, nearest
 from partita.graph.column_specs import derived
-from partita.graph.columns import HEADER_BYTES, allocate_column, record_of
-from partita.graph.files import fsync_path
+from partita.graph.columns import map_new_column, record_of
+from partita.graph.files import fsync_path, take_lock
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata
 from partita.graph.store import GraphStore
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: two processes that add columns at once are not told apart
-    fcntl = None  # type: ignore[assignment]
 
 _SCRATCH = ".columns.partial"
 
@@ -63,7 +55,14 @@ class DerivedColumns:
     def __enter__(self) -> DerivedColumns:
         self.store = GraphStore.open(self.path)
         self.store.require_whole("adding columns")
-        self._take_lock()
+        try:
+            self._lock = take_lock(self.path, os.O_RDONLY)
+        except BlockingIOError:
+            raise StoreError(
+                "another process is adding columns to this store",
+                where=str(self.path),
+                fix="Wait until it has finished, and run this again",
+            ) from None
         try:
             shutil.rmtree(self._scratch, ignore_errors=True)  # of a process that was killed
             self._scratch.mkdir()
@@ -76,9 +75,7 @@ class DerivedColumns:
             ) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._release()
         if isinstance(error, OSError) and is_disk_full(error):
             raise ResourceError(
@@ -103,9 +100,7 @@ class DerivedColumns:
         if name not in forms:
             raise ValueError(f"'{name}' is no derived column. {nearest(name, forms)}")
         dtype, shape = forms[name]
-        path = self._file(name)
-        allocate_column(path, shape, dtype)
-        self._maps[name] = np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
+        self._maps[name] = map_new_column(self._file(name), shape, dtype)
         return self._maps[name].view(np.ndarray)
 
     def finish(self, **notes: Any) -> StoreMetadata:
@@ -129,7 +124,12 @@ class DerivedColumns:
         # Both are on the disk before anything is renamed, so that a full disk changes nothing.
         self._write("without.json", without)
         self._write("after.json", after)
-        self._check_unchanged()
+        if StoreMetadata.read(self.path) != before or not self._scratch.exists():
+            raise StoreError(
+                "the store was replaced while columns were being added to it",
+                where=str(self.path),
+                fix="Run this again, and let nothing else write the store meanwhile",
+            )
         if without != before:
             self._rename("without.json", FILE_NAME)
         for name in records:
@@ -140,7 +140,7 @@ class DerivedColumns:
 
     def _record_columns(self) -> dict[str, ColumnRecord]:
         records = {}
-        total = sum(HEADER_BYTES + mapped.nbytes for mapped in self._maps.values())
+        total = sum(self._file(name).stat().st_size for name in self._maps)
         with progress.task("checksums", total=total, unit="bytes") as task:
             for name, mapped in self._maps.items():
                 mapped.flush()
@@ -148,14 +148,6 @@ class DerivedColumns:
                 records[name] = record_of(self._file(name), task)
         self._maps.clear()
         return records
-
-    def _check_unchanged(self) -> None:
-        if StoreMetadata.read(self.path) != self.store.metadata or not self._scratch.exists():
-            raise StoreError(
-                "the store was replaced while columns were being added to it",
-                where=str(self.path),
-                fix="Run this again, and let nothing else write the store meanwhile",
-            )
 
     def _file(self, name: str) -> Path:
         return self._scratch / f"{name}.npy"
@@ -169,56 +161,9 @@ class DerivedColumns:
         os.replace(self._scratch / name, self.path / final)
         fsync_path(self.path)  # before the next one, so that a power cut keeps their order as well
 
-    def _take_lock(self) -> None:
-        if fcntl is None:
-            return
-        self._lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._release_lock()
-            raise StoreError(
-                "another process is adding columns to this store",
-                where=str(self.path),
-                fix="Wait until it has finished, and run this again",
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-
     def _release(self) -> None:
         self._maps.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
-        self._release_lock()
-
-    def _release_lock(self) -> None:
         if self._lock is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._lock)
+            os.close(self._lock)
             self._lock = None
-
-
-def add_columns(
-    path: str | os.PathLike[str], columns: Mapping[str, Integer[np.ndarray, "_"]], **notes: Any
-) -> StoreMetadata:
-    """Add derived columns to a store, or replace them.
-
-    Args:
-        path: of a graph store.
-        columns: by name: ``presample_node`` int64 (N), ``presample_edge`` uint32 (E).
-        notes: how they were made: JSON values for the metadata's ``notes``.
-
-    Returns:
-        The metadata of the store from now on.
-
-    Raises:
-        ValueError: an unknown name, or an array of another length or dtype.
-        StoreError: no store there, it cannot be written, or another process is adding columns to it.
-        ResourceError: the disk is full.
-    """
-    with DerivedColumns(path) as adding:
-        for name, array in columns.items():
-            column = adding.allocate(name)
-            if (array.dtype, array.shape) != (column.dtype, column.shape):
-                raise ValueError(f"{name}: {array.dtype} {array.shape} is not {column.dtype} {column.shape}")
-            column[:] = array
-        return adding.finish(**notes)

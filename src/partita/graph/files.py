@@ -7,7 +7,12 @@ import os
 import shutil
 from pathlib import Path
 
-from partita.core.errors import ResourceError
+from partita.core.errors import ResourceError, is_disk_full
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: there are no locks
+    fcntl = None  # type: ignore[assignment]
 
 _ZEROS_BYTES = 4 << 20
 
@@ -48,13 +53,15 @@ def allocate_file(path: Path, nbytes: int) -> None:
             if nbytes:
                 _take_space(file.fileno(), nbytes)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if not is_disk_full(error):
             raise
-        raise ResourceError(
-            f"'{path.stem}' needs {nbytes:,} bytes, {free:,} bytes are free ({error.strerror})",
-            where=str(path.parent),
-            fix="Free space there, or write the store to another disk",
-        ) from error
+        what = f"'{path.stem}' needs {nbytes:,} bytes, {free:,} bytes are free ({error.strerror})"
+        raise no_room(what, path.parent) from error
+
+
+def no_room(what: str, directory: Path) -> ResourceError:
+    """That a disk is too full for a store."""
+    return ResourceError(what, where=str(directory), fix="Free space there, or write the store to another disk")
 
 
 def _take_space(descriptor: int, nbytes: int) -> None:
@@ -68,6 +75,28 @@ def _take_space(descriptor: int, nbytes: int) -> None:
     zeros = memoryview(bytes(min(nbytes, _ZEROS_BYTES)))
     for start in range(0, nbytes, _ZEROS_BYTES):
         write_all(descriptor, zeros[: nbytes - start])
+
+
+def take_lock(path: Path, flags: int) -> int | None:
+    """Open a file or a directory with ``flags``, and lock it for this process.
+
+    Returns:
+        A descriptor that holds the lock until it is closed; ``None`` where there are no locks.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    if fcntl is None:
+        return None
+    lock = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise
+    except OSError:  # a file system without locks
+        pass
+    return lock
 
 
 def fsync_path(path: Path) -> None:

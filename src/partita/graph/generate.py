@@ -59,7 +59,7 @@ def generate_rmat(path: str | os.PathLike[str], options: RmatOptions) -> Path:
         raise ConfigError(f"({a}, {b}, {c}) are no probabilities of quarters", where="a, b, c")
     _check_common(edge_factor, options)
     num_nodes = 1 << scale
-    key = _key(seed)
+    key = fold(int(Purpose.GENERATE), seed)
     with StoreWriter(path, overwrite=options.overwrite) as writer:
         builder = TopologyBuilder(
             writer,
@@ -123,7 +123,7 @@ def generate_sbm(path: str | os.PathLike[str], options: SbmOptions) -> Path:
         )
     if not (0 <= homophily <= 1 and power_law > 2 and noise >= 0):
         raise ConfigError("homophily must be in 0..1, power_law above 2, noise >= 0", where="generate sbm")
-    key = _key(seed)
+    key = fold(int(Purpose.GENERATE), seed)
     y = _draw_classes(key, num_nodes, num_classes)
     with StoreWriter(path, overwrite=options.overwrite) as writer:
         builder = TopologyBuilder(
@@ -163,10 +163,6 @@ def _check_common(edges_per_node: float | int, options: RmatOptions | SbmOptions
         raise ConfigError("numbers of edges, features and classes must be >= 0", where="generate")
     if options.dtype not in ("float32", "float16", np.float32, np.float16):
         raise ConfigError(f"features cannot be {options.dtype}", where="dtype", fix="Use float32 or float16")
-
-
-def _key(seed: int) -> int:
-    return fold(int(Purpose.GENERATE), seed)
 
 
 def _split_rule(split: Sequence[float | int], seed: int) -> str:

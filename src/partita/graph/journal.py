@@ -16,13 +16,8 @@ from jaxtyping import Shaped
 from partita.core import progress
 from partita.core.errors import StoreError
 from partita.graph.columns import ColumnStream, file_checksum, record_of
-from partita.graph.files import fsync_path
+from partita.graph.files import fsync_path, take_lock
 from partita.graph.metadata import ColumnRecord
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 FILE_NAME = "journal.json"
 LOCK_NAME = ".lock"
@@ -79,9 +74,8 @@ class Journal:
         try:
             stream.append(array)
             stream.close()
-        except BaseException:
+        finally:
             stream.abandon()
-            raise
         fsync_path(path)
         fsync_path(path.parent)
         self._kept[name] = record_of(path)
@@ -145,23 +139,18 @@ def lock_directory(directory: Path) -> int | None:
     path = directory / LOCK_NAME
     while True:
         directory.mkdir(mode=0o700, exist_ok=True)
-        if fcntl is None:
-            return None
         try:
-            lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            lock = take_lock(path, os.O_CREAT | os.O_RDWR)
         except FileNotFoundError:  # the directory was removed meanwhile
             continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(lock)
             raise StoreError(
                 "another process is writing the same store just now",
                 where=str(directory),
                 fix="Wait until it has ended, or choose another path",
             ) from None
-        except OSError:  # a file system without locks
-            pass
+        if lock is None:
+            return None
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(path), os.fstat(lock)):
                 return lock

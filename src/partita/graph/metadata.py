@@ -19,6 +19,7 @@ VERSION = 1
 FILE_NAME = "metadata.json"
 CLASSES, MULTILABEL, REGRESSION = TASKS = ("classes", "multilabel", "regression")
 """What labels may be for: a class of every node, several labels, or a number."""
+_HOW_TO_MAKE = "Make a store with: partita ingest SOURCE STORE"
 LARGEST_INT32_GRAPH = 2**31 - 1
 SPLIT_PREFIX = "split_"
 """Columns whose names begin so are lists of the nodes of a split."""
@@ -110,7 +111,7 @@ class StoreMetadata:
         path = directory / FILE_NAME
         content = _read_json(path)
         if content.get("format") != STORE_FORMAT:
-            raise StoreError("this is not the metadata of a Partita graph store", where=str(path), fix=_how_to_make())
+            raise StoreError("this is not the metadata of a Partita graph store", where=str(path), fix=_HOW_TO_MAKE)
         version = content.get("version")
         if not isinstance(version, int) or version > VERSION:
             raise StoreError(
@@ -153,7 +154,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         what = "there is no graph store here" if path.parent.exists() else "no such directory"
-        raise StoreError(what, where=str(path.parent), fix=_how_to_make()) from None
+        raise StoreError(what, where=str(path.parent), fix=_HOW_TO_MAKE) from None
     except OSError as error:
         raise StoreError(f"cannot be read ({error.strerror})", where=str(path)) from error
     except ValueError:  # not UTF-8, or not JSON
@@ -168,15 +169,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return xxhash.xxh3_64_hexdigest(canonical.encode("ascii"))
 
 
-def _how_to_make() -> str:
-    return "Make a store with: partita ingest SOURCE STORE"
-
-
 def how_to_mend(shard: Shard | None = None) -> str:
     """Advice for a store, or a shard, that is damaged."""
-    again = (
-        "partita ingest SOURCE STORE"
-        if shard is None
-        else (f"partita shard STORE OUT --host {shard.host} --hosts {shard.hosts}")
-    )
-    return f"Restore the directory from a copy, or make it anew with: {again}"
+    again = "ingest SOURCE STORE" if shard is None else f"shard STORE OUT --host {shard.host} --hosts {shard.hosts}"
+    return f"Restore the directory from a copy, or make it anew with: partita {again}"

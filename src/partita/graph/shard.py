@@ -9,9 +9,6 @@ from typing import Literal
 ShardTopology = Literal["partitioned", "replicated"]
 """Whether a shard holds the edges of its own nodes only, or all edges."""
 
-CUT_BY = ("nodes", "edges")
-"""What the rows of a cut column belong to."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -41,7 +38,7 @@ class Shard:
             raise TypeError("a field of 'shard' has another type")
         if not 0 <= self.host < self.hosts or not 0 <= self.first_node <= self.last_node:
             raise TypeError(f"there is no host {self.host} of {self.hosts} with nodes from {self.first_node}")
-        if not all(by in CUT_BY for by in self.cut.values()):
+        if not all(by in ("nodes", "edges") for by in self.cut.values()):
             raise TypeError("a column of a shard is cut in an unknown way")
 
     def __str__(self) -> str:

@@ -12,12 +12,10 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 
 from partita.core.errors import StoreError, nearest
-from partita.graph.column_specs import MASKS
+from partita.graph.column_specs import known
 from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata
 from partita.graph.shard import Shard
-from partita.graph.structure import check_structure, map_column
-
-__all__ = ["SPLIT_PREFIX", "GraphStore"]
+from partita.graph.structure import open_columns
 
 _CHEAP_NODES = 20_000_000
 
@@ -58,9 +56,7 @@ class GraphStore:
         """
         directory = Path(path)
         metadata = StoreMetadata.read(directory)
-        columns = {name: map_column(directory, name, metadata) for name in metadata.columns}
-        check_structure(directory, metadata, columns)
-        return cls(directory, metadata, columns)
+        return cls(directory, metadata, open_columns(directory, metadata))
 
     def __repr__(self) -> str:
         share = "" if self.shard is None else f", {self.shard}"
@@ -266,13 +262,8 @@ class GraphStore:
     @cached_property
     def splits(self) -> dict[str, Int64[np.ndarray, "_"]]:
         """All splits by name (``"train"``, ``"val"``, ``"test"``): store ids in ascending original index."""
-        known = [name for name in MASKS if SPLIT_PREFIX + name in self._columns]
-        other = sorted(
-            name.removeprefix(SPLIT_PREFIX)
-            for name in self._columns
-            if name.startswith(SPLIT_PREFIX) and name.removeprefix(SPLIT_PREFIX) not in known
-        )
-        return {name: self._columns[SPLIT_PREFIX + name] for name in known + other}
+        names = [name for name in known(self._columns) if name.startswith(SPLIT_PREFIX)]
+        return {name.removeprefix(SPLIT_PREFIX): self._columns[name] for name in names}
 
     def split(self, name: str) -> Int64[np.ndarray, "S"]:
         """One split: int64 store ids in ascending original index.
@@ -281,9 +272,9 @@ class GraphStore:
             StoreError: the store has no such split; the message names those it has.
         """
         if name not in self.splits:
-            known = ", ".join(f"'{known}'" for known in self.splits) or "none"
+            others = ", ".join(f"'{other}'" for other in self.splits) or "none"
             raise StoreError(
-                f"the store has no split '{name}' (it has: {known})",
+                f"the store has no split '{name}' (it has: {others})",
                 where=str(self.path),
                 fix="Choose one of these, or ingest again with a split",
             )

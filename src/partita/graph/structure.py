@@ -10,64 +10,48 @@ from jaxtyping import Shaped
 
 from partita.core.errors import StoreError
 from partita.graph.column_specs import COLUMNS, known
-from partita.graph.metadata import TASKS, StoreMetadata, how_to_mend
+from partita.graph.metadata import TASKS, ColumnRecord, StoreMetadata, how_to_mend
 
 _Columns = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
-def map_column(directory: Path, name: str, metadata: StoreMetadata) -> Shaped[np.ndarray, "..."]:
-    """Map a column read-only.
-
-    Raises:
-        StoreError: the file is not what the metadata promise.
-    """
-    path, record = directory / f"{name}.npy", metadata.columns[name]
-    where, fix = str(directory), how_to_mend(metadata.shard)
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        what = f"column '{name}' cannot be read: {path.name}: {error.strerror}"
-        raise StoreError(what, where=where, fix=fix) from error
-    if size != record.bytes:
-        what = f"column '{name}' is damaged: {path.name} has {size:,} bytes instead of {record.bytes:,}"
-        raise StoreError(what, where=where, fix=fix)
-    try:
-        column = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
-        what = f"column '{name}' is damaged: {path.name} cannot be mapped ({error})"
-        raise StoreError(what, where=where, fix=fix) from error
-    if column.dtype.str != record.dtype or column.shape != record.shape:
-        what = (
-            f"column '{name}' is damaged: {path.name} holds {column.dtype.str} {column.shape}, "
-            f"the metadata promises {record.dtype} {record.shape}"
-        )
-        raise StoreError(what, where=where, fix=fix)
-    return column.view(np.ndarray)  # np.memmap makes every slice slow; the plain view keeps the map alive
-
-
-def check_structure(directory: Path, metadata: StoreMetadata, columns: _Columns) -> None:
-    """Check in constant time that the columns fit the metadata and each other.
-
-    Args:
-        directory: of the store, for messages.
-        metadata: of the store.
-        columns: mapped.
+def open_columns(directory: Path, metadata: StoreMetadata) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Map all columns read-only, and check in constant time that they fit the metadata and each other.
 
     Raises:
         StoreError: names the column that is damaged.
     """
     try:
+        columns = {name: _mapped(directory / f"{name}.npy", record) for name, record in metadata.columns.items()}
         _check(metadata, columns)
     except _DamageError as damage:
-        raise StoreError(
-            f"column '{damage.column}' is damaged: {damage.what}", where=str(directory), fix=how_to_mend(metadata.shard)
-        ) from None
+        what = f"column '{damage.column}' {damage.state}: {damage.what}"
+        raise StoreError(what, where=str(directory), fix=how_to_mend(metadata.shard)) from damage.__cause__
+    return columns
 
 
 class _DamageError(Exception):
-    def __init__(self, column: str, what: str) -> None:
+    def __init__(self, column: str, what: str, state: str = "is damaged") -> None:
         super().__init__(column, what)
-        self.column, self.what = column, what
+        self.column, self.what, self.state = column, what, state
+
+
+def _mapped(path: Path, record: ColumnRecord) -> Shaped[np.ndarray, "..."]:
+    name = path.stem
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise _DamageError(name, f"{path.name}: {error.strerror}", "cannot be read") from error
+    if size != record.bytes:
+        raise _DamageError(name, f"{path.name} has {size:,} bytes instead of {record.bytes:,}")
+    try:
+        column = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        raise _DamageError(name, f"{path.name} cannot be mapped ({error})") from error
+    if column.dtype.str != record.dtype or column.shape != record.shape:
+        found, promised = f"{column.dtype.str} {column.shape}", f"{record.dtype} {record.shape}"
+        raise _DamageError(name, f"{path.name} holds {found}, the metadata promises {promised}")
+    return column.view(np.ndarray)  # np.memmap makes every slice slow; the plain view keeps the map alive
 
 
 def _check(metadata: StoreMetadata, columns: _Columns) -> None:

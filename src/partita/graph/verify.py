@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
-from partita.graph.column_specs import known
-from partita.graph.metadata import how_to_mend
-from partita.graph.store import SPLIT_PREFIX, GraphStore
-from partita.graph.writer import file_checksum
+from partita.graph.column_specs import ColumnSpec, known
+from partita.graph.columns import file_checksum
+from partita.graph.metadata import SPLIT_PREFIX, how_to_mend
+from partita.graph.store import GraphStore
 
 _CHUNK = 1 << 20
+
+_Checks = list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]]
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
@@ -33,7 +36,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     store = GraphStore.open(path)
     problems = _check_checksums(store)
     columns = known(store.columns)
-    finite = [((name,), _check_finite(name, f"{spec.of}"[:-1])) for name, spec in columns.items() if spec.finite]
+    finite: _Checks = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
     for names, check in [*_CHECKS, *finite]:
         present = [name for name in names if store.has(name)]
         # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
@@ -88,12 +91,9 @@ def _ascending(column: Int64[np.ndarray, "n"], task: progress.Bar) -> int | None
     return None
 
 
-def _check_offsets(name: str) -> Callable[[GraphStore, progress.Bar], str | None]:
-    def check(store: GraphStore, task: progress.Bar) -> str | None:
-        position = _ascending(store.column(name), task)
-        return None if position is None else f"the offsets fall at entry {position:,}"
-
-    return check
+def _check_offsets(name: str, store: GraphStore, task: progress.Bar) -> str | None:
+    position = _ascending(store.column(name), task)
+    return None if position is None else f"the offsets fall at entry {position:,}"
 
 
 def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
@@ -109,19 +109,12 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
         rows = _rows_of(indptr, first + start, first + start + len(src))
         np.add.at(loops, rows[rows == src], 1)
     if store.self_loops is None:
-        return (
-            f"node {int(np.argmax(loops > 0))} has a self loop, but there is no column self_loops"
-            if loops.any()
-            else None
-        )
-    differs = loops != store.self_loops
+        differs, wrong_loops = loops > 0, "a self loop, but there is no column self_loops"
+    else:
+        differs, wrong_loops = loops != store.self_loops, "another number of self loops than self_loops says"
     here = store.nodes_with_edges
     differs[: here.start] = differs[here.stop :] = False
-    return (
-        f"node {int(np.argmax(differs))} has another number of self loops than self_loops says"
-        if differs.any()
-        else None
-    )
+    return f"node {int(np.argmax(differs))} has {wrong_loops}" if differs.any() else None
 
 
 def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[np.ndarray, "n"]:
@@ -148,15 +141,12 @@ def _check_weights(store: GraphStore, task: progress.Bar) -> str | None:
     return None
 
 
-def _check_finite(name: str, row_of: str) -> Callable[[GraphStore, progress.Bar], str | None]:
-    def check(store: GraphStore, task: progress.Bar) -> str | None:
-        rows, first = store.held(name)
-        position = _not_finite(store, rows, task)
-        return (
-            None if position is None else f"the row of {row_of} {first + position:,} holds a number that is not finite"
-        )
-
-    return check
+def _check_finite(name: str, spec: ColumnSpec, store: GraphStore, task: progress.Bar) -> str | None:
+    rows, first = store.held(name)
+    position = _not_finite(store, rows, task)
+    if position is None:
+        return None
+    return f"the row of {f'{spec.of}'[:-1]} {first + position:,} holds a number that is not finite"
 
 
 def _check_hot(store: GraphStore, task: progress.Bar) -> str | None:
@@ -217,8 +207,8 @@ def _check_name_numbers(store: GraphStore, task: progress.Bar) -> str | None:
 def _check_name_text(store: GraphStore, task: progress.Bar) -> str | None:
     """Offsets ascend, every name is UTF-8 by itself."""
     offsets, text = store.column("name_offsets"), store.column("name_bytes")
-    if (position := _ascending(offsets, task)) is not None:
-        return f"the offsets fall at entry {position:,}"
+    if falls := _check_offsets("name_offsets", store, task):
+        return falls
     for start in range(0, store.num_nodes, _CHUNK):
         bounds = offsets[start : start + _CHUNK + 1]
         piece = text[bounds[0] : bounds[-1]]
@@ -270,9 +260,9 @@ def _check_disjoint(store: GraphStore, problems: dict[str, str]) -> None:
         owner[ids] = number
 
 
-_CHECKS: list[tuple[tuple[str, ...], Callable[[GraphStore, progress.Bar], str | None]]] = [
-    (("indptr",), _check_offsets("indptr")),
-    (("part_offsets",), _check_offsets("part_offsets")),
+_CHECKS: _Checks = [
+    (("indptr",), partial(_check_offsets, "indptr")),
+    (("part_offsets",), partial(_check_offsets, "part_offsets")),
     (("indices", "self_loops"), _check_indices),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
     (("hot_index", "hot_x"), _check_hot),

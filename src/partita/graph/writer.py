@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
+import glob
 import os
 import re
 import secrets
@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,32 +19,22 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from partita.core import progress
-from partita.core.errors import ResourceError, StoreError
+from partita.core.errors import StoreError, is_disk_full
 from partita.graph.columns import (
     CHUNK_BYTES,
-    HEADER_BYTES,
     ColumnStream,
+    NewColumnFile,
     PlacedColumn,
-    allocate_column,
     column_bytes,
-    file_checksum,
     little_endian,
+    map_new_column,
     record_of,
 )
-from partita.graph.files import fsync_path
+from partita.graph.files import fcntl, fsync_path, no_room, take_lock
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: directories that a killed process left are not removed
-    fcntl = None  # type: ignore[assignment]
-
-__all__ = ["HEADER_BYTES", "ColumnStream", "NewColumn", "PlacedColumn", "StoreWriter", "file_checksum"]
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,6 @@ class StoreWriter:
 
     Attributes:
         directory: where the columns are being written.
-        continued: finished columns were found.
         interrupted: the ``with`` block was left by Ctrl-C, and what was finished is kept.
 
     Raises:
@@ -104,7 +92,8 @@ class StoreWriter:
         self._journal: Journal | None = None
         self._lock: int | None = None
         self._finished = False
-        self._streams: list[ColumnStream | PlacedColumn] = []
+        self._prefix = _prefix(self.path)
+        self._streams: list[NewColumnFile] = []
         self._maps: list[np.memmap[Any, Any]] = []
 
     def __enter__(self) -> StoreWriter:
@@ -121,27 +110,22 @@ class StoreWriter:
                 raise
             return self
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self._prefix}{os.getpid()}-", dir=self.path.parent))
-        if fcntl is not None:
-            self._lock = os.open(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
-            with contextlib.suppress(OSError):  # a file system without locks: nothing is cleaned up there
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(BlockingIOError):  # held by a writer that just looks whether it is abandoned
+            self._lock = take_lock(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         free = shutil.disk_usage(self.path.parent).free
         self.interrupted = self._journal is not None and isinstance(error, KeyboardInterrupt) and not self._finished
         written = self._release()
         if self.interrupted and error is not None:
             error.add_note("What was finished is kept: the same command continues there")
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            raise ResourceError(
+        if isinstance(error, OSError) and is_disk_full(error):
+            what = (
                 f"the disk is full, or a file size limit was met: {written:,} bytes of the store were written "
-                f"and more are needed, {free:,} bytes are free",
-                where=str(self.path.parent),
-                fix="Free space there, or write the store to another disk",
-            ) from error
+                f"and more are needed, {free:,} bytes are free"
+            )
+            raise no_room(what, self.path.parent) from error
         if error is None and not self._finished:
             raise RuntimeError("StoreWriter.finish() was not called")
 
@@ -174,12 +158,7 @@ class StoreWriter:
         return None if self._journal is None else self._journal.kept(name)
 
     def write(self, name: str, array: Shaped[np.ndarray, "..."]) -> None:
-        """Write a whole column.
-
-        Args:
-            name: of the column.
-            array: any shape; a memory map is streamed.
-        """
+        """Write a whole column, of any shape; a memory map is streamed."""
         array = np.asarray(array)
         stream = self.append(name, array.dtype, array.shape[1:])
         rows = max(1, CHUNK_BYTES // max(1, array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))))
@@ -195,24 +174,17 @@ class StoreWriter:
             dtype: of the elements.
             trailing_shape: shape of one row, ``()`` for a one-dimensional column.
         """
-        path = self.directory / f"{name}.npy"
-        stream = ColumnStream(path, dtype, tuple(trailing_shape), self._completed)
+        stream = ColumnStream(self._file(name), dtype, tuple(trailing_shape), self._completed)
         self._streams.append(stream)
         return stream
 
     def place(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> PlacedColumn:
         """Begin a column of known size that is written in pieces; its space on disk is really taken.
 
-        Args:
-            name: of the column.
-            shape: of the whole column.
-            dtype: of the elements.
-
         Raises:
             ResourceError: the disk has no room for the column.
         """
-        path, shape = self.directory / f"{name}.npy", tuple(int(length) for length in shape)
-        column = PlacedColumn(path, shape, dtype, self._completed)
+        column = PlacedColumn(self._file(name), tuple(map(int, shape)), dtype, self._completed)
         self._streams.append(column)
         return column
 
@@ -221,18 +193,10 @@ class StoreWriter:
 
         The column is finished when the store is, so it is never found by a later writer with the same key.
 
-        Args:
-            name: of the column.
-            shape: of the whole column.
-            dtype: of the elements.
-
         Raises:
             ResourceError: the disk has no room for the column.
         """
-        shape, dtype = tuple(int(length) for length in shape), little_endian(dtype)
-        path = self.directory / f"{name}.npy"
-        allocate_column(path, shape, dtype)
-        mapped = np.memmap(path, dtype=dtype, mode="r+", offset=HEADER_BYTES, shape=shape)
+        mapped = map_new_column(self._file(name), tuple(map(int, shape)), little_endian(dtype))
         self._maps.append(mapped)
         return mapped.view(np.ndarray)
 
@@ -246,11 +210,7 @@ class StoreWriter:
         need = sum(column_bytes(column.shape, column.dtype) for column in missing.values())
         free = shutil.disk_usage(self.path.parent).free
         if need > free:
-            raise ResourceError(
-                f"the store needs {need:,} bytes, {free:,} bytes are free",
-                where=str(self.path.parent),
-                fix="Free space there, or write the store to another disk",
-            )
+            raise no_room(f"the store needs {need:,} bytes, {free:,} bytes are free", self.path.parent)
         for name, column in missing.items():
             placed = self.place(name, column.shape, column.dtype)
             with progress.task(f"write {name}", total=column.shape[0], unit=column.unit) as task:
@@ -286,7 +246,7 @@ class StoreWriter:
         Raises:
             StoreError: the columns do not fit each other, or a store appeared at the path meanwhile.
         """
-        if not (self.directory / "part_offsets.npy").exists():
+        if not self._file("part_offsets").exists():
             self.write("part_offsets", np.array([0, num_nodes], dtype=np.int64))
         self._close_columns()
         shutil.rmtree(self.directory / "scratch", ignore_errors=True)
@@ -335,15 +295,14 @@ class StoreWriter:
         install(self.directory, self.path, overwrite=self.overwrite)
         self._finished = True
 
-    @property
-    def _prefix(self) -> str:
-        return _prefix(self.path)
+    def _file(self, name: str) -> Path:
+        return self.directory / f"{name}.npy"
 
     def _remove_abandoned(self) -> None:
         """Remove directories of writers of this path that were killed: nobody holds their lock. Its own one stays."""
         if fcntl is None:
             return
-        for directory in self.path.parent.glob(f"{_escaped(self._prefix)}*"):
+        for directory in self.path.parent.glob(f"{glob.escape(self._prefix)}*"):
             if self._resume_key is not None and directory.name == f"{self._prefix}resume-{self._resume_key}":
                 continue
             with contextlib.suppress(OSError):
@@ -436,7 +395,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)

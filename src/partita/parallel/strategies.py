@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.core.registry import Registry
 from partita.features.host import HostRows
-from partita.features.peers import Peers, by_owner
+from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers
 from partita.nn.model import Model
@@ -299,7 +299,7 @@ def _make_inputs(
     tier: FeatureTier
     tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
     if level.by_owner and axis is not None:
-        tier = Peers(axis, tier, by_owner(axis), mesh.workers)
+        tier = Peers(axis, tier, axis.owner, mesh.workers)
     return Tiered(tier, host.home, host.columns, topology, held)
 
 

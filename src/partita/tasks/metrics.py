@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float, Num
@@ -57,17 +58,8 @@ def accuracy(answers: Answers) -> float:
     return int((answers.predicted == answers.truth).sum()) / len(answers.truth)
 
 
-def micro_f1(answers: Answers) -> float:
-    """F1 over all labels together."""
-    return _f1(answers, "micro")
-
-
-def macro_f1(answers: Answers) -> float:
-    """The mean of the F1 of all classes, or of all labels."""
-    return _f1(answers, "macro")
-
-
-def _f1(answers: Answers, average: Literal["micro", "macro"]) -> float:
+def f1(answers: Answers, average: Literal["micro", "macro"]) -> float:
+    """F1 over all labels together (``"micro"``), or the mean of the F1 of all classes or labels."""
     from torchmetrics.functional import classification as tm  # two seconds to import, so only when it is needed
 
     of = tm.multilabel_f1_score if answers.truth.ndim == 2 else tm.multiclass_f1_score
@@ -109,8 +101,8 @@ METRICS: Registry[Metric] = Registry(
     {
         LOSS: Metric(loss, higher_is_better=False),
         "accuracy": Metric(accuracy),
-        "micro_f1": Metric(micro_f1),
-        "macro_f1": Metric(macro_f1),
+        "micro_f1": Metric(partial(f1, average="micro")),
+        "macro_f1": Metric(partial(f1, average="macro")),
         "roc_auc": Metric(roc_auc),
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int64
@@ -24,18 +25,17 @@ _MEMORY = 1 << 22
 _NAMED = 1000
 
 
-def formula_neighbors(node: int, num_nodes: int, *, multi_edges: bool = True, self_loops: bool = True) -> list[int]:
+def formula_neighbors(node: int, num_nodes: int) -> list[int]:
     """The in-neighbors of a node of :func:`formula_store`, in order, as original indices.
 
-    Node v has ``v % 6`` neighbors ``(v + 1 + j * (v % 3 + 1)) % N``, so every sixth node has none; with
-    ``multi_edges`` the first neighbor of every fifth node comes twice more at the end; with ``self_loops``
-    every fourth node that has neighbors is its own first one.
+    Node v has ``v % 6`` neighbors ``(v + 1 + j * (v % 3 + 1)) % N``, so every sixth node has none; the first
+    neighbor of every fifth node comes twice more at the end; every fourth node that has neighbors is its own first one.
     """
     found = [(node + 1 + j * (node % 3 + 1)) % num_nodes for j in range(node % 6)]
     found = [u for u in found if u != node]
-    if found and multi_edges and node % 5 == 2:
+    if found and node % 5 == 2:
         found += [found[0], found[0]]
-    if found and self_loops and node % 4 == 3:
+    if found and node % 4 == 3:
         found.insert(0, node)
     return found
 
@@ -63,8 +63,6 @@ def formula_store(
     num_nodes: int = 60,
     num_features: int = 4,
     num_classes: int = 3,
-    multi_edges: bool = True,
-    self_loops: bool = True,
     weighted: bool = False,
     dtype: DTypeLike = np.float32,
     names: str | None = None,
@@ -81,8 +79,6 @@ def formula_store(
         num_nodes: N.
         num_features: F, 0 for none.
         num_classes: 0 for no labels and no splits.
-        multi_edges: some edges come several times.
-        self_loops: some nodes are their own neighbors.
         weighted: edges weigh :func:`formula_weight`.
         dtype: of the features.
         names: ``None``, ``"numbers"`` (10 v + 7) or ``"strings"`` (``"node-v"``).
@@ -94,7 +90,7 @@ def formula_store(
         order = np.argsort(fold_array(fold(int(Purpose.GENERATE), shuffle_seed), order), kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(num_nodes)
-    rows = [formula_neighbors(v, num_nodes, multi_edges=multi_edges, self_loops=self_loops) for v in range(num_nodes)]
+    rows = [formula_neighbors(v, num_nodes) for v in range(num_nodes)]
     src = np.array([u for row in rows for u in row], dtype=np.int64)
     dst = np.repeat(np.arange(num_nodes), [len(row) for row in rows])
     with StoreWriter(path) as writer:
@@ -154,10 +150,8 @@ def small_random_store(
     num_classes: int = 4,
     task: str = "classes",
     weighted: bool = False,
-    undirected: bool = False,
-    deduplicate: bool = False,
-    self_loops: str = "keep",
     dtype: DTypeLike = np.float32,
+    **treatment: Any,
 ) -> GraphStore:
     """Make a store of uniformly random edges, Gaussian features, random labels and a 60/20/20 split.
 
@@ -170,23 +164,14 @@ def small_random_store(
         num_classes: 0 for no labels and no splits; of a regression 1.
         task: what the labels are for.
         weighted: draw weights from [0, 1).
-        undirected: see :class:`~partita.graph.build.TopologyBuilder`; likewise the next two.
-        deduplicate: see there.
-        self_loops: see there.
         dtype: of the features.
+        treatment: of the edges; see :class:`~partita.graph.build.TopologyBuilder`.
     """
     key = fold(int(Purpose.GENERATE), seed)
     edges = np.arange(num_edges)
     src, dst = ((fold_array(fold(key, end), edges) % np.uint64(num_nodes)).astype(np.int64) for end in (0, 1))
     with StoreWriter(path) as writer:
-        builder = TopologyBuilder(
-            writer,
-            memory_limit=_MEMORY,
-            weighted=weighted,
-            undirected=undirected,
-            deduplicate=deduplicate,
-            self_loops=self_loops,
-        )
+        builder = TopologyBuilder(writer, memory_limit=_MEMORY, weighted=weighted, **treatment)
         builder.add(src, dst, uniform(fold(key, 2), edges) if weighted else None)
         summary = builder.finish(num_nodes)
         if num_features:

@@ -11,7 +11,7 @@ from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.errors import ConfigError
 from partita.features.cache import Cached, PartitionedCache, owned
 from partita.features.host import HostRows
-from partita.features.peers import Peers, by_owner
+from partita.features.peers import Peers
 from partita.features.rank_bitmap import Positions
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings, make_tiers
@@ -99,7 +99,7 @@ def test_the_owner_reads_for_all_and_once() -> None:
         axis = axis_of(context, "all")
         cache = Cached(Rows().host(), NUM_NODES, BUDGET)
         cache.fill(torch.tensor([40, 3, 0]))
-        tier = Peers(axis, cache, by_owner(axis))
+        tier = Peers(axis, cache, axis.owner)
         found = tier.ask(torch.tensor(requests[axis.rank], dtype=torch.int32))
         tier.read(found)
         return found.hits, sorted(found.reads.tolist())
@@ -126,7 +126,7 @@ def test_rows_of_other_hosts_are_told_from_those_of_other_workers() -> None:
 
     def work(context: ThreadContext) -> tuple[int, ...]:
         axis = axis_of(context, "all")
-        tier = Peers(axis, Rows().host(), by_owner(axis), context.mesh.workers)
+        tier = Peers(axis, Rows().host(), axis.owner, context.mesh.workers)
         ids = torch.tensor([0, 20, 21, 50, 51, 52]) if context.mesh.rank == 2 else torch.arange(0)
         return tier.ask(ids).hits
 

@@ -10,11 +10,12 @@ import textwrap
 
 import numpy as np
 import pytest
+from derived_columns import add_columns
 
 from partita.core.errors import ResourceError, StoreError
 from partita.core.memory import private_bytes
 from partita.graph import derived
-from partita.graph.derived import DerivedColumns, add_columns
+from partita.graph.derived import DerivedColumns
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
@@ -150,7 +151,7 @@ def test_a_store_that_was_replaced_meanwhile_gets_nothing(tmp_path):
 KILLED = """
     import os, signal, sys
     import numpy as np
-    from partita.graph import derived
+    from partita.graph.derived import DerivedColumns
     from partita.graph.store import GraphStore
     path, renames = sys.argv[1], int(sys.argv[2])
     done, replace = 0, os.replace
@@ -163,7 +164,10 @@ KILLED = """
     os.replace = until
     store = GraphStore.open(path)
     columns = {"presample_node": np.full(store.num_nodes, 8), "presample_edge": np.full(store.num_edges, 7, np.uint32)}
-    derived.add_columns(path, columns, presample={"seed": 2})
+    with DerivedColumns(path) as adding:
+        for name, column in columns.items():
+            adding.allocate(name)[:] = column
+        adding.finish(presample={"seed": 2})
     sys.exit(5)
 """
 

@@ -14,9 +14,9 @@ import pytest
 
 from partita.core.errors import ResourceError, StoreError
 from partita.graph import metadata, writer
-from partita.graph.columns import header
+from partita.graph.columns import HEADER_BYTES, file_checksum, header
 from partita.graph.store import GraphStore
-from partita.graph.writer import HEADER_BYTES, StoreWriter, file_checksum
+from partita.graph.writer import StoreWriter
 from partita.testing.graphs import (
     formula_features,
     formula_neighbors,

@@ -12,7 +12,7 @@ from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.core.keys import StepKey
 from partita.features.cache import Cached
 from partita.features.host import HostRows
-from partita.features.peers import Peers, by_owner
+from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.sample.blocks import sample_block
@@ -48,7 +48,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
 
     def work(context: ThreadContext) -> tuple[int, int, list[int]]:
         axis = Axis(*(context.group("all", purpose) for purpose in dict.fromkeys(PURPOSES)), OFFSETS, torch.arange(3))
-        inputs = Tiered(Peers(axis, HostRows(column), by_owner(axis)), column, slice(0, 5), topology)
+        inputs = Tiered(Peers(axis, HostRows(column), axis.owner), column, slice(0, 5), topology)
         requests = torch.tensor(REQUESTS[axis.rank], dtype=torch.int32)
         reads = inputs.expand(requests, KEY)
         alone = read_columns(column, slice(0, 5))

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 from array_stream import ArrayStream
+from derived_columns import add_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.core.errors import ConfigError, InputError
-from partita.graph.derived import add_columns
 from partita.graph.store import GraphStore
 from partita.partitioning import edge_streams
 from partita.partitioning.edge_streams import RowStream

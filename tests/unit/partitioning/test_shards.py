@@ -12,12 +12,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from derived_columns import add_columns
 
 import partita
 from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph import columns as columns_module
 from partita.graph import metadata as metadata_module
-from partita.graph.derived import add_columns
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter

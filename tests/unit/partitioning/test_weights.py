@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from derived_columns import add_columns
 
 from partita.core.errors import ConfigError
-from partita.graph.derived import add_columns
 from partita.graph.store import GraphStore
 from partita.partitioning.weights import SCHEMES, node_and_edge_weights
 from partita.testing.graphs import formula_store
