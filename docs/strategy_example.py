@@ -194,7 +194,7 @@ def _numbers(work: object, me: int) -> dict[str, int]:
 def _level(work: object, requests: Tensor, me: int, host: int) -> Level:
     if isinstance(work, StatesWork):
         asker = [who for who, count in enumerate(work.virtual_receive) for _ in range(count)]
-        level = _divided(work.block, asker, me, host)
+        level = _divided(work.virtual, asker, me, host)
         level.made = requests.tolist()
         return level
     if isinstance(work, FeatureWork):
@@ -238,8 +238,9 @@ def _below(work: object) -> Tensor:
     """The nodes whose rows of the level below a worker needs."""
     if isinstance(work, FeatureWork):
         return work.merged.src  # type: ignore[return-value]
-    block: Block = work.block  # type: ignore[attr-defined]
-    own = work.own_block.dst if isinstance(work, StatesWork) else block.dst
+    by_states = isinstance(work, StatesWork)
+    block: Block = work.virtual if by_states else work.block  # type: ignore[attr-defined]
+    own = work.own_block.dst if by_states else block.dst  # type: ignore[attr-defined]
     return torch.cat([own, block.indices if block.src is None else block.src])
 
 

@@ -30,6 +30,8 @@ from partita.nn import ops
 from partita.nn.layers import SAGE, Layer, PygLayer
 from partita.nn.layers.reductions import Mean
 from partita.parallel.placements.source import Source
+from partita.parallel.placements.source_rows import RowsWork
+from partita.parallel.placements.source_states import StatesWork
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import parse_strategy
 from partita.testing.graphs import formula_store
@@ -145,12 +147,12 @@ def test_other_shapes(store, strategy, options) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["snp", "source,destination,data", "by-owner,source,source,source"])
-@pytest.mark.parametrize("way", ["states", "rows"])
+@pytest.mark.parametrize("way", [StatesWork, RowsWork])
 def test_both_ways_of_attention_by_source(store, monkeypatch, strategy, way) -> None:
-    monkeypatch.setattr(Source, "_cheapest", lambda *_: way)
+    monkeypatch.setattr(Source, "_is_less", lambda *_: way is RowsWork)
     for dropout in (0.0, 0.3):
         found = check(Step(store, "gat", parts=PARTS[3], dropout=dropout, input_dropout=dropout), strategy, 3)
-        assert {work.way for batch in found.batches for work in batch.works if hasattr(work, "way")} == {way}
+        assert {type(work) for batch in found.batches for work in batch.works} & {StatesWork, RowsWork} == {way}
 
 
 def test_attention_by_source_takes_the_cheaper_way(store) -> None:
@@ -159,8 +161,8 @@ def test_attention_by_source_takes_the_cheaper_way(store) -> None:
     busiest = int(step.original()[step.topology().degrees(torch.arange(60)).argmax()])
     one = distributed(replace(step, seeds=(busiest,)), "data,data,source", 3, seed_split="even")
     many = distributed(replace(step, seeds=tuple(range(60))), "data,data,source", 3, seed_split="even")
-    assert [batch.works[2].way for batch in one.batches] == ["states"] * 3  # type: ignore[attr-defined]
-    assert [batch.works[2].way for batch in many.batches] == ["rows"] * 3  # type: ignore[attr-defined]
+    assert [type(batch.works[2]) for batch in one.batches] == [StatesWork] * 3
+    assert [type(batch.works[2]) for batch in many.batches] == [RowsWork] * 3
     assert one.messages[3].total > 0
     assert many.messages[3].total > 0
 

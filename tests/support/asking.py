@@ -12,8 +12,12 @@ from steps import KEY, Step
 from partita.core.keys import Purpose
 from partita.core.records import RemoteDraws, Traffic
 from partita.parallel.engine import Engine
+from partita.parallel.placements.source_rows import SourceRows
+from partita.parallel.placements.source_states import SourceStates
 
 Numbers = dict[str, int]
+WAYS: dict[str, Any] = {"states": SourceStates, "rows": SourceRows}
+"""Of the placement by source."""
 """What the bytes of a layer follow from, by the names of the arguments of its placement's formula."""
 
 
@@ -41,7 +45,7 @@ class Expected:
         """Bytes of each layer, over all workers: the formulas are those of the placements, the numbers are not."""
         found = []
         for layer, (placement, (way, numbers)) in enumerate(zip(engine.placements, self.numbers, strict=True), start=1):
-            priced: Any = placement._ways[way] if way else placement  # type: ignore[attr-defined]
+            priced: Any = WAYS[way](placement.worker, placement.axis) if way else placement  # type: ignore[attr-defined]
             found.append(priced.traffic(layer, **numbers) if numbers else Traffic())
         return found
 

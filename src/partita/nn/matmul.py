@@ -53,10 +53,6 @@ def _two_by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor, oth
     return functional.linear(x, weight, bias).addmm_(y, other.t())  # the second is added where the first was written
 
 
-def _by_weight_of_torch(grad: Tensor, weight: Tensor) -> Tensor:
-    return grad @ weight
-
-
 def _by_rows_of_torch(grad: Tensor, x: Tensor) -> Tensor:
     return grad.t() @ x
 
@@ -180,7 +176,7 @@ _HALF = Backend(_linear_of_half, _two_of_half, _by_weight_of_half, _by_rows_of_h
 BACKENDS: Registry[Backend] = Registry(
     "matrix-multiplication backend",
     {
-        "torch": Backend(functional.linear, _two_by_torch, _by_weight_of_torch, _by_rows_of_torch),
+        "torch": Backend(functional.linear, _two_by_torch, torch.matmul, _by_rows_of_torch),
         "onednn": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_torch, True),
         # That gradient sums over rows, which oneDNN reads transposed: not always faster, where the others are.
         "onednn-all": Backend(_linear_by_onednn, _two_by_onednn, _by_weight_of_onednn, _by_rows_of_onednn, True),

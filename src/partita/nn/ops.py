@@ -9,6 +9,8 @@ Letters: D destinations, S sources, E edges, F columns, H heads, C columns of on
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,17 +99,17 @@ def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) ->
 
 def source_to_edges(block: Block, values: Float[Tensor, "S H"]) -> Float[Tensor, "E H"]:
     """Give every edge its source's row."""
-    return _SourceToEdges.apply(kernels.widened(values), block)
+    return _apply(values, lambda rows: rows.index_select(0, block.indices), lambda grad: _sum_by_source(block, grad))
 
 
 def destination_to_edges(block: Block, values: Float[Tensor, "D H"]) -> Float[Tensor, "E H"]:
     """Give every edge its destination's row."""
-    return _DestinationToEdges.apply(kernels.widened(values), block)
+    return _apply(values, partial(_spread, block), partial(_sum_edges, block))
 
 
 def edges_to_destination(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
     """Sum the rows of every destination's edges."""
-    return _EdgesToDestination.apply(kernels.widened(values), block)
+    return _apply(values, partial(_sum_edges, block), partial(_spread, block))
 
 
 def edges_max(block: Block, values: Float[Tensor, "E H"]) -> Float[Tensor, "D H"]:
@@ -121,7 +123,8 @@ def keyed_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key:
 
     Whether an entry is dropped is a function of (key, original index of its row, column) alone.
     """
-    return _Dropout.apply(kernels.widened(x), rows_original, key, p)
+    drop = partial(kernels.dropout, rows_original=rows_original, key=key, p=p)
+    return _apply(x, drop, drop)
 
 
 def relu_dropout(x: Float[Tensor, "n F"], rows_original: Int[Tensor, "n"], key: int, p: float) -> Float[Tensor, "n F"]:
@@ -147,6 +150,32 @@ def _positions(block: Block) -> Int[Tensor, "E"]:
 
 def _sum_edges(block: Block, values: Tensor) -> Tensor:
     return kernels.aggregate(values.contiguous(), block.indptr, _positions(block), reduce="sum")
+
+
+def _sum_by_source(block: Block, values: Tensor) -> Tensor:
+    by_source = transposed_of(block)
+    return kernels.aggregate(values.contiguous(), by_source.indptr, by_source.edge, reduce="sum")
+
+
+def _spread(block: Block, values: Tensor) -> Tensor:
+    return values.index_select(0, block.edge_dst())
+
+
+def _apply(rows: Tensor, linear: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]) -> Tensor:
+    """A linear map of rows, whose gradient is its adjoint's."""
+    return _LinearMap.apply(kernels.widened(rows), linear, adjoint)
+
+
+class _LinearMap(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, linear: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]) -> Any:
+        ctx.adjoint = adjoint
+        return linear(rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.adjoint(grad), None, None
 
 
 class _Aggregate(Function):
@@ -231,43 +260,6 @@ class _SegmentMax(Function):
         return kernels.segment_max_backward(grad.contiguous(), argmax, indices, ctx.num_src), None, None
 
 
-class _SourceToEdges(Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return values.index_select(0, block.indices)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        by_source = transposed_of(ctx.block)
-        return kernels.aggregate(grad.contiguous(), by_source.indptr, by_source.edge, reduce="sum"), None
-
-
-class _DestinationToEdges(Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return values.index_select(0, block.edge_dst())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _sum_edges(ctx.block, grad), None
-
-
-class _EdgesToDestination(Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return _sum_edges(block, values)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.block.edge_dst()), None
-
-
 class _ReluDropout(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows_original: Tensor, key: int, p: float) -> Tensor:
@@ -301,17 +293,3 @@ class _NormReluDropout(Function):
         result, x, weight, moments = ctx.saved_tensors
         grads = kernels.norm_relu_dropout_backward(grad, result, x, weight, moments, ctx.p)
         return (*grads, None, None, None, None)
-
-
-class _Dropout(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows_original: Tensor, key: int, p: float) -> Tensor:
-        ctx.save_for_backward(rows_original)
-        ctx.key, ctx.p = key, p
-        return kernels.dropout(x, rows_original, key, p)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (rows_original,) = ctx.saved_tensors
-        return kernels.dropout(grad.contiguous(), rows_original, ctx.key, ctx.p), None, None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,11 +12,14 @@ import torch
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
+from partita.comm.axis import Axis
 from partita.comm.routing import order_backward
 from partita.core.errors import ConfigError
 from partita.core.estimates import LayerEstimate, SampledLayer
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
+from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, transpose
@@ -58,6 +61,10 @@ class BlockWork:
         return self.block.remote
 
 
+Sending = Callable[[StepKey], tuple[BlockWork, Int[Tensor, "S"]]]
+"""Asks other workers for what is known of a step's block; returns as :meth:`Placement.expand` does."""
+
+
 class BlockWorker:
     """Draws blocks and computes them: one for all the placements of an engine.
 
@@ -87,11 +94,6 @@ class BlockWorker:
         self.inputs: Inputs = Direct(inputs, topology.num_nodes) if isinstance(inputs, FeatureColumn) else inputs
         self.sampler = as_sampler(sampler)
         self.dtype = dtype
-        self._check()
-        # Several threads may sample different steps at once; each has a scratch of its own.
-        self._local = threading.local()
-
-    def _check(self) -> None:
         for number, stage in enumerate(self.stages, start=1):
             if stage.layer.coefficients is not None and not self.sampler.draws_graph_edges:
                 raise ConfigError(
@@ -100,6 +102,8 @@ class BlockWorker:
                     where=f"sampler, layer {number} ({stage.layer.name})",
                     fix="Use the model sage, gin or gat, or the sampler node or layer",
                 )
+        # Several threads may sample different steps at once; each has a scratch of its own.
+        self._local = threading.local()
 
     def layer(self, number: int) -> Layer:
         """The layer of a number: 1 (input side) to K."""
@@ -107,15 +111,11 @@ class BlockWorker:
 
     def split(self, number: int) -> Split:
         """How a layer is split over edges, which its placement has checked that it can be."""
-        found = self.layer(number).split
-        assert found is not None
-        return found
+        return cast(Split, self.layer(number).split)
 
     def columns(self, number: int) -> ColumnSplit:
         """How a layer is split over input columns, which its placement has checked that it can be."""
-        found = self.layer(number).columns
-        assert found is not None
-        return found
+        return cast(ColumnSplit, self.layer(number).columns)
 
     def by_id(self, layer: int) -> bool:
         """Whether the layer sums input rows straight by store id."""
@@ -204,3 +204,34 @@ class BlockWorker:
         if not hasattr(self._local, "relabeller"):
             self._local.relabeller = Relabeller(self.topology.num_nodes)
         return self._local.relabeller
+
+
+@dataclass(frozen=True)
+class SharedWork:
+    """What all placements have whose workers work for one another, each way of one included.
+
+    Attributes:
+        worker: draws and computes.
+        axis: the workers, and who of them owns which node.
+    """
+
+    worker: BlockWorker
+    axis: Axis
+    collective = True
+
+    def groups(self, mesh: Mesh) -> RankMasks:
+        """The workers of the axis, and all other groups along it."""
+        return RankMasks.of(mesh, self.axis.sampling.workers)
+
+
+def without_edges(block: Block, dst: Int[Tensor, "n"], self_weight: Float[Tensor, "n"] | None = None) -> Block:
+    """A block of the same kind with other destinations, and no edges. It is not for what draws by original index."""
+    return Block(
+        dst=dst,
+        src=dst,
+        indptr=block.indptr.new_zeros(dst.shape[0] + 1),
+        indices=block.indices[:0],
+        dst_original=dst,
+        weight=None if block.weight is None else block.weight[:0],
+        self_weight=self_weight,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,16 +21,15 @@ from partita.features.policies import POLICIES, best_first, in_degrees, pagerank
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
+from partita.parallel.inputs import Direct, Tiered
 from partita.parallel.placements.kinds import CacheRule
 from partita.parallel.strategies import Strategy
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 
 
-class HasCache(Protocol):
-    """The input placement that may have a cache."""
-
-    cache: CacheTier | None
+def _cache_of(engine: Engine) -> CacheTier | None:
+    return cast(Direct | Tiered, engine.inputs).cache
 
 
 def fill_caches(
@@ -63,13 +62,10 @@ def fill_caches(
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
-    cache = cast(HasCache, engine.inputs).cache
-    if cache is None:
+    if (cache := _cache_of(engine)) is None:
         return
-    rule = strategy.cache_rule
-    scores = POLICIES.find(settings.policy).score(
-        _MeasuredStatistics(engine, context, store, seed_order, share, seed, rule, settings)
-    )
+    found = _MeasuredStatistics(store, strategy.cache_rule, settings, engine, context, seed_order, share, seed)
+    scores = POLICIES.find(settings.policy).score(found)
     cache.fill(_chosen(cache, scores, strategy, context, part_offsets, store.num_nodes))
 
 
@@ -97,19 +93,15 @@ def assume_caches(
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
-    if cast(HasCache, engines[0].inputs).cache is None:
-        return
-    kept = np.zeros(store.num_nodes, np.uint64)
-    rule, part_offsets = strategy.cache_rule, as_tensor(store.part_offsets)
-    for rank, (engine, context) in enumerate(zip(engines, contexts, strict=True)):
-        cache = cast(HasCache, engine.inputs).cache
-        assert cache is not None
-        scores = POLICIES.find(settings.policy).score(_AssumedStatistics(store, seeds, rule, settings, reads, rank))
+    caches = [cache for engine in engines if (cache := _cache_of(engine)) is not None]
+    kept, part_offsets = np.zeros(store.num_nodes, np.uint64), as_tensor(store.part_offsets)
+    for rank, (cache, context) in enumerate(zip(caches, contexts)):
+        found = _AssumedStatistics(store, strategy.cache_rule, settings, seeds, reads, rank)
+        scores = POLICIES.find(settings.policy).score(found)
         ids = _chosen(cache, scores, strategy, context, part_offsets, store.num_nodes)
         kept[ids.numpy()] |= np.uint64(1 << rank)
-    cache = cast(HasCache, engines[0].inputs).cache
-    assert cache is not None
-    cache.assume_contents(kept)
+    if caches:
+        caches[0].assume_contents(kept)
 
 
 def needs_dry_run(settings: CacheSettings) -> bool:
@@ -129,11 +121,6 @@ def _chosen(
     return best_first(scores, cache.capacity, allowed)
 
 
-def _counts_alone(rule: CacheRule, settings: CacheSettings) -> bool:
-    """Whether only a worker's own reads count for its cache; the holders of a partitioned cache serve all."""
-    return rule.counts == "own" and not CACHE_LAYOUTS.find(settings.layout).shared
-
-
 def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:
     """Walks start at the seeds, each alike."""
     restart = torch.zeros(num_nodes)
@@ -142,51 +129,67 @@ def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:
 
 
 @dataclass
-class _AssumedStatistics:
-    """A :class:`CacheStatistics` for a worker that is not there.
+class _Statistics:
+    """What is common to the :class:`CacheStatistics` below."""
+
+    store: GraphStore
+    rule: CacheRule
+    settings: CacheSettings
+
+    def own_frequencies(self) -> Int32[Tensor, "N"]:
+        """Steps in which the worker reads each row."""
+        raise NotImplementedError
+
+    def frequencies(self) -> Int32[Tensor, "N"]:
+        """The same, summed over all workers."""
+        raise NotImplementedError
+
+    def by_rule(self) -> Int32[Tensor, "N"]:
+        """Frequencies as the strategy's rule wants them; the holders of a partitioned cache serve all."""
+        alone = self.rule.counts == "own" and not CACHE_LAYOUTS.find(self.settings.layout).shared
+        return self.own_frequencies() if alone else self.frequencies()
+
+    def degrees(self) -> Num[Tensor, "N"]:
+        """In-degrees."""
+        return in_degrees(as_tensor(self.store.indptr))
+
+
+@dataclass
+class _AssumedStatistics(_Statistics):
+    """For a worker that is not there.
 
     Attributes:
         reads: (W, N) steps in which each worker reads each row; empty where no score is made of them.
         rank: of the worker.
     """
 
-    store: GraphStore
     seeds: Int[Tensor, "S"]
-    rule: CacheRule
-    settings: CacheSettings
     reads: Int32[Tensor, "W N"]
     rank: int
 
-    def degrees(self) -> Num[Tensor, "N"]:
-        return in_degrees(as_tensor(self.store.indptr))
+    def own_frequencies(self) -> Int32[Tensor, "N"]:
+        return self.reads[self.rank]
+
+    def frequencies(self) -> Int32[Tensor, "N"]:
+        return self.reads.sum(0, dtype=torch.int32)
 
     def visits(self) -> Num[Tensor, "N"]:
         nodes = self.store.num_nodes
         indptr, indices = as_tensor(self.store.indptr), as_tensor(self.store.indices)
         return pagerank(indptr, indices, 0, range(nodes), Group.alone(), _restart(nodes, self.seeds))
 
-    def frequencies(self) -> Int32[Tensor, "N"]:
-        return self.reads.sum(0, dtype=torch.int32)
-
-    def by_rule(self) -> Int32[Tensor, "N"]:
-        return self.reads[self.rank] if _counts_alone(self.rule, self.settings) else self.frequencies()
-
 
 @dataclass
-class _MeasuredStatistics:
-    """A :class:`CacheStatistics` that all workers make together."""
+class _MeasuredStatistics(_Statistics):
+    """For this worker, of epoch 0. All workers make them together."""
 
     engine: Engine
     context: Workers
-    store: GraphStore
     seed_order: SeedOrder
     share: Callable[[Int[Tensor, "B"]], Int[Tensor, "b"]]
     seed: int
-    rule: CacheRule
-    settings: CacheSettings
 
     def own_frequencies(self) -> Int32[Tensor, "N"]:
-        """Steps of epoch 0 in which this worker reads each row."""
         order = self.seed_order
         return input_frequencies(
             self.engine,
@@ -197,18 +200,9 @@ class _MeasuredStatistics:
         )
 
     def frequencies(self) -> Int32[Tensor, "N"]:
-        """The same, summed over all workers."""
         total = self.own_frequencies()
         self.context.group("all", "train").sum_([total], kind="metadata")
         return total
-
-    def by_rule(self) -> Int32[Tensor, "N"]:
-        """Frequencies as the strategy's rule wants them."""
-        return self.own_frequencies() if _counts_alone(self.rule, self.settings) else self.frequencies()
-
-    def degrees(self) -> Num[Tensor, "N"]:
-        """In-degrees."""
-        return in_degrees(as_tensor(self.store.indptr))
 
     def visits(self) -> Num[Tensor, "N"]:
         """Visits of walks from the seeds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -95,23 +96,18 @@ def place_on_device(
         notes.append(f"{topology.num_hot:,} of {local.num_nodes:,} nodes have their edges on the device; others {how}")
         pinnable -= pinned_bytes(edge_bytes(local)) if pins_edges else 0
     if rows.whole and rows.num_bytes <= cache:
-        rows, cache = (
-            rows.mapped(lambda column: replace(column, x=column.x.to(device), scale=_to(column.scale, device))),
-            0,
-        )
+        rows, cache = _moved(rows, lambda column: column.to(device)), 0
     elif pinned_bytes(rows.num_bytes) <= pinnable:
-        rows = rows.mapped(lambda column: replace(column, x=pinned(column.x), scale=_pinned(column.scale)))
+        rows = _moved(rows, pinned)
     else:
         notes.append("the host gathers input rows: they are too many to be pinned")
     return Placed(topology, rows, cache, notes)
 
 
-def _to(column: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
-    return None if column is None else column.to(device)
-
-
-def _pinned(column: torch.Tensor | None) -> torch.Tensor | None:
-    return None if column is None else pinned(column)
+def _moved(rows: HostRows, move: Callable[[torch.Tensor], torch.Tensor]) -> HostRows:
+    return rows.mapped(
+        lambda each: replace(each, x=move(each.x), scale=None if each.scale is None else move(each.scale))
+    )
 
 
 def _too_much(name: str, asked: int, free: int, device: torch.device) -> ResourceError:
@@ -146,9 +142,6 @@ def place_topology(
                 fix="Use --topology partitioned, or make shards with --topology replicated",
             )
         return local
-    mesh = context.mesh
-    if store.edges_are_cut:
-        axis = "hosts"
-    else:
-        axis = "workers" if store.num_parts == mesh.workers else "all"
+    whole_axis = "workers" if store.num_parts == context.mesh.workers else "all"
+    axis = "hosts" if store.edges_are_cut else whole_axis
     return CollectiveTopology(local, make_axis(context, axis, as_tensor(store.part_offsets)))

@@ -21,31 +21,22 @@ from partita.kernels import count_distinct
 
 
 @dataclass(frozen=True, slots=True)
-class DirectReads:
-    """Which rows a worker reads of those it can address; see :class:`partita.core.protocols.InputWork`.
-
-    Attributes:
-        reads: store ids that are read, one for every access.
-        num_read: distinct rows.
-    """
+class Reads:
+    """Which rows a worker reads; see :class:`partita.core.protocols.InputWork` for the attributes."""
 
     reads: Int[Tensor, "n"]
-    num_read: int
+    hits: tuple[int, ...]
+    traffic: Traffic
+
+    @property
+    def num_read(self) -> int:
+        """Distinct rows that are read here, from the cache or the host, for this worker or for others."""
+        return read_here(self.hits)
 
     @property
     def num_accesses(self) -> int:
         """Accesses of this worker to input rows."""
         return self.reads.shape[0]
-
-    @property
-    def hits(self) -> tuple[int, ...]:
-        """All rows are in the memory of the host."""
-        return tier_rows(host=self.num_read)
-
-    @property
-    def traffic(self) -> Traffic:
-        """Nothing travels."""
-        return Traffic()
 
 
 class Direct:
@@ -69,11 +60,11 @@ class Direct:
         """As the column says."""
         return self.column.sums_by_id(training)
 
-    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> DirectReads:
+    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> Reads:
         """Count; nothing is to be prepared."""
-        return DirectReads(requests, count_distinct(requests, self.num_nodes))
+        return Reads(requests, tier_rows(host=count_distinct(requests, self.num_nodes)), Traffic())
 
-    def forward(self, work: DirectReads) -> FeatureColumn:
+    def forward(self, work: Reads) -> FeatureColumn:
         """The column: the layer reads as far as it needs."""
         return self.column
 
@@ -85,39 +76,22 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
-class TieredReads:
-    """Rows that come through tiers; see :class:`partita.core.protocols.InputWork`.
+class TieredReads(Reads):
+    """Rows that come through tiers: distinct, as no row is read twice.
 
     Attributes:
         tier: what the highest tier remembers.
         original: original indices of the requests where rows are dropped out, else ``None``.
         key: names the step.
-        traffic: for this worker's requests.
     """
 
     tier: TierWork
     original: Int[Tensor, "S"] | None
     key: StepKey
-    traffic: Traffic
-
-    @property
-    def reads(self) -> Int[Tensor, "r"]:
-        """Distinct store ids that are looked up in this worker's own tiers."""
-        return self.tier.reads
-
-    @property
-    def hits(self) -> tuple[int, ...]:
-        """Rows that each of :data:`~partita.core.records.TIERS` gives this worker, those read for others included."""
-        return self.tier.hits
-
-    @property
-    def num_read(self) -> int:
-        """Distinct rows that are read here, from the cache or the host, for this worker or for others."""
-        return read_here(self.hits)
 
     @property
     def num_accesses(self) -> int:
-        """The same: no row is read twice."""
+        """As many as rows: what others read here is read once."""
         return self.num_read
 
 
@@ -165,7 +139,7 @@ class Tiered:
         """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
         work = self.tier.ask(requests)
         original = self._topology.original(requests) if self._dropout > 0 else None
-        return TieredReads(work, original, key, self.traffic(work.remote))
+        return TieredReads(work.reads, work.hits, self.traffic(work.remote), work, original, key)
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""

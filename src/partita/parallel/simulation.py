@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,44 +24,32 @@ _KEY = StepKey(0, 0, 0)
 """Of no meaning: nothing is drawn."""
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """Where some distinct ids are in a list.
+def _finder(ids: Int[Tensor, "n"]) -> Callable[[Int[Tensor, "m"]], Int64[Tensor, "m"]]:
+    """Finds the positions of some of these ids, which are distinct; a ValueError where one is not among them."""
+    ordered, order = torch.sort(ids)
 
-    Attributes:
-        ids: the list.
-    """
-
-    ids: Int[Tensor, "n"]
-
-    @cached_property
-    def _sorted(self) -> tuple[Tensor, Tensor]:
-        return torch.sort(self.ids)
-
-    def find(self, ids: Int[Tensor, "m"]) -> Int64[Tensor, "m"]:
-        """Position of each id.
-
-        Raises:
-            ValueError: an id is not in the list.
-        """
-        ordered, order = self._sorted
-        place = torch.searchsorted(ordered, ids.to(ordered.dtype)).clamp(max=max(0, len(ordered) - 1))
-        if len(ids) and (not len(ordered) or not bool((ordered[place] == ids).all())):
+    def find(wanted: Int[Tensor, "m"]) -> Int64[Tensor, "m"]:
+        place = torch.searchsorted(ordered, wanted.to(ordered.dtype)).clamp(max=max(0, len(ordered) - 1))
+        if len(wanted) and (not len(ordered) or not bool((ordered[place] == wanted).all())):
             raise ValueError("a placement asks for rows that nothing which it was asked for needs")
         return order[place]
+
+    return find
 
 
 class _Replay(BlockWorker):
     """Gives out blocks of a sample that is there, in place of drawing them, and keeps in mind which."""
 
-    def __init__(self, worker: BlockWorker, drawn: SampledLayer, dst: _Ids) -> None:
+    def __init__(
+        self, worker: BlockWorker, drawn: SampledLayer, find: Callable[[Int[Tensor, "m"]], Int64[Tensor, "m"]]
+    ) -> None:
         vars(self).update(vars(worker))
-        self._drawn, self._dst = drawn, dst
+        self._drawn, self._find = drawn, find
         self.given = torch.zeros(len(drawn.dst), dtype=torch.bool)
 
     def draw(self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool) -> Block:
         """The rows of the sample for the requests; the coefficients are zeros."""
-        at, whole = self._dst.find(requests), self._drawn.block
+        at, whole = self._find(requests), self._drawn.block
         self.given[at] = True
         counts = whole.indptr.diff()[at]
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -105,13 +92,13 @@ class Simulation:
         Raises:
             ValueError: the placement asks for rows that nothing which it was asked for needs.
         """
-        dst, src = _Ids(drawn.dst), _Ids(drawn.src)
+        in_dst, in_src = _finder(drawn.dst), _finder(drawn.src)
 
         def expand(context: Workers) -> tuple[Work, Int64[Tensor, "s"], Tensor]:
-            replay, bit = _Replay(self.worker, drawn, dst), np.uint64(1 << context.mesh.rank)
+            replay, bit = _Replay(self.worker, drawn, in_dst), np.uint64(1 << context.mesh.rank)
             requests = drawn.dst[torch.from_numpy((asked & bit) != 0)]
             work, below = self.make(replay, context).expand(layer, requests, _KEY)
-            return work, src.find(below), replay.given
+            return work, in_src(below), replay.given
 
         done = ThreadGroups(mesh.size, mesh.hosts).run(expand)
         drawing, below = np.zeros(len(drawn.dst), np.uint64), np.zeros(len(drawn.src), np.uint64)

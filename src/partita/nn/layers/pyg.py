@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -64,11 +66,8 @@ class PygLayer(Layer):
         """
         x_src = ops.all_rows(h)
         arguments = (x_src, x_src[: block.num_dst]), block.edge_index()
-        if key is None or not self.training:
+        with nullcontext() if key is None or not self.training else _seeded(key):
             out = self.conv(*arguments)
-        else:
-            with _seeded(key):
-                out = self.conv(*arguments)
         if out.shape != (block.num_dst, self.out_width):
             raise ConfigError(
                 f"the convolution returned rows of shape {tuple(out.shape)}, not {(block.num_dst, self.out_width)}",
@@ -82,15 +81,9 @@ class PygLayer(Layer):
         return ""
 
 
-class _seeded:
+@contextmanager
+def _seeded(key: int) -> Iterator[None]:
     """Seed torch's global CPU generator inside the ``with`` block, and put its state back afterwards."""
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-
-    def __enter__(self) -> None:
-        self.state = torch.get_rng_state()
-        torch.default_generator.manual_seed(self.key)
-
-    def __exit__(self, *exception: object) -> None:
-        torch.set_rng_state(self.state)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key)
+        yield

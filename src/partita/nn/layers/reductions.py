@@ -31,7 +31,7 @@ class Reduction(Protocol):
 
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:
         """The block with the coefficients that its edges need once they are dealt out to parts."""
-        ...
+        return block
 
     def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
         """The state over the block's edges."""
@@ -43,37 +43,29 @@ class Reduction(Protocol):
 
     def finish(self, state: Float[Tensor, "D F"]) -> Float[Tensor, "D F"]:
         """The aggregate; 0 for a destination without edges."""
-        ...
+        return state
 
 
-class Sum:
+class Sum(Reduction):
     """Sum over the edges, with ``block.weight`` where present."""
 
     is_sum = True
-    sums: Reduce | None = "sum"
+    sums: Reduce = "sum"
     neutral = 0.0
-
-    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
-        """See :meth:`Reduction.divisible`."""
-        return block
 
     def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
         """See :meth:`Reduction.over`."""
-        return ops.aggregate(block, rows, "sum")
+        return ops.aggregate(block, rows, self.sums)
 
     def merge(self, states: Sequence[Float[Tensor, "D F"]]) -> Float[Tensor, "D F"]:
         """See :meth:`Reduction.merge`."""
         return states[0] if len(states) == 1 else torch.stack(list(states)).sum(0)
 
-    def finish(self, state: Float[Tensor, "D F"]) -> Float[Tensor, "D F"]:
-        """See :meth:`Reduction.finish`."""
-        return state
-
 
 class Mean(Sum):
     """Mean over the edges; a sum with ``block.weight`` where present (1/k, k the destination's edges in all parts)."""
 
-    sums: Reduce | None = "mean"
+    sums: Reduce = "mean"
 
     def divisible(self, block: Block, dtype: torch.dtype) -> Block:
         """See :meth:`Reduction.divisible`."""
@@ -82,24 +74,16 @@ class Mean(Sum):
         counts = block.indptr.diff()
         return block.with_(weight=torch.repeat_interleave(counts.to(dtype).reciprocal(), counts))
 
-    def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
-        """See :meth:`Reduction.over`."""
-        return ops.aggregate(block, rows, "mean")
 
-
-class Max:
+class Max(Reduction):
     """Largest entry per column; ``block.weight`` is ignored.
 
     Parts that tie share the gradient evenly; within a part it goes to the first edge.
     """
 
     is_sum = False
-    sums: Reduce | None = None
+    sums = None
     neutral = -torch.inf
-
-    def divisible(self, block: Block, dtype: torch.dtype) -> Block:
-        """See :meth:`Reduction.divisible`."""
-        return block
 
     def over(self, block: Block, rows: Rows) -> Float[Tensor, "D F"]:
         """See :meth:`Reduction.over`."""

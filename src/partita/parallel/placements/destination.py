@@ -12,16 +12,14 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
-from partita.comm.axis import Axis
 from partita.comm.routing import Route, RowPick, first_appearance
 from partita.core.estimates import LayerEstimate, SampledLayer, traffic_by_worker
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.core.rank_masks import RankMasks
 from partita.core.records import ID_BYTES, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
-from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.block_worker import BlockWork, SharedWork
 from partita.parallel.placements.kinds import CacheRule, PlacementKind
 
 
@@ -40,18 +38,8 @@ class DestinationWork(BlockWork):
     repeats: RowPick | None
 
 
-@dataclass(frozen=True)
-class Destination:
-    """The placement by destination.
-
-    Attributes:
-        worker: draws and computes.
-        axis: the workers, and who of them owns which node.
-    """
-
-    worker: BlockWorker
-    axis: Axis
-    collective = True
+class Destination(SharedWork):
+    """The placement by destination."""
 
     def check(self, layer: int) -> None:
         """Any layer can be computed: every edge of a destination is at its owner."""
@@ -82,7 +70,7 @@ class Destination:
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Owners do what anybody of their group asks for; see :class:`partita.core.protocols.Estimator`."""
-        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        ranks = self.groups(mesh)
         home = ranks.at_position(self.axis.owner(drawn.dst))
         remote = rank_masks.count(asked & ~home, mesh.size)
         traffic = traffic_by_worker(partial(self.traffic, layer), remote)

@@ -7,9 +7,9 @@ added up are rows of destinations where the layer is a sum over input columns, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -17,17 +17,14 @@ from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
-from partita.comm.axis import Axis
-from partita.comm.group import Group
 from partita.comm.routing import RowPick, first_appearance, to_all
 from partita.core.errors import ConfigError
 from partita.core.estimates import LayerEstimate, PerWorker, SampledLayer, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
-from partita.core.rank_masks import RankMasks
 from partita.core.records import ID_BYTES, Block, Traffic
 from partita.kernels import rank_masks
-from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.block_worker import BlockWork, SharedWork
 from partita.parallel.placements.kinds import PlacementKind
 
 
@@ -50,19 +47,14 @@ class FeatureWork(BlockWork):
 
 
 @dataclass(frozen=True)
-class Feature:
+class Feature(SharedWork):
     """The placement by feature column, for layer 1.
 
     Attributes:
-        worker: draws and computes.
-        axis: the workers.
         columns: the feature columns of this worker.
     """
 
-    worker: BlockWorker
-    axis: Axis
     columns: slice
-    collective = True
 
     def check(self, layer: int) -> None:
         """Refuse a layer that cannot be computed from slices of input columns.
@@ -82,35 +74,31 @@ class Feature:
         block, _ = self.worker.whole(layer, requests, key, relabel=True)
         if self.worker.columns(layer).sums_over_columns == "sources":
             block = self.worker.prepared(layer + 1, block)  # projected sources have a gradient
-        blocks = _everybodys(self.axis.sampling, block)
-        starts = _starts([found.num_src for found in blocks])
-        below, place = first_appearance(torch.cat([_sources(found) for found in blocks]))
-        edges = [found.indices.long() + start for found, start in zip(blocks, starts)]
-        dst = [
-            torch.arange(start, start + found.num_dst, device=found.dst.device) for found, start in zip(blocks, starts)
-        ]
-        merged_dst = torch.cat([found.dst for found in blocks])
-        counts = torch.cat([found.indptr.diff() for found in blocks])
+        assert block.src is not None
+        group, ones = self.axis.sampling, [1] * self.axis.size
+        mine = torch.tensor([[block.num_dst, block.num_src, block.num_edges]])
+        sizes = to_all(group, mine, ones, "metadata").tolist()
+        num_dst, num_src, num_edges = zip(*sizes)
+        lengths = [sum(three) for three in sizes]
+        numbers = torch.cat([block.indptr.diff(), block.src.long(), block.indices.long()])
+        parts = to_all(group, numbers, lengths, "ids").split(lengths)
+        counts, src, indices = zip(*(part.split(three) for part, three in zip(parts, sizes)))
+        all_counts, all_src = torch.cat(counts), torch.cat(src).to(block.src.dtype)
+        starts = [0, *accumulate(num_src[:-1])]
+        dst = torch.cat([torch.arange(start, start + n, device=all_src.device) for start, n in zip(starts, num_dst)])
+        below, place = first_appearance(all_src)
         merged = Block(
-            dst=merged_dst,
+            dst=all_src[dst],
             src=below,
-            indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-            indices=place[torch.cat(edges)].int(),
-            dst_original=merged_dst,  # a slice of a row draws nothing
-            weight=_joined([found.weight for found in blocks]),
-            self_weight=_joined([found.self_weight for found in blocks]),
+            indptr=torch.cat([all_counts.new_zeros(1), all_counts.cumsum(0)]),
+            indices=place[torch.cat([each + start for each, start in zip(indices, starts)])].int(),
+            dst_original=all_src[dst],  # a slice of a row draws nothing
+            weight=None if block.weight is None else to_all(group, block.weight, num_edges, "ids"),
+            self_weight=None if block.self_weight is None else to_all(group, block.self_weight, num_dst, "ids"),
         )
-        work = FeatureWork(
-            key=key,
-            block=block,
-            traffic=self.traffic(layer, block.num_dst, block.num_src, block.num_edges),
-            merged=merged,
-            dst=place[torch.cat(dst)],
-            src=RowPick.of(place, below.shape[0]),
-            num_dst=tuple(found.num_dst for found in blocks),
-            num_src=tuple(found.num_src for found in blocks),
-        )
-        return work, below
+        traffic = self.traffic(layer, block.num_dst, block.num_src, block.num_edges)
+        spread = RowPick.of(place, below.shape[0])
+        return FeatureWork(key, block, traffic, merged, place[dst], spread, num_dst, num_src), below
 
     def forward(self, layer: int, work: FeatureWork, h: Tensor) -> Float[Tensor, "D F"]:
         """Compute everybody's summands, add up one's own; see the protocol."""
@@ -123,13 +111,12 @@ class Feature:
             send, own = work.num_src, work.block.num_src
         received = group.exchange_rows(kernels.widened(summands), send, [own] * group.size)
         total = received.reshape(group.size, own, module.column_width).sum(0)
-        attention = work.key.at(Purpose.ATTENTION_DROPOUT, layer)
-        rows = module.finish_columns(total, work.block, attention)
+        rows = module.finish_columns(total, work.block, work.key.at(Purpose.ATTENTION_DROPOUT, layer))
         return self.worker.stages[layer - 1].post(rows, work.block.dst_original, work.key, layer)
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """All workers of a group compute for all of them; see the protocol."""
-        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        ranks = self.groups(mesh)
         wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
         below = ranks.whole_groups(wanted)
         destinations, edges = rank_masks.count(asked, mesh.size), rank_masks.count(asked, mesh.size, drawn.degrees)
@@ -159,56 +146,6 @@ class Feature:
         summands = destinations if module.sums_over_columns == "rows" else sources
         sent = item * module.column_width * summands * others
         return Traffic(ids=ids * others, forward=sent, backward=sent)
-
-
-def _everybodys(group: Group, block: Block) -> list[Block]:
-    """The blocks of all workers, without what only their askers need."""
-    src = _sources(block)
-    ones = [1] * group.size
-    mine = torch.tensor([[block.num_dst, block.num_src, block.num_edges]])
-    sizes = to_all(group, mine, ones, "metadata").tolist()
-    numbers = torch.cat([block.indptr.diff(), src.long(), block.indices.long()])
-    lengths = [sum(three) for three in sizes]
-    parts = to_all(group, numbers, lengths, "ids").split(lengths)
-    weights = _all_weights(group, block.weight, [edges for _, _, edges in sizes])
-    own = _all_weights(group, block.self_weight, [destinations for destinations, _, _ in sizes])
-    return [_block(*each, src.dtype) for each in zip(parts, sizes, weights, own)]
-
-
-def _all_weights(group: Group, weights: Tensor | None, sizes: list[int]) -> Sequence[Tensor | None]:
-    return [None] * group.size if weights is None else to_all(group, weights, sizes, "ids").split(sizes)
-
-
-def _block(
-    numbers: Tensor, sizes: list[int], weight: Tensor | None, self_weight: Tensor | None, dtype: torch.dtype
-) -> Block:
-    num_dst = sizes[0]
-    counts, src, indices = numbers.split(sizes)
-    src = src.to(dtype)
-    return Block(
-        dst=src[:num_dst],
-        src=src,
-        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        indices=indices,
-        dst_original=src[:num_dst],
-        weight=weight,
-        self_weight=self_weight,
-    )
-
-
-def _sources(block: Block) -> Tensor:
-    if block.src is None:
-        raise ValueError("only a block with de-duplicated sources can be sent to all")
-    return block.src
-
-
-def _starts(sizes: list[int]) -> list[int]:
-    return torch.tensor([0, *sizes]).cumsum(0)[:-1].tolist()
-
-
-def _joined(weights: Sequence[Tensor | None]) -> Tensor | None:
-    found = [weight for weight in weights if weight is not None]
-    return torch.cat(found) if found else None
 
 
 KIND = PlacementKind(

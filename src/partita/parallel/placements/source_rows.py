@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,32 +15,15 @@ from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
-from partita.comm.axis import Axis
 from partita.comm.routing import Route, RowPick, first_appearance
 from partita.core.estimates import SampledLayer, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
-from partita.core.rank_masks import RankMasks
 from partita.core.records import ID_BYTES, Block, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
 from partita.nn.layers import Layer
-from partita.parallel.block_worker import BlockWork, BlockWorker
-
-
-@dataclass(frozen=True, slots=True)
-class RowsDraft:
-    """What would be sent for a drawn block.
-
-    Attributes:
-        block: with its sources de-duplicated, the destinations first.
-        owner: of each source.
-        traffic: bytes.
-    """
-
-    block: Block
-    owner: Int64[Tensor, "S"]
-    traffic: Traffic
+from partita.parallel.block_worker import BlockWork, Sending, SharedWork, without_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +36,13 @@ class RowsWork(BlockWork):
         route: of the own block's sources.
     """
 
-    way: ClassVar[str] = "rows"
     read: Block
     repeats: RowPick
     route: Route
 
 
-@dataclass(frozen=True)
-class SourceRows:
-    """The other way of :class:`~partita.parallel.placements.source.Source`: projected rows of the sources travel.
-
-    Attributes:
-        worker: draws and computes.
-        axis: the workers, and who of them owns which node.
-    """
-
-    worker: BlockWorker
-    axis: Axis
+class SourceRows(SharedWork):
+    """The other way of :class:`~partita.parallel.placements.source.Source`: projected rows of the sources travel."""
 
     @staticmethod
     def fits(layer: Layer) -> bool:
@@ -83,30 +55,25 @@ class SourceRows:
             and split.query_width > 0
         )
 
-    def draft(self, layer: int, drawn: Block) -> RowsDraft:
-        """What would be sent for a drawn block whose sources are store ids."""
+    def draft(self, layer: int, drawn: Block) -> tuple[Traffic, Sending]:
+        """Bytes to send for a drawn block whose sources are store ids, and what sends them."""
         src, place = first_appearance(torch.cat([drawn.dst, drawn.indices]))
         owner = self.axis.owner(src)
-        remote = int((owner != self.axis.rank).sum())
+        traffic = self.traffic(layer, int((owner != self.axis.rank).sum()))
         block = drawn.with_(src=src, indices=place[drawn.num_dst :].int())
-        return RowsDraft(block, owner, self.traffic(layer, remote))
+        return traffic, partial(self.expand, layer, block, owner, traffic)
 
-    def expand(self, layer: int, draft: RowsDraft, key: StepKey) -> tuple[RowsWork, Int[Tensor, "S"]]:
-        """Ask the owners for the sources; returns the store ids whose rows this worker projects."""
-        assert draft.block.src is not None
-        route, asked = Route.ask(self.axis.sampling, draft.owner, draft.block.src)
+    def expand(
+        self, layer: int, block: Block, owner: Int64[Tensor, "S"], traffic: Traffic, key: StepKey
+    ) -> tuple[RowsWork, Int[Tensor, "S"]]:
+        """Ask the owners for a block's sources; returns the store ids whose rows this worker projects."""
+        assert block.src is not None
+        route, asked = Route.ask(self.axis.sampling, owner, block.src)
         below, place = first_appearance(asked)
         # The order of the edges by source serves the gradient of the projected rows, whatever the layer.
-        block = self.worker.prepared(layer + 1, draft.block)
-        read = Block(
-            dst=below,
-            src=below,
-            indptr=block.indptr.new_zeros(below.shape[0] + 1),
-            indices=block.indices[:0],
-            dst_original=below,  # projecting draws nothing
-        )
-        repeats = RowPick.of(place, below.shape[0])
-        return RowsWork(key, block, draft.traffic, self.worker.prepared(layer, read), repeats, route), below
+        block = self.worker.prepared(layer + 1, block)
+        read = self.worker.prepared(layer, without_edges(block, below))  # projecting draws nothing
+        return RowsWork(key, block, traffic, read, RowPick.of(place, below.shape[0]), route), below
 
     def forward(self, layer: int, work: RowsWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
         """Project, ship, attend."""
@@ -121,7 +88,7 @@ class SourceRows:
         self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh
     ) -> list[Traffic]:
         """Bytes for the requests of each worker; arguments as for :class:`partita.core.protocols.Estimator`."""
-        home = RankMasks.of(mesh, self.axis.sampling.workers).at_position(self.axis.owner(drawn.src))
+        home = self.groups(mesh).at_position(self.axis.owner(drawn.src))
         wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
         return traffic_by_worker(partial(self.traffic, layer), rank_masks.count(wanted & ~home, mesh.size))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,45 +17,24 @@ from jaxtyping import Float, Int, Int64, UInt64
 from torch import Tensor
 
 from partita import kernels
-from partita.comm.axis import Axis
 from partita.comm.routing import RowPick, first_appearance, order_backward
 from partita.core.estimates import LayerEstimate, SampledLayer, traffic_by_worker
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.core.rank_masks import RankMasks
-from partita.core.records import ID_BYTES, Block, RemoteDraws, Traffic
+from partita.core.records import ID_BYTES, Block, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
 from partita.nn.layers import Split
-from partita.parallel.block_worker import BlockWorker
+from partita.parallel.block_worker import BlockWork, Sending, SharedWork, without_edges
 from partita.parallel.edge_shuffle import EdgeShuffle, Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class StatesDraft:
-    """What would be sent for a drawn block.
+class StatesWork(BlockWork):
+    """What this worker sums up for all, and how the states of its own block's destinations come together.
 
     Attributes:
-        drawn: the block, its sources store ids.
-        shuffle: of its edges.
-        traffic: bytes.
-    """
-
-    drawn: Block
-    shuffle: EdgeShuffle
-    traffic: Traffic
-
-
-@dataclass(frozen=True, slots=True)
-class StatesWork:
-    """What this worker sums up for all, and how its own destinations' states come together.
-
-    Attributes:
-        key: names the step.
-        num_edges: edges drawn, by the asking worker.
-        num_computed: rows finished, by the asking worker.
-        remote, traffic: see :class:`partita.core.protocols.Work`.
-        block: the virtual nodes of all asking workers, with the edges whose sources are owned here.
+        virtual: the virtual nodes of all asking workers, with the edges whose sources are owned here.
         own_block: those of them that are owned here, without edges.
         own_rows: picks their rows from the rows of the layer below; ``None`` where rows are read by id.
         own_states: picks their states.
@@ -65,16 +44,9 @@ class StatesWork:
         query_spread: gives each of its virtual nodes the query of its destination.
         own_back: puts what comes from the destinations' owners in the order of the destinations.
         states: picks the state of each (owner, destination) from the received ones and a neutral one at the end.
-        dst_original: original indices of the own destinations.
     """
 
-    way: ClassVar[str] = "states"
-    key: StepKey
-    num_edges: int
-    num_computed: int
-    remote: RemoteDraws
-    traffic: Traffic
-    block: Block
+    virtual: Block
     own_block: Block
     own_rows: RowPick | None
     own_states: RowPick
@@ -85,52 +57,42 @@ class StatesWork:
     query_spread: RowPick
     own_back: RowPick
     states: RowPick
-    dst_original: Int[Tensor, "D"]
 
 
-@dataclass(frozen=True)
-class SourceStates:
-    """One way of :class:`~partita.parallel.placements.source.Source`: partial states travel.
+class SourceStates(SharedWork):
+    """One way of :class:`~partita.parallel.placements.source.Source`: partial states travel."""
 
-    Attributes:
-        worker: draws and computes.
-        axis: the workers, and who of them owns which node.
-    """
-
-    worker: BlockWorker
-    axis: Axis
-
-    def draft(self, layer: int, drawn: Block) -> StatesDraft:
-        """What would be sent for a drawn block whose sources are store ids."""
+    def draft(self, layer: int, drawn: Block) -> tuple[Traffic, Sending]:
+        """Bytes to send for a drawn block whose sources are store ids, and what sends them."""
         shuffle, rank = EdgeShuffle.of(drawn, self.axis), self.axis.rank
         numbers = (sum(sizes) - sizes[rank] for sizes in (shuffle.own_send, shuffle.virtual_send, shuffle.edge_send))
-        return StatesDraft(drawn, shuffle, self.traffic(layer, *numbers))
+        traffic = self.traffic(layer, *numbers)
+        return traffic, partial(self.expand, layer, drawn, shuffle, traffic)
 
-    def expand(self, layer: int, draft: StatesDraft, key: StepKey) -> tuple[StatesWork, Int[Tensor, "S"]]:
+    def expand(
+        self, layer: int, drawn: Block, shuffle: EdgeShuffle, traffic: Traffic, key: StepKey
+    ) -> tuple[StatesWork, Int[Tensor, "S"]]:
         """Send the edges to the owners of their sources, and take what the others send to this worker.
 
         Returns:
             The work, and the store ids whose rows of the layer below this worker needs: nodes that it owns.
         """
-        drawn, shuffle = draft.drawn, draft.shuffle
         got = shuffle.exchange(drawn, self.axis)
         indptr = torch.cat([got.counts.new_zeros(1), got.counts.cumsum(0)])
         # A partial state draws nothing, so no original index is needed to key it.
-        block = Block(dst=got.dst, src=None, indptr=indptr, indices=got.src, dst_original=got.dst, weight=got.weight)
+        virtual = Block(dst=got.dst, src=None, indptr=indptr, indices=got.src, dst_original=got.dst, weight=got.weight)
         below = torch.cat([got.dst[got.own], got.src])
         own_rows, num_own, num_virtual = None, got.own.shape[0], got.dst.shape[0]
         if not self.worker.by_id(layer):
             below, place = first_appearance(below)
             own_rows = RowPick.of(place[:num_own], below.shape[0])
-            block = self.worker.prepared(layer, block.with_(src=below, indices=place[num_own:].int()))
+            virtual = self.worker.prepared(layer, virtual.with_(src=below, indices=place[num_own:].int()))
         work = StatesWork(
             key=key,
-            num_edges=drawn.num_edges,
-            num_computed=drawn.num_dst,
-            remote=drawn.remote,
-            traffic=draft.traffic,
-            block=block,
-            own_block=_without_edges(block, got.own, got.self_weight),
+            block=drawn,
+            traffic=traffic,
+            virtual=virtual,
+            own_block=without_edges(virtual, got.dst[got.own], got.self_weight),
             own_rows=own_rows,
             own_states=RowPick.of(got.own, num_virtual),
             joined=_replacing(got.own, num_virtual),
@@ -140,7 +102,6 @@ class SourceStates:
             query_spread=RowPick.of(shuffle.position, drawn.num_dst),
             own_back=RowPick.of(torch.argsort(shuffle.own), drawn.num_dst),
             states=RowPick.of(shuffle.place, shuffle.position.shape[0] + 1),
-            dst_original=drawn.dst_original,
         )
         return work, below
 
@@ -153,7 +114,7 @@ class SourceStates:
             q = kernels.widened(module.query(x_own))  # type: ignore[arg-type]
             q = work.own_back(group.exchange_rows(q, work.own_receive, shuffle.own_send))
             q = group.exchange_rows(work.query_spread(q), shuffle.virtual_send, work.virtual_receive)
-        states = kernels.widened(module.partial(payload, q, work.block))
+        states = kernels.widened(module.partial(payload, q, work.virtual))
         own = module.self_term(x_own, work.own_block)
         if own is not None and module.self_joins_state:
             merged = module.merge([work.own_states(states), kernels.widened(own)])
@@ -168,11 +129,11 @@ class SourceStates:
         padded = work.states(torch.cat([states, module.neutral(1, states)]))
         merged = module.merge(padded.view(self.axis.size, work.num_computed, padded.shape[1]).unbind())
         stage = self.worker.stages[layer - 1]
-        return stage.post(module.finish(merged, own), work.dst_original, work.key, layer)
+        return stage.post(module.finish(merged, own), work.block.dst_original, work.key, layer)
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Owners sum up what their group's workers draw; see :class:`partita.core.protocols.Estimator`."""
-        ranks, size = RankMasks.of(mesh, self.axis.sampling.workers), mesh.size
+        ranks, size = self.groups(mesh), mesh.size
         home = ranks.at_position(self.axis.owner(drawn.src))  # the destinations are the first of the sources
         own = home[: len(asked)]
         owners = rank_masks.from_sources(drawn.indptr, drawn.indices, home)
@@ -230,23 +191,9 @@ class SourceStates:
         """The payload of the block's sources, and the rows of the destinations owned here."""
         if work.own_rows is None:
             assert isinstance(h, FeatureColumn)
-            return h.rows(work.block, None), h.read(work.own_block.dst)
-        x = h if isinstance(h, Tensor) else h.rows(work.block, work.key).all()
+            return h.rows(work.virtual, None), h.read(work.own_block.dst)
+        x = h if isinstance(h, Tensor) else h.rows(work.virtual, work.key).all()
         return module.message(x), work.own_rows(x)
-
-
-def _without_edges(block: Block, at: Tensor, self_weight: Tensor | None) -> Block:
-    """The chosen destinations of a block."""
-    dst = block.dst[at]
-    return Block(
-        dst=dst,
-        src=dst,
-        indptr=block.indptr.new_zeros(dst.shape[0] + 1),
-        indices=block.indices[:0],
-        dst_original=dst,
-        weight=None if block.weight is None else block.weight[:0],
-        self_weight=self_weight,
-    )
 
 
 def _replacing(at: Int64[Tensor, "n"], num_rows: int) -> RowPick:
