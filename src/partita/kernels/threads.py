@@ -60,6 +60,9 @@ def run(kernel: Callable[[int, int], object], bounds: list[int]) -> None:
     Kernels never call :func:`run` themselves, so a full pool only means that the caller does the work.
     """
     ranges = list(pairwise(bounds))
+    if len(ranges) == 1:
+        kernel(*ranges[0])
+        return
     futures = [_executor(len(ranges) - 1).submit(kernel, low, high) for low, high in ranges[1:]]
     try:
         kernel(*ranges[0])

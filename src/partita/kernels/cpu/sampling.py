@@ -46,20 +46,21 @@ def sample_neighbors(
         indptr, first_edge, weight, weights is not None, dst, fanout, replace, begins, degrees, counts,
     )  # fmt: skip
     np.cumsum(counts, out=counts)
-    positions, ids = torch.empty(int(rows[-1]), dtype=torch.int64), indices.new_empty(int(rows[-1]))
+    store = indices.numpy()
+    positions, ids = np.empty(int(rows[-1]), np.int64), np.empty(int(rows[-1]), store.dtype)
     if weights is None:
         seen_size = 0 if fanout <= SCAN or replace else 1 << (2 * fanout - 1).bit_length()
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
-            indices, dst_original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids,
+            store, dst_original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids,
         )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
-            indices, weight, log_table(), dst_original, seed, fanout, replace, begins, degrees, rows, positions, ids,
+            store, weight, log_table(), dst_original, seed, fanout, replace, begins, degrees, rows, positions, ids,
         )  # fmt: skip
-    return torch.from_numpy(rows), ids, positions
+    return torch.from_numpy(rows), torch.from_numpy(ids), torch.from_numpy(positions)
 
 
 def relabel(
@@ -212,6 +213,17 @@ def _sink(times, slots, root, size):
         root = child
 
 
+@njit
+def _sort(times, slots, size):
+    """Sort by (time, slot), ascending, in place."""
+    for root in range(size // 2 - 1, -1, -1):
+        _sink(times, slots, root, size)
+    for last in range(size - 1, 0, -1):
+        times[0], times[last] = times[last], times[0]
+        slots[0], slots[last] = slots[last], slots[0]
+        _sink(times, slots, 0, last)
+
+
 @njit(nogil=True, cache=True)
 def pick_weighted(
     indices, weights, table, original, key, fanout, replace, begins, degrees, indptr, positions, ids, low, high
@@ -231,12 +243,14 @@ def pick_weighted(
                 total += U(weights[begin + slot])
             for s in range(count):  # here a "time" is a goal for the running total
                 times[s] = U(below(fold(node_key, U(s)), total))
+                slots[s] = s
+            _sort(times, slots, count)
             running, slot = U(0), -1
-            for s in np.argsort(times[:count]):
+            for s in range(count):
                 while running <= times[s]:
                     slot += 1
                     running += U(weights[begin + slot])
-                positions[at + s] = begin + slot
+                positions[at + slots[s]] = begin + slot
         else:
             held, listed = 0, 0
             drawn = fanout >= 0 and count == fanout  # if exactly that many are positive, all of them are picked
@@ -259,7 +273,11 @@ def pick_weighted(
                     times[0], slots[0] = time, slot
                     _sink(times, slots, 0, fanout)
             if drawn:
-                positions[at : at + fanout] = begin + np.sort(slots)
+                for s in range(fanout):
+                    times[s] = U(slots[s])
+                _sort(times, slots, fanout)
+                for s in range(fanout):
+                    positions[at + s] = begin + slots[s]
         for e in range(at, at + count):
             ids[e] = indices[positions[e]]
 
