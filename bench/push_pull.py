@@ -47,6 +47,7 @@ def work(folder: Path) -> None:
     from partita.core.keys import fold
     from partita.core.records import Sampled
     from partita.sample.collective import CollectiveTopology
+    from partita.sample.samplers import Fanout
     from partita.sample.topology import ArrayTopology, as_tensor
     from partita.train.team import PURPOSES
 

@@ -86,6 +86,17 @@ def test_a_run_knows_its_store_from_anywhere_and_finds_a_moved_one(graph, run, t
     assert moved["accuracy"] == as_json("evaluate", run)["accuracy"]
 
 
+def test_a_run_with_older_names_of_settings_is_evaluated_and_resumed(run, tmp_path) -> None:
+    old = shutil.copytree(run, tmp_path / "old")
+    text = (old / "config.yaml").read_text()
+    for name, before in (("seed_split", "deal"), ("matmul", "products")):
+        assert f"\n{name}: " in text
+        text = text.replace(f"\n{name}: ", f"\n{before}: ")
+    (old / "config.yaml").write_text(text)
+    assert as_json("evaluate", old)["accuracy"] == as_json("evaluate", run)["accuracy"]
+    assert as_json("train", "--resume", old, "--epochs", "3")["status"] == "finished"
+
+
 def test_predict_by_the_users_ids(run, tmp_path) -> None:
     articles = pyarrow.csv.read_csv(TOPICS / "articles.csv").to_pydict()
     topic = dict(zip(articles["id"], articles["topic"]))
