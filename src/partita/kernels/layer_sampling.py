@@ -86,14 +86,10 @@ def pick_arrivals(
     """Take all in-edges of some nodes that arrive before a time, as often as they do.
 
     Args:
-        indptr: rows of the store, int64.
+        indptr, dst, dst_original, key, replace, weights: see :func:`arrival_times`.
         indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
-        dst: store ids, repeated or not.
-        dst_original: their original indices, the key of their draws.
-        key: 64-bit key of the step and layer.
         before: the time; :data:`~partita.kernels.reference.draws.NEVER` takes all edges without replacement, and none
             with replacement, where it means that there is none.
-        replace, weights: see :func:`arrival_times`.
         positions: return the position of every picked edge in the store.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
 
