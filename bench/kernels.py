@@ -59,19 +59,11 @@ class Sampler:
         dst = self.indices[kernels.keyed_permutation(0, BATCH, self.num_nodes, step)].unique()
         total = 0
         for layer, fanout in zip(range(len(FANOUTS), 0, -1), FANOUTS):
-            sampled = kernels.sample_neighbors(
-                self.indptr,
-                self.indices,
-                dst,
-                dst,
-                key.at(Purpose.SAMPLE, layer),
-                fanout,
-                weights=weights,
-                relabel=None if self.fuse and layer == 1 else relabeller,
-            )
+            layer_key = key.at(Purpose.SAMPLE, layer)
+            sampled = kernels.sample_neighbors(self.indptr, self.indices, dst, dst, layer_key, fanout, weights=weights)
             total += sampled.indices.shape[0]
-            if sampled.src is not None:
-                dst = sampled.src
+            if not (self.fuse and layer == 1):
+                dst, _ = kernels.relabel(dst, sampled.indices, relabeller)
         return total
 
 

@@ -93,7 +93,7 @@ def work(folder: Path) -> None:
         torch.cumsum(per, 0, out=indptr[1:])
         at = torch.repeat_interleave(starts - indptr[:-1], per) + torch.arange(int(indptr[-1]))
         indices = torch.cat([mine.indices, theirs.indices])[at]
-        return Sampled(indptr, indices, None, None)
+        return Sampled(indptr, indices)
 
     with Context.from_environment(purposes=PURPOSES) as context:
         axis = make_axis(context, "all", as_tensor(store.part_offsets))

@@ -113,11 +113,9 @@ def sampled(device: str, seed: int, fanout: int, replace: bool, weighted: bool, 
     weights = weights if weighted else None
 
     def work(indptr, indices, dst, original, weights):
-        relabeller = Relabeller(max(nodes, 1)) if seed % 3 else None
         return kernels.sample_neighbors(
-            indptr, indices, dst, original, KEY + seed, fanout,
-            replace=replace, weights=weights, relabel=relabeller, positions=True,
-        )  # fmt: skip
+            indptr, indices, dst, original, KEY + seed, fanout, replace=replace, weights=weights, positions=True
+        )
 
     same(device, work, indptr, indices, dst, dst.long() * 1_000_003 + 7, weights)
 
@@ -189,14 +187,13 @@ def gcn(device, relabeled, loops, dtype):
     indices = indices if loops else torch.where(indices == rows, (indices + 1) % 20, indices)
     dst = torch.randperm(20)[:11].int()
     with kernels.use("reference"):
-        found = kernels.sample_neighbors(
-            indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(20) if relabeled else None
-        )
+        found = kernels.sample_neighbors(indptr, indices, dst, dst, KEY, 4)
+        src, local = kernels.relabel(dst, found.indices, Relabeller(20)) if relabeled else (None, found.indices)
 
-    def work(store, count, dst, found):
-        return kernels.gcn_coefficients(store, count, dst, found.src, found.indptr, found.indices, dtype)
+    def work(store, count, *block):
+        return kernels.gcn_coefficients(store, count, *block, dtype)
 
-    same(device, work, indptr, count, dst, found, rounding=True)
+    same(device, work, indptr, count, dst, src, found.indptr, local, rounding=True)
 
 
 @case(SAMPLES, dtype=INTS)
@@ -390,7 +387,7 @@ def sample_from_host_memory(device, weighted, replace):
         def work(dst, store, fanout=fanout):
             return kernels.sample_neighbors(
                 store[0], store[1], dst, dst, KEY, fanout,
-                replace=replace, weights=store[2] if weighted else None, relabel=Relabeller(40), positions=True,
+                replace=replace, weights=store[2] if weighted else None, positions=True,
             )  # fmt: skip
 
         with kernels.use("reference"):

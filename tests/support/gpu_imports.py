@@ -14,7 +14,7 @@ import partita.kernels
 
 PREFIX = "partita.kernels."
 PROBE = "gpu_probe"
-LAUNCHING = ("norm", "rows", "sampling")
+LAUNCHING = ("launch", "norm", "rows", "sampling")
 
 
 @contextmanager

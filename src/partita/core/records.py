@@ -50,8 +50,7 @@ class Sampled:
 
     Attributes:
         indptr: int64 (D+1).
-        indices: (E) local int32 indices into ``src`` where relabeled, else store ids in the dtype of the store.
-        src: (S) store ids, the D destinations first, then new sources by first appearance; ``None`` if not relabeled.
+        indices: (E) store ids, in the dtype of the store.
         positions: int64 (E), position of every sampled edge in the store's ``indices``; ``None`` if not asked for.
         remote: what another worker drew.
         weights: uint32 (E), edge weight of every sampled edge; ``None`` if not asked for.
@@ -63,8 +62,7 @@ class Sampled:
 
     indptr: Int[Tensor, "D_1"]
     indices: Int[Tensor, "E"]
-    src: Int[Tensor, "S"] | None
-    positions: Int[Tensor, "E"] | None
+    positions: Int[Tensor, "E"] | None = None
     remote: RemoteDraws = RemoteDraws()
     weights: UInt32[Tensor, "E"] | None = None
     importance: Float[Tensor, "E"] | None = None

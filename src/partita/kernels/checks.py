@@ -66,6 +66,12 @@ def edges_match(indptr: Tensor, indices: Tensor) -> None:
         raise ValueError(f"indptr does not end at the number of edges, {indices.shape[0]}")
 
 
+def rows_match(x: Tensor, rows_original: Tensor) -> None:
+    """Every row has an original index."""
+    if rows_original.shape[0] != x.shape[0]:
+        raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
+
+
 def within(name: str, ids: Tensor, bound: int) -> None:
     """The compiled kernels read without bounds checks, so that one cheap pass over the ids stands here."""
     if ids.numel() == 0:
@@ -78,9 +84,26 @@ def within(name: str, ids: Tensor, bound: int) -> None:
         raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")
 
 
+def weights_match(weights: Tensor | None, indices: Tensor) -> Tensor | None:
+    """Contiguous; one for each edge of the store."""
+    if weights is None:
+        return None
+    if weights.shape != indices.shape:
+        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
+    return weights.contiguous()
+
+
+def destinations(indptr: Tensor, dst: Tensor, dst_original: Tensor, first_edge: int, last_edge: int) -> None:
+    """Nodes of the store, with an original index each, whose edges are all there."""
+    if dst.shape != dst_original.shape:
+        raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
+    rows_within("dst", indptr, dst, first_edge, last_edge)
+
+
 def rows_within(name: str, indptr: Tensor, ids: Tensor, first_edge: int, last_edge: int) -> None:
-    """All edges of some nodes lie in ``first_edge:last_edge``."""
-    if ids.numel() == 0:
+    """Ids are nodes of the store, all of whose edges lie in ``first_edge:last_edge``."""
+    within(name, ids, indptr.shape[0] - 1)
+    if ids.numel() == 0 or (first_edge == 0 and last_edge == int(indptr[-1])):
         return
     ids = ids.to(indptr.device, torch.int64)  # which may be in host memory while the ids are on a device
     low, high = int(indptr[ids].min()), int(indptr[ids + 1].max())

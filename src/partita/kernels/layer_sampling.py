@@ -54,7 +54,10 @@ def arrival_times(
     """
     if not 1 <= wanted <= MOST_EDGES + 1:
         raise ValueError(f"{wanted} times: at least 1 and at most {MOST_EDGES + 1}")
-    _check(indptr, dst, dst_original, first_edge, int(indptr[-1]) if last_edge is None else last_edge, weights)
+    last_edge = int(indptr[-1]) if last_edge is None else last_edge
+    if weights is not None and weights.shape[0] < last_edge - first_edge:
+        raise ValueError(f"{weights.shape[0]} weights for {last_edge - first_edge} edges")
+    checks.destinations(indptr, dst, dst_original, first_edge, last_edge)
     return implementation(dst).arrival_times(
         checks.as_int64(indptr),
         checks.as_int64(dst),
@@ -83,15 +86,10 @@ def pick_arrivals(
     """Take all in-edges of some nodes that arrive before a time, as often as they do.
 
     Args:
-        indptr: rows of the store, int64.
+        indptr, dst, dst_original, key, replace, weights: see :func:`arrival_times`.
         indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
-        dst: store ids, repeated or not.
-        dst_original: their original indices, the key of their draws.
-        key: 64-bit key of the step and layer.
         before: the time; :data:`~partita.kernels.reference.draws.NEVER` takes all edges without replacement, and none
             with replacement, where it means that there is none.
-        replace: see :func:`arrival_times`.
-        weights: see :func:`arrival_times`.
         positions: return the position of every picked edge in the store.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
 
@@ -102,9 +100,8 @@ def pick_arrivals(
         ValueError: lengths do not fit.
         IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
-    if weights is not None and weights.shape != indices.shape:
-        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
-    _check(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0], weights)
+    weights = checks.weights_match(weights, indices)
+    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
     rows, ids, at = implementation(dst).pick_arrivals(
         checks.as_int64(indptr),
         checks.as_ids(indices),
@@ -113,11 +110,11 @@ def pick_arrivals(
         key,
         0 if replace and before == NEVER else before,
         replace,
-        None if weights is None else weights.contiguous(),
+        weights,
         first_edge,
     )
     picked = None if weights is None else weights[at]
-    return Sampled(rows, ids, None, at + first_edge if positions else None, weights=picked)
+    return Sampled(rows, ids, at + first_edge if positions else None, weights=picked)
 
 
 def importance(
@@ -148,20 +145,3 @@ def importance(
         return torch.full((num_edges,), each, dtype=torch.float64, device=device)
     passed = weights.double() * time
     return 1 / passed if replace else -1 / torch.expm1(-passed)
-
-
-def _check(
-    indptr: Int[Tensor, "N_1"],
-    dst: Int[Tensor, "D"],
-    dst_original: Int[Tensor, "D"],
-    first_edge: int,
-    last_edge: int,
-    weights: UInt32[Tensor, "M"] | None,
-) -> None:
-    if dst.shape != dst_original.shape:
-        raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
-    if weights is not None and weights.shape[0] < last_edge - first_edge:
-        raise ValueError(f"{weights.shape[0]} weights for {last_edge - first_edge} edges")
-    checks.within("dst", dst, indptr.shape[0] - 1)
-    if first_edge or last_edge != int(indptr[-1]):
-        checks.rows_within("dst", indptr, dst, first_edge, last_edge)

@@ -58,11 +58,9 @@ class Relabeller:
         needed = self.num_nodes
         if self.mode == "hash":  # at most two thirds full
             needed = 1 << (bound + bound // 2).bit_length()
-        if self._entries.shape[0] < needed:
-            self._entries = np.zeros(needed, np.int32)  # the pages are the kernel's zero pages until touched
-            self._base = 1
-        if self._base > np.iinfo(np.int32).max - bound:
-            self._entries.fill(0)
+        size = self._entries.shape[0]
+        if size < needed or self._base > np.iinfo(np.int32).max - bound:
+            self._entries = np.zeros(max(size, needed), np.int32)  # the kernel's zero pages until touched
             self._base = 1
         return self._entries, self._base
 

@@ -110,8 +110,7 @@ def aggregate_backward(
         transposed: the block's edges by source.
         indptr: rows of the block (the counts of a mean).
         num_src: S.
-        weight: as given to :func:`aggregate`.
-        reduce: as given to :func:`aggregate`.
+        weight, reduce: as given to :func:`aggregate`.
         dtype: of the result, by default that of ``grad``; or bfloat16, to which sums in float32 are rounded.
     """
     checks.known_reduce(reduce)
@@ -141,11 +140,8 @@ def aggregate_weight_grad(
 
     Args:
         grad: gradient of the result, float32 or float64.
-        x: as given to :func:`aggregate`.
-        indptr: rows of the block.
-        indices: row of ``x`` for every edge.
+        x, indptr, indices, reduce: as given to :func:`aggregate`.
         heads: H; divides F.
-        reduce: as given to :func:`aggregate`.
     """
     checks.known_reduce(reduce)
     checks.edges_match(indptr, indices)
@@ -223,8 +219,7 @@ def dropout(
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
         raise ValueError("out must be contiguous and of the shape and dtype of x")
-    if rows_original.shape[0] != x.shape[0]:
-        raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
+    checks.rows_match(x, rows_original)
     implementation(x).dropout(x.contiguous(), checks.as_int64(rows_original), key, threshold, factor, relu, out)
     return out
 
@@ -242,8 +237,7 @@ def norm_relu_dropout(
 
     Args:
         x: rows, float32, float64 or bfloat16.
-        weight: of the normalization.
-        bias: of the normalization.
+        weight, bias: of the normalization.
         eps: added to the variance of a row.
         rows_original: original index of the node of every row.
         key: 64-bit key of the step and layer.
@@ -254,8 +248,7 @@ def norm_relu_dropout(
         float32 elsewhere, for :func:`norm_relu_dropout_backward`.
     """
     threshold, factor = checks.dropout_rule(p)
-    if rows_original.shape[0] != x.shape[0]:
-        raise ValueError(f"{x.shape[0]} rows with {rows_original.shape[0]} original indices")
+    checks.rows_match(x, rows_original)
     exact = torch.float64 if x.dtype == torch.float64 else torch.float32
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     moments = torch.zeros(x.shape[0], 2, dtype=exact, device=x.device)
@@ -282,10 +275,8 @@ def norm_relu_dropout_backward(
     Args:
         grad: gradient of the result, of its dtype.
         out: the result.
-        x: as given there.
-        weight: as given there.
+        x, weight, p: as given there.
         moments: as returned there.
-        p: as given there.
     """
     columns, weight = x.shape[1], weight.to(moments.dtype).contiguous()
     if not x.numel():

@@ -22,7 +22,6 @@ def sample_neighbors(
     *,
     replace: bool = False,
     weights: UInt32[Tensor, "M"] | None = None,
-    relabel: Relabeller | None = None,
     positions: bool = False,
     first_edge: int = 0,
 ) -> Sampled:
@@ -42,24 +41,18 @@ def sample_neighbors(
         replace: draw exactly ``fanout`` times with replacement where there is a neighbor. Otherwise
             ``min(fanout, degree)`` distinct edges, and all of them in row order where the degree is at most the fanout.
         weights: uint32 weight of every edge of the store: draw in proportion. Edges of weight 0 are never taken.
-        relabel: scratch; with it the sources are de-duplicated and numbered.
         positions: return the position of every sampled edge in the store.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
 
     Raises:
-        ValueError: fanout below -1; lengths do not fit; with ``relabel``, a node is twice among ``dst``.
+        ValueError: fanout below -1; lengths do not fit.
         IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
     if fanout < -1:
         raise ValueError(f"fanout {fanout}: must be -1 (all neighbors) or at least 0")
-    if dst.shape != dst_original.shape:
-        raise ValueError(f"{dst.shape[0]} destinations with {dst_original.shape[0]} original indices")
-    if weights is not None and weights.shape != indices.shape:
-        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
-    checks.within("dst", dst, indptr.shape[0] - 1)
-    if first_edge or indices.shape[0] != int(indptr[-1]):
-        checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
-    found = implementation(dst).sample_neighbors(
+    weights = checks.weights_match(weights, indices)
+    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
+    rows, ids, at = implementation(dst).sample_neighbors(
         checks.as_int64(indptr),
         checks.as_ids(indices),
         dst.to(indices.dtype).contiguous(),
@@ -67,19 +60,18 @@ def sample_neighbors(
         key,
         fanout,
         replace,
-        None if weights is None else weights.contiguous(),
-        relabel,
+        weights,
         first_edge,
     )
     if not positions:
-        return Sampled(found[0], found[1], found[2], None)
-    return Sampled(found[0], found[1], found[2], found[3] + first_edge if first_edge else found[3])
+        return Sampled(rows, ids)
+    return Sampled(rows, ids, at + first_edge if first_edge else at)
 
 
 def relabel(
     dst: Int[Tensor, "D"], indices: Int[Tensor, "E"], relabeller: Relabeller
 ) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
-    """Number the sources of a sample that is there already, as :func:`sample_neighbors` does with ``relabel``.
+    """De-duplicate and number the sources of a sample.
 
     Args:
         dst: store ids of the destinations, distinct.
@@ -142,21 +134,10 @@ def gcn_coefficients(
     return weight, self_weight
 
 
-def count_distinct(ids: Int[Tensor, "n"], num_nodes: int, scratch: Tensor | None = None) -> int:
-    """Number of distinct ids.
-
-    Args:
-        ids: store ids.
-        num_nodes: N.
-        scratch: bitmap, int64 ((N+63)//64) zeros, reused from call to call and left zero; one per thread.
-    """
+def count_distinct(ids: Int[Tensor, "n"], num_nodes: int) -> int:
+    """Number of distinct store ids, of ``num_nodes`` nodes."""
     checks.within("ids", ids, num_nodes)
-    words = (num_nodes + 63) // 64
-    if scratch is None:
-        scratch = torch.zeros(words, dtype=torch.int64, device=ids.device)
-    elif scratch.shape[0] < words or scratch.dtype != torch.int64:
-        raise ValueError(f"the scratch must be int64 of at least {words} words")
-    return int(implementation(ids).count_distinct(checks.as_ids(ids), scratch))
+    return int(implementation(ids).count_distinct(checks.as_ids(ids), num_nodes))
 
 
 def keyed_permutation(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -59,9 +60,8 @@ def run(kernel: Callable[[int, int], object], bounds: list[int]) -> None:
     Kernels never call :func:`run` themselves, so a full pool only means that the caller does the work.
     """
     ranges = list(pairwise(bounds))
-    if len(ranges) <= 1:
-        for low, high in ranges:
-            kernel(low, high)
+    if len(ranges) == 1:
+        kernel(*ranges[0])
         return
     futures = [_executor(len(ranges) - 1).submit(kernel, low, high) for low, high in ranges[1:]]
     try:
@@ -97,14 +97,7 @@ def balanced_bounds(indptr: Int[np.ndarray, "D_1"], width: int, grain: int = 1 <
     bounds = [0]
     for part in range(1, parts):
         goal = total * part // parts
-        low, high = bounds[-1], rows
-        while low < high:
-            middle = (low + high) // 2
-            if int(indptr[middle]) + middle < goal:
-                low = middle + 1
-            else:
-                high = middle
-        bounds.append(low)
+        bounds.append(bisect_left(range(rows), goal, lo=bounds[-1], key=lambda row: int(indptr[row]) + row))
     bounds.append(rows)
     return bounds
 

@@ -46,7 +46,7 @@ def random_walks(
         IndexError: a start is no node of the store.
     """
     _check_walks(start, start_original, walks, length)
-    _check_weights(indices, weights)
+    weights = checks.weights_match(weights, indices)
     if indices.shape[0] != int(indptr[-1]):
         raise ValueError(f"a walk goes anywhere, but of {int(indptr[-1])} edges {indices.shape[0]} are there")
     checks.within("start", start, indptr.shape[0] - 1)
@@ -60,7 +60,7 @@ def random_walks(
         walks,
         length,
         checks.restart_rule(restart),
-        None if weights is None else weights.contiguous(),
+        weights,
         out,
     )
     return out
@@ -95,10 +95,8 @@ def walk_step(
     """
     if ids.shape != draws.shape:
         raise ValueError(f"{ids.shape[0]} walks with {draws.shape[0]} draws")
-    _check_weights(indices, weights)
-    checks.within("ids", ids, indptr.shape[0] - 1)
-    if first_edge or indices.shape[0] != int(indptr[-1]):
-        checks.rows_within("ids", indptr, ids, first_edge, first_edge + indices.shape[0])
+    weights = checks.weights_match(weights, indices)
+    checks.rows_within("ids", indptr, ids, first_edge, first_edge + indices.shape[0])
     indices = checks.as_ids(indices)
     out = ids.new_empty(ids.shape[0], dtype=indices.dtype)
     implementation(ids).walk_step(
@@ -106,7 +104,7 @@ def walk_step(
         indices,
         ids.to(indices.dtype).contiguous(),
         checks.as_int64(draws),
-        None if weights is None else weights.contiguous(),
+        weights,
         first_edge,
         out,
     )
@@ -170,8 +168,3 @@ def _check_walks(start: Tensor, start_original: Tensor, walks: int, length: int)
         raise ValueError(f"{walks} walks of {length} steps: must be at least 1 of each")
     if start.shape != start_original.shape:
         raise ValueError(f"{start.shape[0]} starts with {start_original.shape[0]} original indices")
-
-
-def _check_weights(indices: Tensor, weights: Tensor | None) -> None:
-    if weights is not None and weights.shape != indices.shape:
-        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")

@@ -78,8 +78,8 @@ class CollectiveTopology:
         def gathered(column: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "m ..."]:
             """What this worker has of its own nodes, and then of those that others ask for."""
             by_owner = column[order]
-            asked = group.exchange(_without(by_owner, own_first, own), send, asked_of, "ids")
-            return torch.cat([by_owner[own_first : own_first + own], asked])
+            lower, mine, upper = by_owner.tensor_split([own_first, own_first + own])
+            return torch.cat([mine, group.exchange(torch.cat([lower, upper]), send, asked_of, "ids")])
 
         # One call serves the own nodes and those of the others, which may ask for the same ones.
         found = self._local.at_owners(
@@ -130,10 +130,6 @@ class CollectiveTopology:
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; parallel edges and self loops count."""
         return self._local.degrees(ids)
-
-
-def _without(rows: Shaped[Tensor, "n"], first: int, count: int) -> Shaped[Tensor, "m"]:
-    return torch.cat([rows[:first], rows[first + count :]])
 
 
 def _sums(counts: Int64[Tensor, "n"], lengths: list[int]) -> list[int]:

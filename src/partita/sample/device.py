@@ -29,8 +29,7 @@ def node_bytes(local: ArrayTopology) -> int:
 
 def edge_bytes(local: ArrayTopology) -> int:
     """Bytes of the columns of edges."""
-    arrays = local.arrays()
-    return _bytes_of(arrays[name] for name in EDGE_ARRAYS)
+    return _bytes_of(_edge_columns(local).values())
 
 
 def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> ArrayTopology:
@@ -57,10 +56,7 @@ class DeviceTopology(ArrayTopology):
     A batch is drawn by two calls, one for each place, whose rows are put in order afterwards.
 
     Args:
-        local: in the memory of the host.
-        device: where ids are, and where samples go.
-        budget: bytes of the device's memory for edges and for finding them.
-        pin: see :func:`on_device`.
+        local, device, budget, pin: see :func:`on_device`.
 
     Attributes:
         num_hot: nodes whose edges are on the device.
@@ -71,7 +67,8 @@ class DeviceTopology(ArrayTopology):
         super().__init__(**_node_columns(local, device))
         self._cold = local
         if pin:
-            edges = {name: _pinned(local.arrays()[name]) for name in EDGE_ARRAYS}
+            columns = _edge_columns(local).items()
+            edges = {name: column if is_pinned(column) else pinned(column) for name, column in columns}
             self._cold = ArrayTopology(**{**self.arrays(), **edges})
         self._cold_on_host = not pin
         hot = _hottest(local, budget - 4 * local.num_nodes)
@@ -106,7 +103,7 @@ class DeviceTopology(ArrayTopology):
             moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
-        return Sampled(indptr, indices, None, at)
+        return Sampled(indptr, indices, at)
 
     def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
         if not self._cold_on_host:
@@ -148,7 +145,7 @@ def _sent(found: Sampled, device: torch.device) -> Sampled:
 def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
     """The nodes with the most in-edges whose edges, and where they begin, take so many bytes; ascending."""
     arrays, nodes = local.arrays(), local.nodes
-    edge = sum(arrays[name].element_size() for name in EDGE_ARRAYS if arrays[name] is not None)
+    edge = sum(column.element_size() for column in _edge_columns(local).values())
     degrees = arrays["indptr"][nodes.start : nodes.stop + 1].diff()
     order = torch.argsort(degrees, descending=True, stable=True)
     needed = (degrees[order] * edge + 8).cumsum(0)
@@ -165,10 +162,8 @@ def _copied(
     counts = arrays["indptr"][hot + 1] - arrays["first_edge"] - begins
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     total = int(indptr[-1])
-    copies: dict[str, Tensor | None] = {
-        name: None if arrays[name] is None else torch.empty(total, dtype=arrays[name].dtype, device=device)
-        for name in EDGE_ARRAYS
-    }
+    columns = _edge_columns(local)
+    copies = {name: torch.empty(total, dtype=column.dtype, device=device) for name, column in columns.items()}
     first = 0
     with progress.task("copy edges to the device", total=total, unit="edges") as task:
         while first < len(hot):
@@ -178,11 +173,10 @@ def _copied(
             shift = torch.repeat_interleave(begins[first:last] - indptr[first:last], counts[first:last])
             at = shift + torch.arange(low, high)
             for name, copy in copies.items():
-                if copy is not None:
-                    copy[low:high] = to_device(_signed(arrays[name])[at].view(copy.dtype), device)
+                copy[low:high] = to_device(_signed(columns[name])[at].view(copy.dtype), device)
             task.advance(high - low)
             first = last
-    return indptr.to(device), copies["indices"], copies["weights"]  # type: ignore[return-value]
+    return indptr.to(device), copies["indices"], copies.get("weights")
 
 
 def _signed(column: Tensor) -> Tensor:
@@ -197,15 +191,13 @@ def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
 def _node_columns(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
     """Everything but the edges, on a device."""
     arrays = local.arrays()
-    return _moved({**arrays, **{name: _nothing(arrays[name]) for name in EDGE_ARRAYS}}, device)
+    return _moved({**arrays, **{name: column[:0] for name, column in _edge_columns(local).items()}}, device)
 
 
-def _pinned(column: Tensor | None) -> Tensor | None:
-    return column if column is None or is_pinned(column) else pinned(column)
-
-
-def _nothing(column: Tensor | None) -> Tensor | None:
-    return None if column is None else column[:0]
+def _edge_columns(local: ArrayTopology) -> dict[str, Tensor]:
+    """The columns of edges that there are."""
+    arrays = local.arrays()
+    return {name: arrays[name] for name in EDGE_ARRAYS if arrays[name] is not None}
 
 
 def _bytes_of(columns: Any) -> int:

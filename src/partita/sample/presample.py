@@ -196,7 +196,7 @@ class _Counter:
             _add_one(nodes[:num_dst], self._node)
             self.destinations[layer - 1] += num_dst
         self.input_rows += length
-        _forget(nodes[:length], self._listed)
+        self._listed[nodes[:length]] = False
 
     def _chunk_end(self, start: int, stop: int, fanout: int) -> int:
         if fanout < 0:
@@ -222,12 +222,6 @@ def _append(ids, listed, nodes, length):
             nodes[length] = node
             length += 1
     return length
-
-
-@compiled
-def _forget(nodes, listed):
-    for i in range(len(nodes)):
-        listed[nodes[i]] = False
 
 
 @compiled

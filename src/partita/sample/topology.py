@@ -67,9 +67,7 @@ class ArrayTopology:
         nodes: ids for which it draws.
         id_dtype: of ids, that of ``indices``.
         degree_offsets: as given, or those of ``indptr``.
-        self_loops: as given.
-        replace: as given.
-        weighted: as given.
+        self_loops, replace, weighted: as given.
         collective: no: sampling exchanges nothing.
 
     Raises:
@@ -108,6 +106,7 @@ class ArrayTopology:
         self.degree_offsets = indptr if degree_offsets is None else degree_offsets
         self._original = original
         self._weights = weights if weighted else None
+        self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
 
     def arrays(self) -> dict[str, Any]:
         """What another one like it is made of, by the names of the arguments."""
@@ -116,12 +115,10 @@ class ArrayTopology:
             "indices": self._indices,
             "original": self._original,
             "self_loops": self.self_loops,
-            "weights": self._weights,
             "degree_offsets": self.degree_offsets,
             "nodes": self.nodes,
-            "first_edge": self._first_edge,
-            "replace": self.replace,
             "weighted": self.weighted,
+            **self._edges,
         }
 
     def at_owners(
@@ -132,59 +129,32 @@ class ArrayTopology:
         Raises:
             IndexError: a node's edges are in the shard of another host.
         """
-        if len(self.nodes) < self.num_nodes:
-            self._check_held(ids)
+        if len(self.nodes) < self.num_nodes and ids.numel():
+            low, high = int(ids.min()), int(ids.max())
+            if low < self.nodes.start or high >= self.nodes.stop:
+                raise IndexError(
+                    f"nodes {low} to {high} were asked of a host that has the edges of "
+                    f"{self.nodes.start}:{self.nodes.stop} only"
+                )
         return rule(self, ids) if payload is None else rule(self, ids, payload)
-
-    def _check_held(self, ids: Int[Tensor, "n"]) -> None:
-        if ids.numel() and not (int(ids.min()) >= self.nodes.start and int(ids.max()) < self.nodes.stop):
-            raise IndexError(
-                f"nodes {int(ids.min())} to {int(ids.max())} were asked of a host that has the edges of "
-                f"{self.nodes.start}:{self.nodes.stop} only"
-            )
 
     def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
         """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`."""
         return kernels.sample_neighbors(
-            self._indptr,
-            self._indices,
-            dst,
-            self.original(dst),
-            key,
-            fanout,
-            replace=self.replace,
-            weights=self._weights,
-            positions=positions,
-            first_edge=self._first_edge,
+            self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
         )
 
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
         """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
+        last_edge = self._first_edge + self._indices.shape[0]
         return kernels.arrival_times(
-            self._indptr,
-            dst,
-            self.original(dst),
-            key,
-            wanted,
-            replace=self.replace,
-            weights=self._weights,
-            first_edge=self._first_edge,
-            last_edge=self._first_edge + self._indices.shape[0],
+            self._indptr, dst, self.original(dst), key, wanted, last_edge=last_edge, **self._edges
         )
 
     def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
         """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`."""
         return kernels.pick_arrivals(
-            self._indptr,
-            self._indices,
-            dst,
-            self.original(dst),
-            key,
-            before,
-            replace=self.replace,
-            weights=self._weights,
-            positions=positions,
-            first_edge=self._first_edge,
+            self._indptr, self._indices, dst, self.original(dst), key, before, positions=positions, **self._edges
         )
 
     def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:
@@ -202,16 +172,9 @@ class ArrayTopology:
             ValueError: only some of the edges are here.
         """
         return kernels.random_walks(
-            self._indptr,
-            self._indices,
-            start,
-            self.original(start),
-            key,
-            walks=walks,
-            length=length,
-            restart=restart,
-            weights=self._weights,
-        )
+            self._indptr, self._indices, start, self.original(start), key,
+            walks=walks, length=length, restart=restart, weights=self._weights,
+        )  # fmt: skip
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of ids, int64."""

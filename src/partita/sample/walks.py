@@ -59,7 +59,7 @@ def step_by_step(
 
 def _step(held: ArrayTopology, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Sampled:
     """The rule of a step: where walks go next from the nodes that they stand on, -1 where there is nowhere to go."""
-    return Sampled(torch.arange(ids.shape[0] + 1, device=ids.device), held.walk_step(ids, draws), None, None)
+    return Sampled(torch.arange(ids.shape[0] + 1, device=ids.device), held.walk_step(ids, draws))
 
 
 class WalkWise(BaseSampler):
@@ -172,7 +172,7 @@ class WalkWise(BaseSampler):
 def _most_visited(nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], count: int) -> Sampled:
     """The nodes that the walks of each start visit most, with their shares."""
     indptr, indices, visits = kernels.top_visits(nodes, start, count)
-    return Sampled(indptr, indices, None, None, visit_weight=_shares(indptr, visits))
+    return Sampled(indptr, indices, visit_weight=_shares(indptr, visits))
 
 
 def expected_neighbors(fanout: int, destinations: int, degree: float) -> float:

@@ -20,7 +20,7 @@ NODES = torch.arange(3)
 
 
 def some_of_each_kind() -> None:
-    kernels.sample_neighbors(INDPTR, INDICES, NODES, NODES, 1, 1, relabel=kernels.Relabeller(3))
+    kernels.sample_neighbors(INDPTR, INDICES, NODES, NODES, 1, 1)
     kernels.gather_rows(torch.ones(3, 2), INDICES)
     kernels.aggregate(torch.ones(3, 2), INDPTR, INDICES)
     kernels.arrival_times(INDPTR, NODES, NODES, 1, 2)
@@ -55,4 +55,4 @@ def test_without_a_profiler_nothing_is_wrapped(monkeypatch) -> None:
 def test_an_error_of_a_kernel_comes_through() -> None:
     twice = torch.tensor([1, 1])
     with profile(activities=[ProfilerActivity.CPU]), pytest.raises(ValueError, match="twice"):
-        kernels.sample_neighbors(INDPTR, INDICES, twice, twice, 1, 1, relabel=kernels.Relabeller(3))
+        kernels.relabel(twice, INDICES, kernels.Relabeller(3))

@@ -15,6 +15,7 @@ from scipy import stats
 
 from partita import kernels
 from partita.core.keys import GOLDEN, fold
+from partita.core.records import Sampled
 from partita.kernels import Relabeller, sample_neighbors
 from partita.kernels.reference.draws import arrival_time, log_table
 
@@ -68,12 +69,23 @@ def draws(degree, fanout, trials, weights=None, **options):
 
 
 def same(a, b):
-    for name in ("indptr", "indices", "src", "positions"):
-        x, y = getattr(a, name), getattr(b, name)
-        assert (x is None) == (y is None)
-        if x is not None:
-            assert x.dtype == y.dtype
-            assert torch.equal(x, y), name
+    """Samples, or with them what :func:`kernels.relabel` gives, are the same."""
+    if isinstance(a, tuple):
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif isinstance(a, Sampled):
+        for name in ("indptr", "indices", "positions"):
+            same(getattr(a, name), getattr(b, name))
+    elif a is None:
+        assert b is None
+    else:
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+def numbered(dst, found, relabeller):
+    """A sample, and what its sources are numbered as, if they are."""
+    return found, None if relabeller is None else kernels.relabel(dst, found.indices, relabeller)
 
 
 @settings(max_examples=80, deadline=None)
@@ -93,29 +105,26 @@ def test_compiled_equals_reference(both, store, data, fanout, replace, weighted,
     original = dst * 1_000_003 + 7
 
     def work():
-        return sample_neighbors(
-            indptr,
-            indices,
-            dst,
-            original,
-            key,
-            fanout,
-            replace=replace,
-            weights=weights if weighted else None,
-            relabel=None if mode is None else Relabeller(nodes, mode),
-            positions=True,
-        )
+        found = sample_neighbors(
+            indptr, indices, dst, original, key, fanout,
+            replace=replace, weights=weights if weighted else None, positions=True,
+        )  # fmt: skip
+        return numbered(dst, found, None if mode is None else Relabeller(nodes, mode))
 
-    compiled, plain = both(work)
-    same(compiled, plain)
+    found, plain = both(work)
+    same(found, plain)
     # What was promised, of either.
-    ids = compiled.indices if mode is None else compiled.src[compiled.indices.long()]
-    assert torch.equal(ids, indices[compiled.positions])
+    compiled, sources = found
+    assert torch.equal(compiled.indices, indices[compiled.positions])
     if mode is not None:
-        assert torch.equal(compiled.src[: dst.shape[0]].long(), dst)
-        assert compiled.src.unique().shape == compiled.src.shape
-        fresh = compiled.indices[compiled.indices >= dst.shape[0]]
-        assert torch.equal(torch.from_numpy(np.unique(fresh)), torch.arange(dst.shape[0], len(compiled.src)).int())
+        src, local = sources
+        assert src.dtype == compiled.indices.dtype
+        assert local.dtype == torch.int32
+        assert torch.equal(src[local.long()], compiled.indices)
+        assert torch.equal(src[: dst.shape[0]].long(), dst)
+        assert src.unique().shape == src.shape
+        fresh = local[local >= dst.shape[0]]
+        assert torch.equal(torch.from_numpy(np.unique(fresh)), torch.arange(dst.shape[0], len(src)).int())
         first = np.sort(np.unique(fresh.numpy(), return_index=True)[1])
         assert (np.diff(fresh.numpy()[first]) > 0).all()  # numbered by first appearance
     for i, node in enumerate(dst.tolist()):
@@ -182,9 +191,10 @@ def test_picks_depend_on_neither_threads_nor_neighboring_calls(weighted):
     dst = torch.arange(0, nodes, 2)
 
     def work(key, relabeller):
-        return sample_neighbors(
-            indptr, indices, dst, dst, key, 7, weights=weights if weighted else None, relabel=relabeller, positions=True
+        found = sample_neighbors(
+            indptr, indices, dst, dst, key, 7, weights=weights if weighted else None, positions=True
         )
+        return numbered(dst, found, relabeller)
 
     with kernels.limited(1):
         expected = [work(key, Relabeller(nodes)) for key in range(12)]
@@ -309,10 +319,9 @@ def test_gcn_coefficients(both, store, relabeled, loops, dtype):
         indices = torch.where(indices == rows, (indices + 1) % nodes, indices) if nodes > 1 else indices[:0]
         indptr, count = (indptr, None) if nodes > 1 else (indptr * 0, None)
     dst = torch.randperm(nodes)[: nodes // 2 + 1].to(indices.dtype)
-    found = sample_neighbors(indptr, indices, dst, dst, KEY, 4, relabel=Relabeller(nodes) if relabeled else None)
-    compiled, plain = both(
-        lambda: kernels.gcn_coefficients(indptr, count, dst, found.src, found.indptr, found.indices, dtype)
-    )
+    found = sample_neighbors(indptr, indices, dst, dst, KEY, 4)
+    src, local = kernels.relabel(dst, found.indices, Relabeller(nodes)) if relabeled else (None, found.indices)
+    compiled, plain = both(lambda: kernels.gcn_coefficients(indptr, count, dst, src, found.indptr, local, dtype))
     for a, b in zip(compiled, plain):
         assert a.dtype == dtype
         torch.testing.assert_close(a, b, rtol=1e-6 if dtype == torch.float32 else 1e-13, atol=0)
@@ -347,16 +356,12 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize("mode", ["table", "hash"])
 def test_duplicate_destinations_are_refused_and_leave_the_scratch_usable(both, mode):
-    indptr, indices = star(9)
-    relabeller = Relabeller(10, mode)
-    one = torch.tensor([0])
+    relabeller, ids = Relabeller(10, mode), torch.arange(1, 10)
 
     def refused():
         with pytest.raises(ValueError, match="twice"):
-            sample_neighbors(
-                indptr, indices, torch.tensor([3, 0, 3]), torch.tensor([3, 0, 3]), KEY, 2, relabel=relabeller
-            )
-        return sample_neighbors(indptr, indices, one, one, KEY, -1, relabel=relabeller)
+            kernels.relabel(torch.tensor([3, 0, 3]), ids[:2], relabeller)
+        return kernels.relabel(torch.tensor([0]), ids, relabeller)
 
     same(*both(refused))
 
@@ -366,19 +371,21 @@ def test_relabeller_survives_the_wrap_of_its_base(mode):
     indptr, indices, _ = big_store(200, 10)
     dst = torch.arange(50)
     relabeller = Relabeller(200, mode)
-    expected = sample_neighbors(indptr, indices, dst, dst, KEY, 5, relabel=relabeller)
+    found = sample_neighbors(indptr, indices, dst, dst, KEY, 5)
+    expected = numbered(dst, found, relabeller)
     for base in (2**31 - 1, 2**31 - 150, 2**31 - 301):
         relabeller._base = base
         for _ in range(3):
-            same(sample_neighbors(indptr, indices, dst, dst, KEY, 5, relabel=relabeller), expected)
+            same(numbered(dst, found, relabeller), expected)
 
 
 def test_relabeller_memory():
     indptr, indices, _ = big_store(4000, 30)
     dst = torch.arange(10)
     table, hashed = Relabeller(4000, "table"), Relabeller(4000, "hash")
+    found = sample_neighbors(indptr, indices, dst, dst, KEY, 5)
     for relabeller in (table, hashed):
-        sample_neighbors(indptr, indices, dst, dst, KEY, 5, relabel=relabeller)
+        kernels.relabel(dst, found.indices, relabeller)
     assert table.num_bytes == 16_000
     assert hashed.num_bytes <= 12 * 60  # 10 destinations and 50 edges
     assert Relabeller(2**24).mode == "table"
@@ -387,28 +394,21 @@ def test_relabeller_memory():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    stores(),
-    st.data(),
+    st.lists(st.integers(0, 29), max_size=60),
+    st.permutations(range(30)),
+    st.integers(0, 30),
     st.sampled_from(["table", "hash"]),
-    st.sampled_from([-1, 2, 40]),
+    st.sampled_from([torch.int32, torch.int64]),
     st.sampled_from([torch.int32, torch.int64]),
 )
-def test_relabelling_a_sample_gives_what_sampling_with_it_does(both, store, data, mode, fanout, dtype):
-    indptr, indices, _ = store
-    nodes = indptr.shape[0] - 1
-    dst = torch.tensor(data.draw(st.permutations(range(nodes)))[: data.draw(st.integers(0, nodes))], dtype=dtype)
-    relabeller = Relabeller(nodes, mode)
-
-    def work():
-        wanted = sample_neighbors(indptr, indices, dst, dst, KEY, fanout, relabel=relabeller)
-        plain = sample_neighbors(indptr, indices, dst, dst, KEY, fanout)
-        return wanted, kernels.relabel(dst, plain.indices, relabeller)
-
-    for wanted, (src, local) in both(work):
-        assert src.dtype == wanted.src.dtype
-        assert local.dtype == torch.int32
-        assert torch.equal(src, wanted.src)
-        assert torch.equal(local, wanted.indices)
+def test_sources_are_numbered_by_first_appearance(both, ids, nodes, num_dst, mode, dst_dtype, dtype):
+    dst, relabeller = nodes[:num_dst], Relabeller(30, mode)
+    wanted = list(dict.fromkeys(dst + ids))
+    given = torch.tensor(dst, dtype=dst_dtype), torch.tensor(ids, dtype=dtype)
+    for src, local in both(lambda: kernels.relabel(*given, relabeller)):
+        assert (src.dtype, local.dtype) == (dtype, torch.int32)
+        assert src.tolist() == wanted
+        assert [wanted[number] for number in local.tolist()] == ids
 
 
 @pytest.mark.parametrize("mode", ["table", "hash"])

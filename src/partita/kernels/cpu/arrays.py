@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from partita.kernels import threads
+
+
+def run(loop: Callable[..., object], bounds: list[int], *arguments: Any) -> None:
+    """Call ``loop(*arguments, low, high)`` for ranges of rows, side by side; tensors come to it as arrays."""
+    given = [value.numpy() if isinstance(value, Tensor) else value for value in arguments]
+    threads.run(lambda low, high: loop(*given, low, high), bounds)
 
 
 def bits(x: Tensor) -> np.ndarray:

@@ -222,9 +222,9 @@ def _pick_even(indptr, first, table, dst, original, key, before, replace, rows, 
         if before == _NEVER and not replace:
             if counting:
                 rows[i + 1] = degree
-                continue
-            for slot in range(degree):
-                positions[at + slot] = begin + slot
+            else:
+                for slot in range(degree):
+                    positions[at + slot] = begin + slot
             continue
         if not counting and rows[i + 1] == at:
             continue

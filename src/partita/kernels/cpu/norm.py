@@ -14,7 +14,7 @@ from numba import njit
 from torch import Tensor
 
 from partita.kernels import threads
-from partita.kernels.cpu.arrays import bits
+from partita.kernels.cpu.arrays import bits, run
 from partita.kernels.cpu.draws import LANE_BITS, LANE_MASK, U, fold
 from partita.kernels.intrinsics import narrow, widen
 
@@ -82,12 +82,8 @@ def dropout(
     out: Float[Tensor, "n F"],
 ) -> None:
     """See :func:`partita.kernels.reference.dropout`."""
-    rows, original, result = x.numpy(), rows_original.numpy(), out.numpy()
-    seed, limit, scale = np.uint64(key), np.uint64(threshold), result.dtype.type(factor)
-    threads.run(
-        lambda low, high: drop_rows_loop(rows, original, seed, limit, scale, relu, result, low, high),
-        threads.even_bounds(rows.shape[0], rows.size),
-    )
+    scale, bounds = out.numpy().dtype.type(factor), threads.even_bounds(x.shape[0], x.numel())
+    run(drop_rows_loop, bounds, x, rows_original, U(key), U(threshold), scale, relu, out)
 
 
 def edge_dropout(
@@ -99,12 +95,8 @@ def edge_dropout(
     out: Float[Tensor, "E H"],
 ) -> None:
     """See :func:`partita.kernels.reference.edge_dropout`."""
-    begins, original, result = indptr.numpy(), dst_original.numpy(), out.numpy()
-    seed, limit, scale = np.uint64(key), np.uint64(threshold), result.dtype.type(factor)
-    threads.run(
-        lambda low, high: drop_edges_loop(begins, original, seed, limit, scale, result, low, high),
-        threads.balanced_bounds(begins, result.shape[1]),
-    )
+    scale, bounds = out.numpy().dtype.type(factor), threads.balanced_bounds(indptr.numpy(), out.shape[1])
+    run(drop_edges_loop, bounds, indptr, dst_original, U(key), U(threshold), scale, out)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})

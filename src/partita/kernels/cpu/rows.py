@@ -12,7 +12,7 @@ from numba import njit
 from torch import Tensor
 
 from partita.kernels import threads
-from partita.kernels.cpu.arrays import bits, or_empty
+from partita.kernels.cpu.arrays import bits, or_empty, run
 from partita.kernels.intrinsics import narrow, prefetch, widen
 
 U = np.uint64  # numba counts negative indices from the end; a loop over unsigned columns needs no such check
@@ -24,12 +24,9 @@ def gather_rows(
     x: Float[Tensor, "N F"], ids: Int[Tensor, "n"], scale: Float[Tensor, "N"] | None, out: Float[Tensor, "n F"]
 ) -> None:
     """See :func:`partita.kernels.reference.gather_rows`."""
-    rows, at, result = bits(x), ids.numpy(), out.numpy()
-    factor = or_empty(scale, (0,), result.dtype)
-    threads.run(
-        lambda low, high: gather_loop(rows, at, factor, result, low, high),
-        threads.even_bounds(result.shape[0], result.size),
-    )
+    result = out.numpy()
+    bounds = threads.even_bounds(result.shape[0], result.size)
+    run(gather_loop, bounds, bits(x), ids, or_empty(scale, (0,), result.dtype), result)
 
 
 def aggregate(
@@ -43,14 +40,13 @@ def aggregate(
     out: Float[Tensor, "D F"],
 ) -> None:
     """See :func:`partita.kernels.reference.aggregate`."""
-    rows, begins, at, result = bits(x), indptr.numpy(), indices.numpy(), bits(out)
     edges = or_empty(edge, (0,), np.dtype(np.int64))
     exact = np.dtype(np.float64 if out.dtype == torch.float64 else np.float32)
     weights, scales = or_empty(weight, (0, 1), exact), or_empty(scale, (0,), exact)
-    threads.run(
-        lambda low, high: aggregate_loop(rows, begins, at, edges, weights, scales, reduce == "mean", result, low, high),
-        threads.balanced_bounds(begins, x.shape[1]),
-    )
+    run(
+        aggregate_loop, threads.balanced_bounds(indptr.numpy(), x.shape[1]),
+        bits(x), indptr, indices, edges, weights, scales, reduce == "mean", bits(out),
+    )  # fmt: skip
 
 
 def aggregate_weight_grad(
@@ -62,11 +58,8 @@ def aggregate_weight_grad(
     out: Float[Tensor, "E H"],
 ) -> None:
     """See :func:`partita.kernels.reference.aggregate_weight_grad`."""
-    grads, rows, begins, at, result = grad.numpy(), x.numpy(), indptr.numpy(), indices.numpy(), out.numpy()
-    threads.run(
-        lambda low, high: weight_grad_loop(grads, rows, begins, at, reduce == "mean", result, low, high),
-        threads.balanced_bounds(begins, x.shape[1]),
-    )
+    bounds = threads.balanced_bounds(indptr.numpy(), x.shape[1])
+    run(weight_grad_loop, bounds, grad, x, indptr, indices, reduce == "mean", out)
 
 
 def segment_max(
@@ -77,22 +70,15 @@ def segment_max(
     argmax: Int[Tensor, "D F"],
 ) -> None:
     """See :func:`partita.kernels.reference.segment_max`."""
-    rows, begins, at, best, edge = x.numpy(), indptr.numpy(), indices.numpy(), values.numpy(), argmax.numpy()
-    threads.run(
-        lambda low, high: segment_max_loop(rows, begins, at, best, edge, low, high),
-        threads.balanced_bounds(begins, x.shape[1]),
-    )
+    bounds = threads.balanced_bounds(indptr.numpy(), x.shape[1])
+    run(segment_max_loop, bounds, x, indptr, indices, values, argmax)
 
 
 def segment_max_backward(
     grad: Float[Tensor, "D F"], argmax: Int[Tensor, "D F"], indices: Int[Tensor, "E"], out: Float[Tensor, "S F"]
 ) -> None:
     """See :func:`partita.kernels.reference.segment_max_backward`."""
-    grads, edge, at, result = grad.numpy(), argmax.numpy(), indices.numpy(), out.numpy()
-    threads.run(
-        lambda low, high: segment_max_backward_loop(grads, edge, at, result, low, high),
-        threads.even_bounds(grads.shape[1], grads.size),
-    )
+    run(segment_max_backward_loop, threads.even_bounds(grad.shape[1], grad.numel()), grad, argmax, indices, out)
 
 
 def transpose(

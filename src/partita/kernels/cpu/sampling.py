@@ -14,7 +14,7 @@ from numba import njit
 from torch import Tensor
 
 from partita.kernels import threads
-from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
@@ -34,56 +34,33 @@ def sample_neighbors(
     fanout: int,
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
-    relabeller: Relabeller | None,
     first_edge: int,
-) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    store_rows, store, nodes, original = indptr.numpy(), indices.numpy(), dst.numpy(), dst_original.numpy()
-    num_dst, seed = nodes.shape[0], np.uint64(key)
+    num_dst, seed = dst.shape[0], np.uint64(key)
     begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
     rows = np.zeros(num_dst + 1, np.int64)
-    counts = rows[1:]
-    even = threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK)
-    if weights is None:
-        threads.run(
-            lambda low, high: count_uniform(
-                store_rows, first_edge, nodes, fanout, replace, begins, degrees, counts, low, high
-            ),
-            even,
-        )
-    else:
-        weight, table = weights.numpy(), log_table()
-        threads.run(
-            lambda low, high: count_weighted(
-                store_rows, first_edge, weight, nodes, fanout, replace, begins, degrees, counts, low, high
-            ),
-            even,
-        )
+    counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
+    run(
+        count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, begins, degrees, counts,
+    )  # fmt: skip
     np.cumsum(counts, out=counts)
-    positions = np.empty(int(rows[-1]), np.int64)
-    ids = np.empty(int(rows[-1]), store.dtype)
+    store = indices.numpy()
+    positions, ids = np.empty(int(rows[-1]), np.int64), np.empty(int(rows[-1]), store.dtype)
     if weights is None:
         seen_size = 0 if fanout <= SCAN or replace else 1 << (2 * fanout - 1).bit_length()
-        threads.run(
-            lambda low, high: pick_uniform(
-                store, original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids, low, high
-            ),
-            threads.balanced_bounds(rows, WORDS_PER_PICK),
-        )
+        run(
+            pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
+            store, dst_original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids,
+        )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
-        threads.run(
-            lambda low, high: pick_weighted(
-                store, weight, table, original, seed, fanout, replace,
-                begins, degrees, rows, positions, ids, low, high,
-            ),
-            threads.balanced_bounds(touched, 4),
+        run(
+            pick_weighted, threads.balanced_bounds(touched, 4),
+            store, weight, log_table(), dst_original, seed, fanout, replace, begins, degrees, rows, positions, ids,
         )  # fmt: skip
-    found, at = torch.from_numpy(ids), torch.from_numpy(positions)
-    if relabeller is None:
-        return torch.from_numpy(rows), found, None, at
-    src, local = relabel(dst, found, relabeller)
-    return torch.from_numpy(rows), local, src, at
+    return torch.from_numpy(rows), torch.from_numpy(ids), torch.from_numpy(positions)
 
 
 def relabel(
@@ -114,32 +91,25 @@ def gcn_coefficients(
     self_weight: Float[Tensor, "D"],
 ) -> None:
     """See :func:`partita.kernels.reference.gcn_coefficients`."""
-    store_rows, loops = store_indptr.numpy(), or_empty(self_loops, (0,), np.dtype(np.int32))
-    nodes, begins, at = dst.numpy(), indptr.numpy(), indices.numpy()
+    loops = or_empty(self_loops, (0,), np.dtype(np.int32))
 
-    def inverse_roots(ids: np.ndarray) -> np.ndarray:
+    def inverse_roots(ids: Tensor) -> np.ndarray:
         found = np.empty(ids.shape[0])
-        threads.run(
-            lambda low, high: inverse_root_norms(store_rows, loops, ids, found, low, high),
-            threads.even_bounds(ids.shape[0], ids.shape[0] * 4),
-        )
+        run(inverse_root_norms, threads.even_bounds(len(found), len(found) * 4), store_indptr, loops, ids, found)
         return found
 
     # Destinations are the first sources of a de-duplicated block.
-    of_src = inverse_roots(at if src is None else src.numpy())
-    of_dst = inverse_roots(nodes) if src is None else of_src
-    result, own = weight.numpy(), self_weight.numpy()
-    threads.run(
-        lambda low, high: gcn_loop(
-            store_rows, nodes, begins, at, src is not None, of_src, of_dst, result, own, low, high
-        ),
-        threads.balanced_bounds(begins, 4),
-    )
+    of_src = inverse_roots(indices if src is None else src)
+    of_dst = inverse_roots(dst) if src is None else of_src
+    run(
+        gcn_loop, threads.balanced_bounds(indptr.numpy(), 4),
+        store_indptr, dst, indptr, indices, src is not None, of_src, of_dst, weight, self_weight,
+    )  # fmt: skip
 
 
-def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
+def count_distinct(ids: Int[Tensor, "n"], num_nodes: int) -> int:
     """See :func:`partita.kernels.reference.count_distinct`."""
-    return int(count_distinct_loop(ids.numpy(), scratch.numpy()))
+    return int(count_distinct_loop(ids.numpy(), np.zeros((num_nodes + 63) // 64, np.int64)))
 
 
 def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
@@ -148,32 +118,20 @@ def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> No
 
 
 @njit(nogil=True, cache=True)
-def count_uniform(indptr, first, dst, fanout, replace, begins, degrees, counts, low, high):
+def count_picks(indptr, first, weights, weighted, dst, fanout, replace, begins, degrees, counts, low, high):
     """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on."""
     for i in range(low, high):
         node = dst[i]
         begins[i] = indptr[node] - first
         degrees[i] = indptr[node + 1] - indptr[node]
     for i in range(low, high):
-        degree = degrees[i]
-        if fanout < 0 or degree == 0 or (degree <= fanout and not replace):
-            counts[i] = degree
-        else:
-            counts[i] = fanout
-
-
-@njit(nogil=True, cache=True)
-def count_weighted(indptr, first, weights, dst, fanout, replace, begins, degrees, counts, low, high):
-    """Like :func:`count_uniform`, for picks in proportion to ``weights``."""
-    for i in range(low, high):
-        node = dst[i]
-        begins[i] = indptr[node] - first
-        degrees[i] = indptr[node + 1] - indptr[node]
-        positive = np.int64(0)
-        for position in range(begins[i], begins[i] + degrees[i]):
-            positive += weights[position] > 0
-        if fanout < 0 or positive == 0 or (positive <= fanout and not replace):
-            counts[i] = positive
+        able = degrees[i]
+        if weighted:
+            able = np.int64(0)
+            for position in range(begins[i], begins[i] + degrees[i]):
+                able += weights[position] > 0
+        if fanout < 0 or able == 0 or (able <= fanout and not replace):
+            counts[i] = able
         else:
             counts[i] = fanout
 
@@ -413,7 +371,7 @@ def gcn_loop(store, dst, indptr, indices, local, of_src, of_dst, weight, own, lo
 
 @njit(nogil=True, cache=True)
 def count_distinct_loop(ids, words):
-    """Number of distinct ids, by a bitmap that is zero before and after."""
+    """Number of distinct ids, by a bitmap that is zero before."""
     count = np.int64(0)
     n = ids.shape[0]
     for i in range(n):
@@ -421,8 +379,6 @@ def count_distinct_loop(ids, words):
         word, bit = ids[i] >> 6, np.int64(1) << np.int64(ids[i] & 63)
         count += (words[word] & bit) == 0
         words[word] |= bit
-    for i in range(n):
-        words[ids[i] >> 6] = 0
     return count
 
 

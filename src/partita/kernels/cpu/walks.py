@@ -13,7 +13,7 @@ from numba import njit
 from torch import Tensor
 
 from partita.kernels import threads
-from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import LANE_MASK, ONE, WORDS_PER_PICK, U, below, fold
 from partita.kernels.intrinsics import prefetch
 
@@ -34,15 +34,11 @@ def random_walks(
     out: Int[Tensor, "nR columns"],
 ) -> None:
     """See :func:`partita.kernels.reference.random_walks`."""
-    rows, store, first, original = indptr.numpy(), indices.numpy(), start.numpy(), start_original.numpy()
-    weight, result = or_empty(weights, (0,), np.dtype(np.uint32)), out.numpy()
-    seed, limit, weighted = np.uint64(key), np.uint64(threshold), weights is not None
-    threads.run(
-        lambda low, high: walk_loop(
-            rows, store, weight, weighted, first, original, seed, walks, length, limit, result, low, high
-        ),
-        threads.even_bounds(first.shape[0], result.size * WORDS_PER_PICK),
-    )
+    weight = or_empty(weights, (0,), np.dtype(np.uint32))
+    run(
+        walk_loop, threads.even_bounds(start.shape[0], out.numel() * WORDS_PER_PICK),
+        indptr, indices, weight, weights is not None, start, start_original, U(key), walks, length, U(threshold), out,
+    )  # fmt: skip
 
 
 def walk_step(
@@ -55,13 +51,10 @@ def walk_step(
     out: Int[Tensor, "n"],
 ) -> None:
     """See :func:`partita.kernels.reference.walk_step`."""
-    rows, store, nodes, drawn, result = indptr.numpy(), indices.numpy(), ids.numpy(), draws.numpy(), out.numpy()
-    weight, weighted = or_empty(weights, (0,), np.dtype(np.uint32)), weights is not None
-    threads.run(
-        lambda low, high: step_loop(
-            rows, store, first_edge, weight, weighted, nodes, drawn, result, low, high
-        ),
-        threads.even_bounds(nodes.shape[0], nodes.shape[0] * WORDS_PER_PICK),
+    weight = or_empty(weights, (0,), np.dtype(np.uint32))
+    run(
+        step_loop, threads.even_bounds(ids.shape[0], ids.shape[0] * WORDS_PER_PICK),
+        indptr, indices, first_edge, weight, weights is not None, ids, draws, out,
     )  # fmt: skip
 
 
@@ -75,25 +68,18 @@ def walk_draws(
     restarts: Bool[Tensor, "nR"],
 ) -> None:
     """See :func:`partita.kernels.reference.walk_draws`."""
-    original, moves, back = start_original.numpy(), draws.numpy(), restarts.numpy()
-    seed, limit = np.uint64(key), np.uint64(threshold)
-    threads.run(
-        lambda low, high: draw_loop(original, seed, walks, step, limit, moves, back, low, high),
-        threads.even_bounds(original.shape[0], moves.size * 4),
-    )
+    bounds = threads.even_bounds(start_original.shape[0], draws.shape[0] * 4)
+    run(draw_loop, bounds, start_original, U(key), walks, step, U(threshold), draws, restarts)
 
 
 def top_visits(
     nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], walks: int, k: int
 ) -> tuple[Int[Tensor, "n_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.top_visits`."""
-    steps, first = nodes.numpy(), start.numpy()
-    ids, counts = np.empty((first.shape[0], k), steps.dtype), np.empty((first.shape[0], k), np.int32)
-    rows = np.zeros(first.shape[0] + 1, np.int64)
-    threads.run(
-        lambda low, high: top_visits_loop(steps, first, walks, k, ids, counts, rows[1:], low, high),
-        threads.even_bounds(first.shape[0], steps.size * 8),
-    )
+    steps, count = nodes.numpy(), start.shape[0]
+    ids, counts = np.empty((count, k), steps.dtype), np.empty((count, k), np.int32)
+    rows = np.zeros(count + 1, np.int64)
+    run(top_visits_loop, threads.even_bounds(count, steps.size * 8), steps, start, walks, k, ids, counts, rows[1:])
     there = np.arange(k) < rows[1:, None]
     np.cumsum(rows, out=rows)
     return torch.from_numpy(rows), torch.from_numpy(ids[there]), torch.from_numpy(counts[there])

@@ -73,3 +73,8 @@ def launch(kernel, grid: tuple[int, ...], like: Tensor, *args, num_warps: int = 
         here = torch.cuda.device(like.device)
     with here:
         kernel[grid](*args, num_warps=num_warps, enable_fp_fusion=FUSION, **constants)
+
+
+def launch_each(kernel, num: int, like: Tensor, *args) -> None:
+    """Run a kernel that works on ``num`` elements, its last argument, each by itself."""
+    launch(kernel, (blocks(num, BLOCK),), like, *args, num, BLOCK=BLOCK)

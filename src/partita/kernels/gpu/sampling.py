@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
 from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
-from partita.kernels.gpu.launch import BLOCK, LARGEST, blocks, launch, power_of_two, signed
+from partita.kernels.gpu.launch import LARGEST, blocks, launch, launch_each, power_of_two, signed
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.relabeller import Relabeller
 
@@ -28,25 +28,17 @@ def sample_neighbors(
     fanout: int,
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
-    relabeller: Relabeller | None,
     first_edge: int,
-) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     num_dst = dst.shape[0]
     begins, degrees = dst.new_empty(num_dst, dtype=torch.int64), dst.new_empty(num_dst, dtype=torch.int64)
-    launch(
-        row_bounds_kernel, (blocks(num_dst, BLOCK),), dst,
-        indptr, dst, begins, degrees, first_edge, num_dst, BLOCK=BLOCK,
-    )  # fmt: skip
+    launch_each(row_bounds_kernel, num_dst, dst, indptr, dst, begins, degrees, first_edge)
     if weights is None:
         rows, positions = _pick_uniform(begins, degrees, dst_original, signed(key), fanout, replace)
     else:
         rows, positions = _pick_weighted(weights, begins, degrees, dst_original, signed(key), fanout, replace)
-    found = _take(indices, positions, indices.dtype)
-    if relabeller is None:
-        return rows, found, None, positions
-    src, local = relabel(dst, found, relabeller)
-    return rows, local, src, positions
+    return rows, _take(indices, positions, indices.dtype), positions
 
 
 def relabel(
@@ -88,10 +80,7 @@ def gcn_coefficients(
     def degrees_and_norms(ids: Tensor) -> tuple[Tensor, Tensor]:
         num = ids.shape[0]
         degrees, norms = ids.new_empty(num, dtype=torch.int64), ids.new_empty(num, dtype=torch.int64)
-        launch(
-            degrees_and_norms_kernel, (blocks(num, BLOCK),), ids,
-            store_indptr, self_loops, ids, degrees, norms, num, BLOCK=BLOCK,
-        )  # fmt: skip
+        launch_each(degrees_and_norms_kernel, num, ids, store_indptr, self_loops, ids, degrees, norms)
         return degrees.double(), norms.double()
 
     degree, norm = degrees_and_norms(dst)
@@ -106,17 +95,10 @@ def gcn_coefficients(
     weight.copy_(scaled.masked_fill(sources == dst[row], 0.0))
 
 
-def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
-    """Number of distinct ids; the scratch is not used."""
-    return torch.unique(ids).shape[0]
-
-
 def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
     """See :func:`partita.kernels.reference.keyed_permutation`."""
     num, bits = out.shape[0], max(1, ((n - 1).bit_length() + 1) // 2)
-    launch(
-        permute_kernel, (blocks(num, BLOCK),), out, out, signed(key), start, n, bits, num, BLOCK=BLOCK
-    )  # fmt: skip
+    launch_each(permute_kernel, num, out, out, signed(key), start, n, bits)
 
 
 def _pick_uniform(
@@ -132,7 +114,7 @@ def _pick_uniform(
     if positions.shape[0] == 0:
         return rows, positions
     if replace:
-        _pick_with(begins, degrees, rows, original, positions, key, fanout)
+        launch_each(pick_with_kernel, num_dst, begins, begins, degrees, rows, original, positions, key, fanout)
     elif fanout <= IN_REGISTERS:
         width = power_of_two(fanout)
         at_once = min(512 // width, 128)
@@ -146,16 +128,6 @@ def _pick_uniform(
             begins, degrees, rows, original, positions, key, BLOCK=128, num_warps=1,
         )  # fmt: skip
     return rows, positions
-
-
-def _pick_with(
-    begins: Tensor, ranges: Tensor, rows: Tensor, original: Tensor, positions: Tensor, key: int, fanout: int
-) -> None:
-    num_dst = begins.shape[0]
-    launch(
-        pick_with_kernel, (blocks(num_dst, BLOCK),), begins,
-        begins, ranges, rows, original, positions, key, fanout, num_dst, BLOCK=BLOCK,
-    )  # fmt: skip
 
 
 def _pick_weighted(
@@ -178,7 +150,8 @@ def _pick_weighted(
         before = torch.cat([running.new_zeros(1), running])[touched]
         rows = _rows((before.diff() > 0) * fanout)
         goals = torch.empty(int(rows[-1]), dtype=torch.int64, device=rows.device)
-        _pick_with(before[:-1].contiguous(), before.diff(), rows, original, goals, key, fanout)
+        first = before[:-1].contiguous()
+        launch_each(pick_with_kernel, num_dst, first, first, before.diff(), rows, original, goals, key, fanout)
         return rows, at[torch.searchsorted(running, goals, right=True)]
     able = weight > 0
     row, at, weight = row[able], at[able], weight[able]
@@ -192,23 +165,10 @@ def _pick_weighted(
 def _first(
     row: Tensor, slot: Tensor, weight: Tensor, counts: Tensor, original: Tensor, key: int, fanout: int
 ) -> Tensor:  # fmt: skip
-    """Which edges are among the ``fanout`` first to arrive of their row, bool; all in a short row.
-
-    Args:
-        row: destination of every edge, ascending.
-        slot: place of every edge in its row, ascending within a row.
-        weight: positive weight of every edge.
-        counts: edges of every destination.
-        original: original indices of the destinations.
-        key: of the draws, signed.
-        fanout: how many of a row.
-    """
+    """Which edges, ascending by row and slot, are among the ``fanout`` first to arrive of their row, bool."""
     num = row.shape[0]
     times = torch.empty_like(row)
-    launch(
-        arrival_times_kernel, (blocks(num, BLOCK),), row,
-        row, slot, weight, original, _log_table(row.device), times, key, num, BLOCK=BLOCK,
-    )  # fmt: skip
+    launch_each(arrival_times_kernel, num, row, row, slot, weight, original, _log_table(row.device), times, key)
     order = torch.argsort(times, stable=True)  # equal times stay in the order of their slots
     order = order[torch.argsort(row[order], stable=True)]
     place = torch.arange(num, device=row.device) - _rows(counts)[row]
@@ -231,9 +191,8 @@ def _all_edges(begins: Tensor, degrees: Tensor, rows: Tensor) -> tuple[Tensor, T
 
 def _take(values: Tensor, at: Tensor, dtype: torch.dtype) -> Tensor:
     """``values[at]``, where ``values`` may lie in pinned host memory."""
-    num = at.shape[0]
-    out = torch.empty(num, dtype=dtype, device=at.device)
-    launch(take_kernel, (blocks(num, BLOCK),), at, values, at, out, num, BLOCK=BLOCK)
+    out = torch.empty(at.shape[0], dtype=dtype, device=at.device)
+    launch_each(take_kernel, at.shape[0], at, values, at, out)
     return out
 
 

@@ -50,10 +50,9 @@ def sample_neighbors(
     fanout: int,
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
-    relabeller: Relabeller | None,
     first_edge: int,
-) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "S"] | None, Int[Tensor, "E"]]:
-    """``indptr``, ``indices``, ``src`` of the sample, and where among the given edges every sampled one is."""
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """``indptr``, ``indices`` of the sample, and where among the given edges every sampled one is."""
     rows, weight = indptr.numpy(), None if weights is None else weights.numpy()
     counts: list[int] = [0]
     positions: list[int] = []
@@ -66,11 +65,7 @@ def sample_neighbors(
         positions.extend(begin + slot for slot in slots)
         counts.append(len(positions))
     at = torch.tensor(positions, dtype=torch.int64)
-    ids = indices[at]
-    if relabeller is None:
-        return torch.tensor(counts), ids, None, at
-    src, local = relabel(dst, ids, relabeller)
-    return torch.tensor(counts), local, src, at
+    return torch.tensor(counts), indices[at], at
 
 
 def relabel(
@@ -106,8 +101,8 @@ def gcn_coefficients(
     self_weight.copy_(1 / norm[dst])
 
 
-def count_distinct(ids: Int[Tensor, "n"], scratch: Int[Tensor, "words"]) -> int:
-    """Number of distinct ids; the scratch is not used."""
+def count_distinct(ids: Int[Tensor, "n"], num_nodes: int) -> int:
+    """Number of distinct ids."""
     return torch.unique(ids).shape[0]
 
 
