@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 from partita.core.errors import PartitaError
@@ -119,9 +120,7 @@ def _typed_error(name: str) -> type[PartitaError] | None:
     if not module.startswith("partita."):
         return None
     try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
+        found: Any = attrgetter(qualname)(importlib.import_module(module))
     except (ImportError, AttributeError):
         return None
     return found if isinstance(found, type) and issubclass(found, PartitaError) else None

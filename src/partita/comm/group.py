@@ -20,6 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from partita.comm.errors import peer_errors
 from partita.comm.meter import Meter
+from partita.core.mesh import Mesh
+
+CPU = torch.device("cpu")
 
 BUCKET_BYTES = 25 * 2**20
 """Tensors are summed in buckets of about so many bytes."""
@@ -73,40 +76,42 @@ class Group:
     nothing and returns its inputs.
 
     Args:
-        communicators: ways to exchange; at least one.
-        rank: own position in the group.
-        workers: ranks of all members among all workers, in group order.
-        links: link to each member (:data:`partita.comm.meter.LINKS`), in group order.
+        mesh: who this worker is.
+        axis: along which this is its group.
         meter: where sent bytes are counted.
+        communicators: ways to exchange; at least one.
         wire: device that the backend sends from; other tensors are copied to it and back.
         checked: compare shapes and counts with the peers before every exchange (costs one more message each, which
             is not counted); a mismatch is an error instead of garbage or a hang.
+
+    Attributes:
+        workers: ranks of all members among all workers, in group order.
+        rank: own position in the group.
+        size: number of members.
     """
 
     def __init__(
         self,
-        communicators: Sequence[Communicator],
-        rank: int,
-        workers: Sequence[int],
-        links: Sequence[str],
+        mesh: Mesh,
+        axis: str,
         meter: Meter,
+        communicators: Sequence[Communicator] = (Communicator(None),),
         *,
-        wire: torch.device,
+        wire: torch.device = CPU,
         checked: bool = False,
     ) -> None:
-        self.rank = rank
-        self.size = len(workers)
-        self.workers = tuple(workers)
+        self.workers = mesh.own_members(axis)
+        self.rank, self.size = self.workers.index(mesh.rank), len(self.workers)
         self.meter = meter
-        self._links = tuple(links)
-        self._communicators = tuple(communicators)
+        self._links = mesh.links(self.workers)
+        self._communicators = communicators
         self._wire = wire
         self._checked = checked
 
     @classmethod
-    def alone(cls, meter: Meter | None = None) -> Group:
+    def alone(cls) -> Group:
         """A group of one worker, which needs no ``torch.distributed``."""
-        return cls([Communicator(None)], 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
+        return Group(Mesh.of(0, 1, 1), "all", Meter())
 
     @property
     def occupies(self) -> bool:
@@ -208,10 +213,7 @@ class Group:
         begun = []
         for bucket in _buckets(tensors):
             flat = self._to_wire(torch.cat([tensor.detach().reshape(-1) for tensor in bucket]))
-            with peer_errors(), self._communicator.turn():
-                # What occupies the device must not run beside other exchanges in an order that nobody has set.
-                work = dist.all_reduce(flat, group=self._communicator.process_group, async_op=not self.occupies)
-                begun.append((bucket, flat, work))
+            begun.append((bucket, flat, self._all_reduce(flat)))
 
         @torch.no_grad()
         def finish() -> None:
@@ -256,6 +258,13 @@ class Group:
         else:
             received = self._exchange_bytes(torch.empty(0, dtype=torch.uint8), [0] * self.size)
         return _from_bytes(received[source])
+
+    def _all_reduce(self, flat: Tensor) -> dist.Work | None:
+        """Begin to sum a tensor in place; where it goes on, what to wait for."""
+        communicator = self._communicator
+        with peer_errors(), communicator.turn():
+            # What occupies the device must not run beside other exchanges in an order that nobody has set.
+            return dist.all_reduce(flat, group=communicator.process_group, async_op=not self.occupies)
 
     def _exchange_bytes(self, payload: UInt8[Tensor, "n"], send: list[int]) -> list[Tensor]:
         receive = self.exchange_counts(torch.tensor(send)).tolist()

@@ -17,16 +17,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
 from partita.comm.signals import Stop, signals_to
 from partita.core.errors import ConfigError, PartitaError, ResourceError
-from partita.core.machine import cores
+from partita.core.machine import cores, interface_of
 
 POLL_SECONDS = 0.02
 CAUSE_SECONDS = 2.0
@@ -40,47 +38,6 @@ Entry = Callable[..., Any] | str
 
 in_worker = False
 """Whether this process is such a worker itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """What the workers need to know; a JSON file in their private directory.
-
-    Attributes:
-        module: name of the module that holds the entry.
-        file: where that module lies, for modules that cannot be imported by name; or ``None``.
-        qualname: name of the entry inside the module.
-        arguments: its positional arguments after the context.
-        keywords: its keyword arguments.
-        size: number of workers.
-        hosts: as how many hosts the machine counts.
-        threads: CPU threads of each worker.
-        device: see :meth:`partita.comm.context.Context.from_environment`.
-        purposes: see there.
-        checked: see there.
-        ordered: see there.
-        parent: process id of the parent.
-        path: the parent's ``sys.path``.
-        python_path: the parent's ``PYTHONPATH``.
-        command: the parent's ``sys.argv``, which takes the place of the workers' own.
-    """
-
-    module: str
-    file: str | None
-    qualname: str
-    arguments: list[Any]
-    keywords: dict[str, Any]
-    size: int
-    hosts: int
-    threads: int
-    device: str
-    purposes: list[str]
-    checked: bool
-    ordered: bool | None
-    parent: int
-    path: list[str]
-    python_path: str | None
-    command: list[str]
 
 
 @dataclass(slots=True)
@@ -115,11 +72,7 @@ class _Worker:
 
 
 class _Interrupted(Exception):
-    """The workers ended because of a signal to this process."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number)
-        self.number = number
+    """The workers ended because of a signal to this process: its argument."""
 
 
 def run_local(
@@ -171,40 +124,38 @@ def run_local(
     if size < 1 or hosts < 1 or size % hosts:
         raise ConfigError(f"{size} workers on {hosts} hosts", fix="Give at least one, and the same number to each host")
     module, file, qualname = _locate(entry)
-    plan = LaunchPlan(
-        module=module,
-        file=file,
-        qualname=qualname,
-        arguments=list(arguments),
-        keywords=dict(keywords or {}),
-        size=size,
-        hosts=hosts,
-        threads=threads or max(1, _own_threads() // size),
-        device=device,
-        purposes=list(purposes),
-        checked=checked,
-        ordered=ordered,
-        parent=os.getpid(),
-        path=[os.path.abspath(folder) for folder in sys.path],
-        python_path=os.environ.get("PYTHONPATH"),
-        command=list(sys.argv),
-    )
+    plan = {
+        "module": module,
+        "file": file,
+        "qualname": qualname,
+        "arguments": list(arguments),
+        "keywords": dict(keywords or {}),
+        "size": size,
+        "threads": threads or max(1, _own_threads() // size),
+        "context": {
+            "hosts": hosts, "device": device, "purposes": list(purposes), "checked": checked, "ordered": ordered,
+        },
+        "parent": os.getpid(),
+        "path": [os.path.abspath(folder) for folder in sys.path],
+        "python_path": os.environ.get("PYTHONPATH"),
+        "command": sys.argv,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
         try:
             return _run(plan, Path(folder), timeout)
         except _Interrupted as interrupted:
-            number = interrupted.number
+            number = interrupted.args[0]
     signal.raise_signal(number)
     raise KeyboardInterrupt  # whoever handles the signal has returned
 
 
-def _run(plan: LaunchPlan, folder: Path, timeout: float | None) -> list[Any]:
-    (folder / "plan.json").write_text(json.dumps(asdict(plan), default=os.fspath), encoding="utf-8")
+def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]:
+    (folder / "plan.json").write_text(json.dumps(plan, default=os.fspath), encoding="utf-8")
     workers: list[_Worker] = []
     processes: list[subprocess.Popen[bytes]] = []
     with signals_to(processes) as stop:
         try:
-            for rank in range(plan.size):
+            for rank in range(plan["size"]):
                 workers.append(_start(plan, rank, folder))
                 processes.append(workers[-1].process)
             _watch(workers, stop, timeout)
@@ -213,21 +164,25 @@ def _run(plan: LaunchPlan, folder: Path, timeout: float | None) -> list[Any]:
     return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
 
 
-def _start(plan: LaunchPlan, rank: int, folder: Path) -> _Worker:
-    workers = plan.size // plan.hosts
-    loopback = _loopback()
+def _start(plan: dict[str, Any], rank: int, folder: Path) -> _Worker:
+    workers = plan["size"] // plan["context"]["hosts"]
+    loopback = interface_of("127.0.0.1")
+    if loopback is None:
+        raise ResourceError(
+            "no interface has the address 127.0.0.1", fix="Bring up the loopback interface: ip link set lo up"
+        )
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(plan.path),
+        "PYTHONPATH": os.pathsep.join(plan["path"]),
         # As torchrun does, for libraries that want to know.
         "RANK": str(rank),
-        "WORLD_SIZE": str(plan.size),
+        "WORLD_SIZE": str(plan["size"]),
         "LOCAL_RANK": str(rank % workers),
         "LOCAL_WORLD_SIZE": str(workers),
         "GROUP_RANK": str(rank // workers),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
-        "OMP_NUM_THREADS": str(plan.threads),
+        "OMP_NUM_THREADS": str(plan["threads"]),
         # What a worker that is killed leaves behind goes with the folder.
         "TMPDIR": str(folder),
     }
@@ -387,13 +342,3 @@ def _own_threads() -> int:
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
     return cores()
-
-
-def _loopback() -> str:
-    """Name of the loopback interface (lo on Linux, lo0 on macOS)."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise ResourceError(
-        "no interface has the address 127.0.0.1", fix="Bring up the loopback interface: ip link set lo up"
-    )

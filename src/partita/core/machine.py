@@ -19,6 +19,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def interface_of(address: str) -> str | None:
+    """Name of the network interface that has an address; the loopback one is lo on Linux, lo0 on macOS."""
+    for name, held in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == address for each in held):
+            return name
+    return None
+
+
 def machine() -> dict[str, Any]:
     """The machine and the versions a run was made with."""
     versions = {"python": platform.python_version()}
