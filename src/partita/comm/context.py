@@ -192,8 +192,7 @@ class Context:
             raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
 
     def communicators(self, purpose: str) -> int:
-        """How many threads may exchange at once for a purpose, each by a
-        :func:`partita.comm.group.communicator` of its own."""
+        """How many threads may exchange at once for a purpose: each by a :func:`~partita.comm.group.communicator`."""
         return self._communicators[purpose]
 
     def on(self, device: torch.device | str, *, purposes: Sequence[str] = ("train",)) -> Context:

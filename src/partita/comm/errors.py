@@ -72,9 +72,7 @@ def pack_error(error: BaseException, rank: int) -> Record:
     record = getattr(error, "_record", None)
     if record is not None:
         return {**record, "notes": list(getattr(error, "__notes__", []))}
-    fields = None
-    if isinstance(error, PartitaError):
-        fields = {"what": error.what, "where": error.where, "fix": error.fix}
+    fields = {"what": error.what, "where": error.where, "fix": error.fix} if isinstance(error, PartitaError) else None
     return {
         "rank": rank,
         "time": time.time(),

@@ -236,9 +236,7 @@ class Group:
         """
         if self.size == 1:
             return [json.loads(json.dumps(value))]
-        payload = _to_bytes(value)
-        received = self._exchange_bytes(payload.repeat(self.size), [len(payload)] * self.size)
-        return [_from_bytes(part) for part in received]
+        return [_from_bytes(part) for part in self._bytes_of_all(_to_bytes(value))]
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
         """Send a JSON value from one worker to all; counted as metadata.
@@ -252,12 +250,8 @@ class Group:
         """
         if self.size == 1:
             return json.loads(json.dumps(value))
-        if self.rank == source:
-            payload = _to_bytes(value)
-            received = self._exchange_bytes(payload.repeat(self.size), [len(payload)] * self.size)
-        else:
-            received = self._exchange_bytes(torch.empty(0, dtype=torch.uint8), [0] * self.size)
-        return _from_bytes(received[source])
+        payload = _to_bytes(value) if self.rank == source else torch.empty(0, dtype=torch.uint8)
+        return _from_bytes(self._bytes_of_all(payload)[source])
 
     def _all_reduce(self, flat: Tensor) -> dist.Work | None:
         """Begin to sum a tensor in place; where it goes on, what to wait for."""
@@ -266,9 +260,11 @@ class Group:
             # What occupies the device must not run beside other exchanges in an order that nobody has set.
             return dist.all_reduce(flat, group=communicator.process_group, async_op=not self.occupies)
 
-    def _exchange_bytes(self, payload: UInt8[Tensor, "n"], send: list[int]) -> list[Tensor]:
+    def _bytes_of_all(self, payload: UInt8[Tensor, "n"]) -> Sequence[UInt8[Tensor, "_"]]:
+        """Send the same to every worker; returns what each has sent."""
+        send = [len(payload)] * self.size
         receive = self.exchange_counts(torch.tensor(send)).tolist()
-        return list(self.exchange(payload, send, receive, "metadata").split(receive))
+        return self.exchange(payload.repeat(self.size), send, receive, "metadata").split(receive)
 
     def _swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """The one exchange. Rows travel as bytes, because no backend sends every type."""
@@ -282,24 +278,18 @@ class Group:
         communicator = self._communicator
         with peer_errors(), communicator.turn():
             if self._wire.type == "cpu":
-                self._pass(target, source, send, receive, communicator.process_group)
+                self._pass(target, source, send, receive)
             else:
                 dist.all_to_all_single(target, source, list(receive), list(send), group=communicator.process_group)
         return incoming.to(rows.device)
 
-    def _pass(
-        self,
-        target: Tensor,
-        source: Tensor,
-        send: Sequence[int],
-        receive: Sequence[int],
-        process_group: dist.ProcessGroup | None,
-    ) -> None:
+    def _pass(self, target: Tensor, source: Tensor, send: Sequence[int], receive: Sequence[int]) -> None:
         """All-to-all of single messages, all on their way at once.
 
         Gloo's own all-to-all sends and receives by turns: between two hosts it takes twice the time of the link.
         """
         arriving, leaving = target.split(list(receive)), source.split(list(send))
+        process_group = self._communicator.process_group
         others = [(self.rank + step) % self.size for step in range(1, self.size)]
         pending = [
             dist.irecv(arriving[peer], src=self.workers[peer], group=process_group)
@@ -328,12 +318,9 @@ class Group:
             )
 
     def _count(self, kind: str, send: Sequence[int], row_bytes: int) -> None:
-        sent = dict.fromkeys(self._links, 0)
         for worker, (link, rows) in enumerate(zip(self._links, send)):
             if worker != self.rank:
-                sent[link] += rows * row_bytes
-        for link, num_bytes in sent.items():
-            self.meter.add(kind, link, num_bytes)
+                self.meter.add(kind, link, rows * row_bytes)
 
     def _check_peers(self, what: str, send: Sequence[int], receive: Sequence[int]) -> None:
         ones = [1] * self.size

@@ -93,7 +93,8 @@ def run_local(
 
     SIGINT and SIGTERM are passed on to the workers once, which may finish what they do and return; a second one ends
     them at once. Where the workers ended because of a signal, it is delivered to this process again, so Ctrl-C
-    raises ``KeyboardInterrupt`` as ever. If this process dies, the workers end within a second.
+    raises ``KeyboardInterrupt`` as ever. When one worker fails, all end within seconds. If this process dies, the
+    workers end within a second.
 
     Args:
         entry: ``"module:name"``, or a function at the top level of a module: it is called with the
@@ -103,8 +104,8 @@ def run_local(
         keywords: keyword arguments, likewise.
         hosts: as how many hosts the machine counts; more than one for trying out.
         threads: CPU threads of each worker; 0: those of this process, divided.
-        device: what the workers compute on.
-        purposes: what groups are needed for.
+        device: what the workers compute on: ``"cpu"`` or ``"cuda"``.
+        purposes: what groups are needed for, each of a thread of its own.
         checked: compare shapes and counts before every exchange.
         ordered: all workers start their exchanges in one order; see :meth:`partita.comm.context.Context.join`.
         timeout: seconds after which all are ended; ``None``: never.
@@ -116,7 +117,7 @@ def run_local(
     Raises:
         PartitaError: a worker raised one: the first, of the same type; or :class:`WorkerLost`, where one was killed
             or exited.
-        WorkerError: a worker raised anything else.
+        WorkerError: a worker raised anything else: a bug, with its traceback as a note.
         TimeoutError: the time was up; notes say where each worker was.
     """
     if in_worker:
@@ -124,7 +125,7 @@ def run_local(
     if size < 1 or hosts < 1 or size % hosts:
         raise ConfigError(f"{size} workers on {hosts} hosts", fix="Give at least one, and the same number to each host")
     module, file, qualname = _locate(entry)
-    plan = {
+    plan: dict[str, Any] = {  # for the workers; "context" is what their own is made with
         "module": module,
         "file": file,
         "qualname": qualname,
@@ -209,6 +210,7 @@ def _start(plan: dict[str, Any], rank: int, folder: Path) -> _Worker:
 def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> None:
     """Return when all are done; raise as soon as one is not going to be."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    forwarded = False
     while True:
         running = [worker for worker in workers if worker.process.poll() is None]
         if any(worker.process.returncode is not None and not worker.done for worker in workers):
@@ -217,8 +219,8 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> Non
             return
         if stop.again:
             raise _Interrupted(stop.signal or signal.SIGINT)
-        if stop.signal is not None and not stop.forwarded:
-            stop.forwarded = True
+        if stop.signal is not None and not forwarded:
+            forwarded = True
             for worker in running:
                 worker.process.send_signal(stop.signal)
         if deadline is not None and time.monotonic() > deadline:

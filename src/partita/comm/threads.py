@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from partita.comm.group import Group
-from partita.comm.meter import Meter, Snapshot
+from partita.comm.meter import Meter
 from partita.core.mesh import Mesh
 
 Result = TypeVar("Result")
@@ -123,17 +123,9 @@ class ThreadGroups:
         with ThreadPoolExecutor(self.size) as pool:
             futures = [pool.submit(guarded, context) for context in self.contexts]
         errors = [error for future in futures if (error := future.exception())]
-        for error in errors:
-            if not isinstance(error, threading.BrokenBarrierError):
-                raise error
         if errors:
-            raise errors[0]
+            raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
         return [future.result() for future in futures]
-
-    def sent(self) -> dict[str, int]:
-        """Bytes by kind that all workers have sent to one another."""
-        snapshots: list[Snapshot] = [context.meter.snapshot() for context in self.contexts]
-        return {kind: sum(sum(found[kind].values()) for found in snapshots) for kind in snapshots[0]}
 
     def _room(self, workers: tuple[int, ...], axis: str, purpose: str) -> _Room:
         with self._lock:

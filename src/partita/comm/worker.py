@@ -69,7 +69,8 @@ def _module(name: str, file: str | None) -> ModuleType:
     if name != "__main__":
         try:
             module = importlib.import_module(name)
-            if file is None or _same_file(module, file):
+            own = getattr(module, "__file__", None)
+            if file is None or (own is not None and os.path.abspath(own) == file):
                 return module
         except ModuleNotFoundError:
             if file is None:
@@ -85,11 +86,6 @@ def _module(name: str, file: str | None) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _same_file(module: ModuleType, file: str) -> bool:
-    own = getattr(module, "__file__", None)
-    return own is not None and os.path.abspath(own) == file
 
 
 def _end_with(parent: int, folder: Path) -> None:

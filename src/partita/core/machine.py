@@ -11,8 +11,6 @@ from typing import Any
 
 import psutil
 
-_PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
-
 
 def cores() -> int:
     """Processor cores that this process may run on."""
@@ -30,7 +28,7 @@ def interface_of(address: str) -> str | None:
 def machine() -> dict[str, Any]:
     """The machine and the versions a run was made with."""
     versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in ("partita", "torch", "numpy", "numba", "pyarrow"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
