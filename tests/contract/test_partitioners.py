@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from partita.core.errors import InputError
 from partita.core.partitioning import Partitioner, PartitionTask
 from partita.graph.generate import generate_rmat
 from partita.partitioning import edge_streams
-from partita.partitioning.edge_streams import ArrayStream, RowStream
+from partita.partitioning.edge_streams import RowStream
 from partita.partitioning.partitioners import PARTITIONERS, find_partitioner
 from partita.partitioning.quality import quality
 from partita.partitioning.stream_stats import survey

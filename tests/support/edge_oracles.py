@@ -76,8 +76,7 @@ def run(partitioner, graph, num_parts, *, at_once=1, **options):
             task.stream.owners = opened(*args)
             return task.stream.owners
 
-        for module in ("hdrf", "greedy", "dbh", "two_phase"):
-            patch.setattr(f"partita.partitioning.{module}.open_owners", recorded)
+        patch.setattr(owners_module, "open_owners", recorded)
         owners, sets = partitioner.partition_edges(task)
     return list(task.stream.placed), owners.tolist(), members(sets)
 

@@ -28,14 +28,7 @@ _ROW_BYTES = 40  # of a row while a piece is grouped, besides what is moved: its
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Nodes ``first`` to ``stop``, and how to group them.
-
-    Attributes:
-        first: the first node.
-        stop: the node after the last one.
-        order: int64 (n): positions within the piece, sorted by part, stably.
-        starts: int64 (P+1): where each part's share begins in that order.
-    """
+    """Nodes ``first`` to ``stop``, their positions in the piece sorted by part, and where each part's begin there."""
 
     first: int
     stop: int
@@ -82,13 +75,7 @@ class Scatter:
     def rows(
         self, column: PlacedColumn, take: Callable[[int, int], Shaped[np.ndarray, "n ..."]], task: progress.Bar
     ) -> None:
-        """Write a column that has one row for every node.
-
-        Args:
-            column: to be filled.
-            take: ``(first, stop)`` -> the rows of these old ids, in the column's dtype.
-            task: advances by nodes.
-        """
+        """Write a column of one row a node; ``take(first, stop)`` are those of old ids, in the column's dtype."""
         row_bytes = column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
         room = np.empty((min(self._at_once(3 * row_bytes), self.num_nodes), *column.shape[1:]), dtype=column.dtype)
         cursor = self.part_offsets[:-1].copy()
@@ -99,13 +86,7 @@ class Scatter:
             task.advance(len(grouped))
 
     def offsets(self, column: PlacedColumn, offsets: Int64[np.ndarray, "N_1"], task: progress.Bar) -> None:
-        """Write offsets of rows of several items: ``indptr``, ``name_offsets``.
-
-        Args:
-            column: to be filled, N+1 rows.
-            offsets: of the old order.
-            task: advances by nodes.
-        """
+        """Write the offsets of rows of several items (``indptr``, ``name_offsets``), given those of the old order."""
         column.put(0, np.zeros(1, dtype=np.int64))
         end = self.item_offsets(offsets)[:-1].copy()  # of the last row that each part got
         cursor = self.part_offsets[:-1] + 1
@@ -127,11 +108,11 @@ class Scatter:
         *,
         are_nodes: bool = False,
     ) -> None:
-        """Write a column whose rows have several items each, for instance one for every edge.
+        """Write a column whose rows have several items each, for instance one for every edge; their order stays.
 
         Args:
             column: to be filled.
-            data: one-dimensional, row by row in the old order; the order within a row stays.
+            data: row by row in the old order.
             offsets: of the rows.
             task: advances by items.
             are_nodes: the items are ids of nodes and become new ids.
@@ -222,17 +203,10 @@ def _append(
 
 @compiled
 def group_items(offsets, row, first, data, parts, rank, starts, out):
-    """Sort consecutive items by the part of their row, stably.
+    """Sort the items ``data``, in the column from ``first`` on, by the part of their row, stably, into ``out``.
 
-    Args:
-        offsets: (N+1) where rows begin.
-        row: a row at or before that of the first item, with nothing but empty rows between.
-        first: position of the first item in the whole column.
-        data: (n) the items.
-        parts: (N) part of every row.
-        rank: (N) new ids, if the items are ids to be mapped; or empty.
-        starts: (P+1) receives where each part's share begins in ``out``.
-        out: (n).
+    Between ``row`` and the row of the first item there are only empty ones. ``starts`` receives where each part's share
+    begins in ``out``. ``rank`` are new ids, if the items are ids to be mapped; or empty.
 
     Returns:
         The row of the last item, and the position in ``data`` of the first id outside [0, N), or -1.

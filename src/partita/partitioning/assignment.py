@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Int32, Int64, Shaped
 
 from partita.core.errors import ConfigError, InputError
+from partita.core.files import require_parent
 from partita.core.partitioning import PartitionTask, Requires, checked_parts
 from partita.graph.store import GraphStore
+from partita.partitioning.loads import Unbounded
 
 SUFFIXES = (".npy", ".csv", ".parquet")
 """Of the files that can be written; ``.tsv`` and ``.txt`` can be read too."""
@@ -20,7 +22,7 @@ SUFFIXES = (".npy", ".csv", ".parquet")
 _ROWS_AT_ONCE = 1 << 18
 
 
-class AssignmentFile:
+class AssignmentFile(Unbounded):
     """A file as a partitioner.
 
     ``.npy`` holds one integer per node, in the order in which nodes were ingested. A table (text or Parquet) has two
@@ -36,10 +38,6 @@ class AssignmentFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """No bound is known."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """Read the file.
@@ -134,11 +132,10 @@ def write_assignment(path: Path, parts: Int32[np.ndarray, "N"], store: GraphStor
     aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         if path.suffix == ".npy":
-            original = None if store is None else store.original_index
             ordered = parts
-            if original is not None:
+            if store is not None and store.original_index is not None:
                 ordered = np.empty_like(parts)
-                ordered[original] = parts
+                ordered[store.original_index] = parts
             with aside.open("wb") as file:
                 np.save(file, ordered, allow_pickle=False)
         else:
@@ -153,8 +150,7 @@ def check_assignment_path(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         fix = f"Name a file that ends in {', '.join(SUFFIXES)}"
         raise ConfigError(f"cannot write '{path.suffix}' files", where=str(path), fix=fix)
-    if not path.parent.is_dir():
-        raise ConfigError("there is no such directory", where=str(path.parent), fix="Make it, or name another file")
+    require_parent(path)
 
 
 def _rows(parts: Int32[np.ndarray, "N"], store: GraphStore | None) -> Iterator[Any]:

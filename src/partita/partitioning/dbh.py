@@ -7,14 +7,7 @@ from jaxtyping import Int32, Shaped
 
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partitioning.owners import (
-    EdgePartitioner,
-    add_replica,
-    close_owners,
-    close_row,
-    open_owners,
-    replica_sets,
-)
+from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row, replica_sets
 from partita.partitioning.random import hashed_part, partition_key
 
 
@@ -22,9 +15,6 @@ class Dbh(EdgePartitioner):
     """Every edge to the hashed part of its end of lower degree; the destination's where degrees are equal.
 
     So hubs are cut and nodes of low degree are not. Degrees are exact.
-
-    Args:
-        owner: see :class:`~partita.partitioning.owners.EdgePartitioner`.
     """
 
     requires = Requires(passes=1, grouped=True, node_bytes=(12.0, 0.0))
@@ -34,29 +24,18 @@ class Dbh(EdgePartitioner):
         self.order_independent = owner == "majority"
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
-        """The owner of every node; the sets of parts, which DBH needs not, are not kept.
+        """The owner of every node; the sets of parts, which DBH needs not, are not kept."""
+        return self._owners(task, replica_sets(0, 1))
 
-        Raises:
-            InputError: the stream is not grouped by destination.
-        """
-        return self._place(task, replica_sets(0, 1))
-
-    def partition_edges(self, task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Shaped[np.ndarray, "N words"]]:
-        """See :meth:`partita.partitioning.owners.EdgePartitioner.partition_edges`."""
-        sets = replica_sets(task.num_nodes, task.num_parts)
-        return self._place(task, sets), sets
-
-    def _place(self, task: PartitionTask, sets: Shaped[np.ndarray, "n words"]) -> Int32[np.ndarray, "N"]:
-        owners = open_owners(task, self.owner)
+    def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "n words"], owners: Owners) -> None:
+        """See :meth:`partita.partitioning.owners.EdgePartitioner.place`; ``sets`` of no node are not kept."""
         degree, key = task.surveyed().degree, partition_key(task.seed)
         for edges in task.stream.edges("place edges"):
             _place_edges(edges.src, edges.dst, degree, key, task.num_parts, sets, owners)
-        return close_owners(owners, task)
 
 
 @compiled
 def _place_edges(src, dst, degree, key, num_parts, sets, owners):
-    """One batch; ``sets`` of no node are not kept."""
     parts, counts, directed = owners.parts, owners.counts, owners.directed
     row, last = owners.open_row[0], owners.open_row[1]
     row_part, row_degree = np.int64(0), np.int64(0)

@@ -1,4 +1,4 @@
-"""Streams of edges: of a graph store, of arrays, of the first rows of another stream."""
+"""Streams of edges: of a graph store, of the first rows of another stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from partita.kernels.compile import compiled
 EDGES_AT_ONCE = 1 << 18
 """Edges in a batch: 2 MiB of 4-byte ids, so that a batch stays in the processor's cache from pass to pass over it."""
 
-_UNWEIGHTED = np.empty(0, dtype=np.int64)
+UNWEIGHTED = np.empty(0, dtype=np.int64)
+"""The weights of edges or nodes that all weigh 1."""
 
 
 @compiled
@@ -50,15 +51,10 @@ class RowStream:
         src: Integer[np.ndarray, "E"],
         weight: Integer[np.ndarray, "E"] | None = None,
     ) -> None:
-        self.num_nodes = len(indptr) - 1
+        self.num_nodes, self.num_edges = len(indptr) - 1, len(src)
         self.weighted = weight is not None
         self._indptr, self._src = indptr, src
-        self._weight = _UNWEIGHTED if weight is None else weight
-
-    @property
-    def num_edges(self) -> int:
-        """E."""
-        return len(self._src)
+        self._weight = UNWEIGHTED if weight is None else weight
 
     def edges(self, doing: str) -> Iterator[Edges]:
         """See :class:`~partita.core.partitioning.EdgeStream`."""
@@ -106,60 +102,6 @@ class StoreStream(RowStream):
 
     def __init__(self, store: GraphStore, weight: Integer[np.ndarray, "E"] | None = None) -> None:
         super().__init__(store.indptr, store.indices, weight)
-
-
-class ArrayStream:
-    """Edges in arrays, in any order.
-
-    Args:
-        src: (E) node ids.
-        dst: (E) node ids.
-        num_nodes: N; ``None``: one more than the largest id.
-        weight: (E) integers >= 0; ``None``: unweighted.
-
-    Raises:
-        InputError: an id is negative or not below ``num_nodes``.
-    """
-
-    grouped = False
-
-    def __init__(
-        self,
-        src: Integer[np.ndarray, "E"],
-        dst: Integer[np.ndarray, "E"],
-        num_nodes: int | None = None,
-        weight: Integer[np.ndarray, "E"] | None = None,
-    ) -> None:
-        largest = int(max(src.max(), dst.max())) if len(src) else -1
-        self.num_nodes = largest + 1 if num_nodes is None else num_nodes
-        if len(src) and (min(src.min(), dst.min()) < 0 or largest >= self.num_nodes):
-            raise InputError(
-                f"an edge names a node outside [0, {self.num_nodes:,})", fix="Give the right number of nodes"
-            )
-        self.weighted = weight is not None
-        self._src, self._dst = src, dst.astype(src.dtype, copy=False)
-        self._weight = _UNWEIGHTED if weight is None else weight
-
-    @property
-    def num_edges(self) -> int:
-        """E."""
-        return len(self._src)
-
-    def edges(self, doing: str) -> Iterator[Edges]:
-        """See :class:`~partita.core.partitioning.EdgeStream`."""
-        with progress.task(doing, total=self.num_edges, unit="edges") as task:
-            for start in range(0, len(self._src), EDGES_AT_ONCE):
-                part = slice(start, start + EDGES_AT_ONCE)
-                yield Edges(self._src[part], self._dst[part], self._weight[part] if self.weighted else self._weight)
-                task.advance(len(self._src[part]))
-
-    def rows(self, doing: str) -> Iterator[Rows]:
-        """Not possible.
-
-        Raises:
-            InputError: always; edges in any order have no rows.
-        """
-        raise not_grouped()
 
 
 def not_grouped() -> InputError:

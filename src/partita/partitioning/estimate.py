@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,7 @@ class PartitionEstimate:
 
     def to_json(self) -> dict[str, Any]:
         """As values that JSON can hold."""
-        return {
-            "memory_bytes": self.memory_bytes,
-            "disk_bytes": self.disk_bytes,
-            "free_disk_bytes": self.free_disk_bytes,
-            "seconds": round(self.seconds, 2),
-            "trial_edges": self.trial_edges,
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 2)}
 
 
 _BUFFERS = 64 << 20

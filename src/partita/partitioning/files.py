@@ -10,11 +10,10 @@ import numpy as np
 
 from partita.core.errors import InputError
 from partita.core.partitioning import Edges, Rows
-from partita.partitioning.edge_streams import not_grouped
+from partita.partitioning.edge_streams import UNWEIGHTED, not_grouped
 from partita.sources.edges import EdgeTable, open_table
 from partita.sources.options import ColumnName
 
-_UNWEIGHTED = np.empty(0, dtype=np.int64)
 _FEWEST_SPARSE = 1 << 20
 _SPARSE = 8  # ids per edge end, beyond which nodes are taken to be numbered with gaps
 
@@ -64,12 +63,7 @@ class FileStream:
                 fix="Make a store of it with: partita ingest SOURCE STORE, and partition the store",
             )
         self.num_nodes = largest + 1
-        self._num_edges = count
-
-    @property
-    def num_edges(self) -> int:
-        """E, both directions of an undirected edge counted."""
-        return self._num_edges
+        self.num_edges = count  # both directions of an undirected edge
 
     def edges(self, doing: str) -> Iterator[Edges]:
         """See :class:`~partita.core.partitioning.EdgeStream`."""
@@ -83,7 +77,7 @@ class FileStream:
                     keep = np.stack([np.ones_like(proper), proper], axis=1).reshape(-1)
                     both = np.stack([src, dst], axis=1)
                     src, dst = both.reshape(-1)[keep], both[:, ::-1].reshape(-1)[keep]
-                yield Edges(np.ascontiguousarray(src), np.ascontiguousarray(dst), _UNWEIGHTED)
+                yield Edges(np.ascontiguousarray(src), np.ascontiguousarray(dst), UNWEIGHTED)
 
     def rows(self, doing: str) -> Iterator[Rows]:
         """Not possible.

@@ -8,24 +8,18 @@ hold one end, then the least loaded of all.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Shaped
+from jaxtyping import Shaped
 
 from partita.core.partitioning import PartitionTask, Requires
 from partita.partitioning.hdrf import place_by_replicas
-from partita.partitioning.owners import EdgePartitioner, close_owners, open_owners
+from partita.partitioning.owners import EdgePartitioner, Owners
 
 
 class Greedy(EdgePartitioner):
-    """Edges where their ends already are; where they are nowhere, to the least load.
-
-    Args:
-        owner: see :class:`~partita.partitioning.owners.EdgePartitioner`.
-    """
+    """Edges where their ends already are; where they are nowhere, to the least load."""
 
     requires = Requires(passes=1, grouped=True, node_bytes=(20.0, 1 / 8))
 
-    def partition_edges(self, task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Shaped[np.ndarray, "N words"]]:
-        """See :meth:`partita.partitioning.owners.EdgePartitioner.partition_edges`."""
-        owners = open_owners(task, self.owner)
-        sets = place_by_replicas(task, owners, np.empty(0, dtype=np.int32))
-        return close_owners(owners, task), sets
+    def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:
+        """See :meth:`partita.partitioning.owners.EdgePartitioner.place`."""
+        place_by_replicas(task, sets, owners, np.empty(0, dtype=np.int32))

@@ -16,19 +16,11 @@ do two scores have to be compared.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Integer, Shaped
+from jaxtyping import Integer, Shaped
 
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partitioning.owners import (
-    EdgePartitioner,
-    Owners,
-    add_replica,
-    close_owners,
-    close_row,
-    open_owners,
-    replica_sets,
-)
+from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row
 
 # A part's rank is its load and, in the lowest bits, its number: the least rank is the least load, ties to the lowest
 # part. 2^20 parts and 2^43 edges fit.
@@ -43,40 +35,30 @@ _PLACE[[((_DE_BRUIJN << place) & (2**64 - 1)) >> 58 for place in range(64)]] = n
 
 
 class Hdrf(EdgePartitioner):
-    """Edges where their ends already are, the end of lower degree first; where they are nowhere, to the least load.
-
-    Args:
-        owner: see :class:`~partita.partitioning.owners.EdgePartitioner`.
-    """
+    """Edges where their ends already are, the end of lower degree first; where they are nowhere, to the least load."""
 
     requires = Requires(passes=1, grouped=True, node_bytes=(28.0, 1 / 8))
 
-    def partition_edges(self, task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Shaped[np.ndarray, "N words"]]:
-        """See :meth:`partita.partitioning.owners.EdgePartitioner.partition_edges`."""
-        owners = open_owners(task, self.owner)
-        sets = place_by_replicas(task, owners, np.zeros_like(task.surveyed().degree))
-        return close_owners(owners, task), sets
+    def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:
+        """See :meth:`partita.partitioning.owners.EdgePartitioner.place`."""
+        place_by_replicas(task, sets, owners, np.zeros_like(task.surveyed().degree))
 
 
 def place_by_replicas(
-    task: PartitionTask, owners: Owners, degree: Integer[np.ndarray, "D"]
-) -> Shaped[np.ndarray, "N words"]:
+    task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners, degree: Integer[np.ndarray, "D"]
+) -> None:
     """Place all edges by HDRF's scores, or by the greedy ones where both gains are 1.
 
     Args:
         task: what to partition.
-        owners: learn of every edge.
+        sets: learn of every edge.
+        owners: likewise.
         degree: (N) zeros, to count partial degrees in; empty: all gains are 1.
-
-    Returns:
-        For every node the set of parts that hold an edge of it.
     """
-    sets = replica_sets(task.num_nodes, task.num_parts)
     ranks = np.arange(task.num_parts, dtype=np.int64)
     extremes = np.zeros(3, dtype=np.int64)
     for edges in task.stream.edges("place edges"):
         _place_edges(edges.src, edges.dst, degree, sets, ranks, extremes, owners)
-    return sets
 
 
 @compiled

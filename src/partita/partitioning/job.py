@@ -6,7 +6,9 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +66,9 @@ class PartitionSummary:
 
     def to_json(self) -> dict[str, Any]:
         """As values that JSON can hold."""
-        return {
-            "path": self.path,
-            "algorithm": self.algorithm,
-            "num_parts": self.num_parts,
-            "levels": list(self.levels),
-            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "moved": self.moved,
-            "quality": None if self.quality is None else self.quality.to_json(),
-            "notes": self.notes,
-        }
+        seconds = {name: round(value, 3) for name, value in self.seconds.items()}
+        quality = None if self.quality is None else self.quality.to_json()
+        return {**asdict(self), "levels": list(self.levels), "seconds": seconds, "quality": quality}
 
 
 @takes(PartitionOptions)
@@ -130,9 +124,9 @@ def partition(
         found = job.assign(writer)
         with job.timed("write"):
             reorder(
-                job.store, found, path, num_parts=job.task.num_parts, levels=job.levels,
+                job.store, found, writer, num_parts=job.task.num_parts, levels=job.levels,
                 feature_dtype=options.feature_dtype, memory_limit=job.task.memory_limit,
-                notes={"partition": job.description()}, writer=writer,
+                notes={"partition": job.description()},
             )  # fmt: skip
     return job.summary(path)
 
@@ -154,12 +148,12 @@ class PartitionJob:
     moved: int = 0
     _memory: PeakMemory = field(default_factory=PeakMemory)
 
-    def timed(self, stage: str) -> _Timed:
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
         """A ``with`` block whose seconds count for a stage."""
-        return _Timed(self, stage)
-
-    def look(self) -> None:
-        """Note the memory in use now."""
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - began
         self._memory.look()
 
     def description(self) -> dict[str, Any]:
@@ -188,7 +182,7 @@ class PartitionJob:
     def assign(self, writer: StoreWriter | None = None) -> Int32[np.ndarray, "N"]:
         """The part of every node, measured; from an interrupted run with the same writer if that came so far."""
         kept = None if writer is None else writer.kept(_KEPT)
-        if kept is not None and writer is not None:
+        if kept is not None:
             self.task.notes.append("continued what was begun before: the assignment was there")
             parts = np.array(kept, dtype=np.int32)
         else:
@@ -228,7 +222,7 @@ class PartitionJob:
 
     def summary(self, path: Path | None) -> PartitionSummary:
         """What was done so far."""
-        self.look()
+        self._memory.look()
         return PartitionSummary(
             path=None if path is None else str(path),
             algorithm=self.algorithm,
@@ -240,19 +234,6 @@ class PartitionJob:
             quality=self.quality,
             notes=list(self.task.notes),
         )
-
-
-class _Timed:
-    def __init__(self, job: PartitionJob, stage: str) -> None:
-        self._job, self._stage = job, stage
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        seconds = self._job.seconds
-        seconds[self._stage] = seconds.get(self._stage, 0.0) + time.perf_counter() - self._began
-        self._job.look()
 
 
 def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: PartitionOptions) -> PartitionJob:

@@ -1,11 +1,20 @@
-"""Loads of parts, and nodes that may go anywhere."""
+"""Loads of parts, and what goes to the part with the least load."""
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32, Int64, Integer
 
+from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import compiled
+
+
+class Unbounded:
+    """Base of partitioners that promise no balance."""
+
+    def bound(self, task: PartitionTask) -> float | None:
+        """No bound is known."""
+        return None
 
 
 @compiled
@@ -37,18 +46,32 @@ def heapify(heap, key):
 
 
 def part_loads(
-    parts: Int32[np.ndarray, "N"], num_parts: int, weights: Int64[np.ndarray, "W"]
+    parts: Integer[np.ndarray, "N"], num_parts: int, weights: Int64[np.ndarray, "W"]
 ) -> Int64[np.ndarray, "P"]:
     """Load of every part, int64; nodes without a part (-1) are left out.
 
     Args:
-        parts: of every node.
+        parts: of every node; or the cluster of each.
         num_parts: P.
         weights: load of every node, or empty (every node weighs 1).
     """
     loads = np.zeros(num_parts, dtype=np.int64)
     _add_loads(parts, weights, loads)
     return loads
+
+
+def deal_out(
+    order: Integer[np.ndarray, "n"], load: Integer[np.ndarray, "C"], parts: Int32[np.ndarray, "C"], num_parts: int
+) -> None:
+    """Give clusters, in an order, each to the part with the least load so far, ties to the lower part.
+
+    Args:
+        order: of the clusters that are dealt out.
+        load: of every cluster.
+        parts: receives the part of each that is dealt out.
+        num_parts: P.
+    """
+    _deal_out(order, load, parts, np.zeros(num_parts, dtype=np.int64), np.arange(num_parts))
 
 
 def spread_rest(parts: Int32[np.ndarray, "N"], num_parts: int, weights: Int64[np.ndarray, "W"]) -> None:
@@ -64,6 +87,14 @@ def _add_loads(parts, weights, loads):
     for v in range(len(parts)):
         if parts[v] >= 0:
             loads[parts[v]] += weights[v] if len(weights) > 0 else 1
+
+
+@compiled
+def _deal_out(order, load, parts, loads, heap):
+    for c in order:
+        parts[c] = heap[0]
+        loads[heap[0]] += load[c]
+        sift_down(heap, loads, 0)
 
 
 @compiled

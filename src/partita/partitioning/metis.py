@@ -11,7 +11,7 @@ from partita.core import progress
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.partitioning import PartitionTask, Requires
 from partita.partitioning.coarsen import ClusterGraph, contract
-from partita.partitioning.loads import spread_rest
+from partita.partitioning.loads import Unbounded, spread_rest
 
 BYTES_PER_LINK = 96
 """Private bytes at the peak for every undirected edge given to METIS (pymetis' wheels have 64-bit ids; measured)."""
@@ -21,22 +21,19 @@ _MOST_BISECTED = 8
 _BALLAST_PER_PART = 8
 
 
-class Metis:
+class Metis(Unbounded):
     """METIS's multilevel k-way partitioning (Karypis and Kumar, 1998) of the undirected graph, edges counted together.
 
     Needs the whole graph in memory. Direction is forgotten, repeated edges add up, self loops are left out.
 
-    Up to 8 parts are made by recursive bisection, more by k-way partitioning, as pymetis does by default.
+    Up to 8 parts are made by recursive bisection, more by k-way partitioning, as pymetis does by default. METIS aims at
+    ``epsilon`` and may miss it.
 
     Options (``task.options``): ``cuts``, how many partitions METIS makes to choose the best from (1).
     """
 
     requires = Requires(passes=1, in_memory=True, node_bytes=(16.0, 0.0), budget=True)
     order_independent = True
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """None: METIS aims at ``epsilon`` and may miss it."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """See :class:`~partita.core.partitioning.Partitioner`.

@@ -31,7 +31,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.partitioning import EdgeStream, PartitionTask
 from partita.kernels.compile import compiled
 from partita.partitioning.edge_streams import not_grouped
-from partita.partitioning.loads import spread_rest
+from partita.partitioning.loads import Unbounded, spread_rest
 
 OWNER_RULES = ("majority", "last")
 """How a node's owner follows from the parts of its in-edges: the part of most of them, or of the last one."""
@@ -113,16 +113,6 @@ def _close_all(owners):
             parts[v] = -2 - parts[v]
 
 
-def close_owners(owners: Owners, task: PartitionTask) -> Int32[np.ndarray, "N"]:
-    """The owner of every node, after the last edge.
-
-    A node without in-edges goes where its last out-edge lies; an isolated node to the part with the least load.
-    """
-    _close_all(owners)
-    spread_rest(owners.parts, task.num_parts, owners.weights)
-    return owners.parts
-
-
 def replica_sets(num_nodes: int, num_parts: int) -> UInt[np.ndarray, "N words"]:
     """For every node the empty set of parts: bits in one word of 8 to 64 bits, or in as many 64-bit words as needed."""
     if num_parts > _WORD_BITS:
@@ -142,8 +132,10 @@ def add_replica(sets, node, part):
     sets[node, part >> 6] |= np.uint64(1) << np.uint64(part & 63)
 
 
-class EdgePartitioner:
-    """What the edge partitioners share: the rule for owners, and that they promise no balance of nodes.
+class EdgePartitioner(Unbounded):
+    """What the edge partitioners share: the rule for owners. Edges are balanced, the nodes that follow are not.
+
+    A node without in-edges goes where its last out-edge lies; an isolated node to the part with the least load.
 
     Args:
         owner: ``"majority"``, or ``"last"`` as in the published code of SDT-GNN, where the last in-edge decides.
@@ -158,10 +150,6 @@ class EdgePartitioner:
         if owner not in OWNER_RULES:
             raise ConfigError(f"there is no rule '{owner}'", where="owner", fix=nearest(owner, OWNER_RULES))
         self.owner = owner
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """``None``: edges are balanced, the nodes that follow from them are not."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """The owner of every node.
@@ -181,6 +169,18 @@ class EdgePartitioner:
         Raises:
             InputError: the stream is not grouped by destination.
         """
+        sets = replica_sets(task.num_nodes, task.num_parts)
+        return self._owners(task, sets), sets
+
+    def _owners(self, task: PartitionTask, sets: Shaped[np.ndarray, "n words"]) -> Int32[np.ndarray, "N"]:
+        owners = open_owners(task, self.owner)
+        self.place(task, sets, owners)
+        _close_all(owners)
+        spread_rest(owners.parts, task.num_parts, owners.weights)
+        return owners.parts
+
+    def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "n words"], owners: Owners) -> None:
+        """Place all edges, and add them to ``sets`` and ``owners``, which know of none yet."""
         raise NotImplementedError
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Int32
 from partita.core.errors import ConfigError
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask, Requires, checked_parts
 from partita.core.registry import Registry
+from partita.partitioning.loads import Unbounded
 
 PARTITIONERS: Registry[Any] = Registry(
     "partitioner",
@@ -54,17 +55,14 @@ def find_partitioner(algorithm: Any) -> Partitioner:
     Raises:
         ConfigError: there is no such partitioner, or what was found is none.
     """
-    if not isinstance(algorithm, str):
-        return _as_partitioner(algorithm, repr(algorithm))
-    path = Path(algorithm)
-    if algorithm not in PARTITIONERS and (path.suffix in _ASSIGNMENTS or path.exists()):
-        from partita.partitioning.assignment import AssignmentFile
+    found, name = algorithm, repr(algorithm)
+    if isinstance(algorithm, str):
+        path, name = Path(algorithm), algorithm
+        if algorithm not in PARTITIONERS and (path.suffix in _ASSIGNMENTS or path.exists()):
+            from partita.partitioning.assignment import AssignmentFile
 
-        return AssignmentFile(path)
-    return _as_partitioner(PARTITIONERS.find(algorithm), algorithm)
-
-
-def _as_partitioner(found: Any, name: str) -> Partitioner:
+            return AssignmentFile(path)
+        found = PARTITIONERS.find(algorithm)
     if inspect.isclass(found):
         found = found()
     if isinstance(found, Partitioner):
@@ -78,7 +76,7 @@ def _as_partitioner(found: Any, name: str) -> Partitioner:
     )
 
 
-class FunctionPartitioner:
+class FunctionPartitioner(Unbounded):
     """A user's function as a partitioner.
 
     Args:
@@ -90,10 +88,6 @@ class FunctionPartitioner:
 
     def __init__(self, function: Callable[[EdgeStream, int], Any]) -> None:
         self._function = function
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """No bound is known."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """Call the function and check what it returns.

@@ -12,10 +12,8 @@ from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import EdgeStream, checked_parts
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
-from partita.partitioning.edge_streams import StoreStream
+from partita.partitioning.edge_streams import UNWEIGHTED, StoreStream
 from partita.partitioning.loads import part_loads
-
-_NO_WEIGHT = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,8 @@ class Quality:
         ]
         if self.cross_edge_share is not None:
             shown.append(("cut in mini-batches", f"{self.cross_edge_share:.2%} of the sampled edges"))
-        shown.append(
-            (
-                "replication factor",
-                f"{self.replication_factor:.3f} ({self.replication_factor_connected:.3f} without isolated nodes)",
-            )
-        )
+        connected = f"{self.replication_factor_connected:.3f} without isolated nodes"
+        shown.append(("replication factor", f"{self.replication_factor:.3f} ({connected})"))
         for field in fields(self):
             spread = getattr(self, field.name)
             if isinstance(spread, Spread):
@@ -166,7 +160,9 @@ def quality(
     halo = np.zeros(num_parts, dtype=np.int64)
     connected = int(_count_members(members, parts, halo))
     replicas = int(halo.sum())
-    nodes = part_loads(parts, num_parts, _NO_WEIGHT)
+    nodes, load = part_loads(parts, num_parts, UNWEIGHTED), None
+    if node_weight is not None:
+        load = _spread(part_loads(parts, num_parts, node_weight.astype(np.int64, copy=False)))
     proper, cut, proper_weight, cut_weight = (int(value) for value in state)
     return Quality(
         num_nodes=num_nodes,
@@ -182,7 +178,7 @@ def quality(
         halo=_spread(halo),
         in_edges=_spread(in_edges),
         train_nodes=None if train is None else _spread(np.bincount(parts[train], minlength=num_parts)),
-        load=None if node_weight is None else _spread(_loads(parts, num_parts, node_weight)),
+        load=load,
         sampled_edges=_spread(sampled) if weighted else None,
     )
 
@@ -226,12 +222,6 @@ def _check_length(name: str, array: Integer[np.ndarray, "n"] | None, length: int
 
 def _spread(counts: Integer[np.ndarray, "P"]) -> Spread:
     return Spread(tuple(counts.tolist()))
-
-
-def _loads(parts: Int32[np.ndarray, "N"], num_parts: int, weight: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "P"]:
-    if len(weight) == 0:  # part_loads takes this for unweighted
-        return np.zeros(num_parts, dtype=np.int64)
-    return part_loads(parts, num_parts, weight.astype(np.int64, copy=False))
 
 
 @compiled

@@ -8,6 +8,7 @@ from jaxtyping import Int32
 from partita.core import keys
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
+from partita.partitioning.loads import Unbounded
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(keys.GOLDEN), np.uint64(keys.MIX_1), np.uint64(keys.MIX_2)
 
@@ -33,15 +34,14 @@ def _hash_all(parts, key, num_parts):
         parts[v] = hashed_part(v, key, num_parts)
 
 
-class Random:
-    """Every node to a part drawn uniformly, whatever its edges: what any other partitioner must beat."""
+class Random(Unbounded):
+    """Every node to a part drawn uniformly, whatever its edges: what any other partitioner must beat.
+
+    Draws are independent, so loads differ by chance.
+    """
 
     requires = Requires(passes=0, survey=False, node_bytes=(4.0, 0.0))
     order_independent = True
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """``None``: draws are independent, so loads differ by chance."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """The part of every node; the edges are not read."""

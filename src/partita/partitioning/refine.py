@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, UInt8
+from jaxtyping import Int32
 
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
@@ -50,8 +50,10 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     near = np.zeros((task.num_nodes if by_volume else 0, width), dtype=np.uint8)
     moved_by_all = 0
     for number in range(1, passes + 1):
-        if by_volume:
-            _count_near(task, parts, near, number)
+        if by_volume:  # afresh: counters that stand at "more" cannot be counted down
+            near[:] = 0
+            for rows in task.stream.rows(f"count neighbors for pass {number}"):
+                _count_rows(rows.first, rows.indptr, rows.src, parts, near)
         moved = 0
         for rows in task.stream.rows(f"refine, pass {number} of at most {passes}"):
             moved += _refine(rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, cap, near)
@@ -59,15 +61,6 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
         if moved <= _ENOUGH * task.num_nodes:
             break
     return moved_by_all
-
-
-def _count_near(
-    task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndarray, "N W"], number: int
-) -> None:
-    """Count afresh: counters that stand at "more" cannot be counted down."""
-    near[:] = 0
-    for rows in task.stream.rows(f"count neighbors for pass {number}"):
-        _count_rows(rows.first, rows.indptr, rows.src, parts, near)
 
 
 # ``near[u]`` holds two bits for every part p: out-neighbors of u in p, 0, 1, 2, or 3 for three and more.

@@ -9,18 +9,14 @@ both or neither is true, the store is refused.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
-from jaxtyping import Int32, Integer, Shaped
+from jaxtyping import Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, StoreError
@@ -40,37 +36,33 @@ _log = logging.getLogger(__name__)
 def reorder(
     store: GraphStore,
     parts: Integer[np.ndarray, "_"],
-    out: str | os.PathLike[str],
+    writer: StoreWriter,
     *,
     num_parts: int,
     levels: tuple[int, ...] = (),
     feature_dtype: str | None = None,
-    overwrite: bool = False,
     memory_limit: int = 1 << 30,
     notes: Mapping[str, Any] | None = None,
-    writer: StoreWriter | None = None,
 ) -> GraphStore:
     """Write a store whose nodes are ordered by part.
 
     Rows keep the order of their neighbors, and nodes keep their original index, labels, splits and names; so the
-    new store is the same graph. Killed or interrupted, the same call continues with the column it was at.
+    new store is the same graph. Columns that the writer has already, from an interrupted run, are not written again.
 
     Private memory besides ``parts``: 4 bytes a node (8 from 2^31 nodes on), and buffers of at most 64 MiB.
 
     Args:
         store: the graph, with any number of parts.
         parts: (N) integers in [0, P), by store id.
-        out: path of the new store. It may be that of ``store`` if ``overwrite`` is set: the old files go only when
-            the new ones are complete, and remain readable through ``store`` after that.
+        writer: of the new store, open; it is finished here. Its resume key, if any, must stand for the store, the
+            parts and the dtype. Where it replaces ``store``, the old files go only when the new ones are complete, and
+            remain readable through ``store`` after that.
         num_parts: P; parts may be empty.
         levels: sizes of levels whose product is P, outermost first, for instance (hosts, workers); kept in the
             metadata's notes. The parts of a host are P / hosts consecutive ones.
         feature_dtype: ``"float16"`` or ``"float32"``; ``None`` keeps the dtype of ``x``.
-        overwrite: replace a store at ``out``.
         memory_limit: private bytes for buffers; more than 64 MiB are never used.
         notes: for the metadata, JSON values by name; they go before those of ``store``.
-        writer: an open writer of ``out``, which is finished here; its resume key, if any, must stand for the store,
-            the parts and the dtype. ``None``: one is opened, with such a key.
 
     Returns:
         The new store.
@@ -78,7 +70,7 @@ def reorder(
     Raises:
         InputError: the parts do not fit the store, or a feature does not fit ``feature_dtype``.
         ConfigError: levels or dtype are impossible.
-        StoreError: ``out`` may not be replaced, or the store is damaged or has a column nothing is known about.
+        StoreError: the store is damaged or has a column nothing is known about.
         ResourceError: the disk has no room for the new store.
     """
     if num_parts < 1:
@@ -91,64 +83,45 @@ def reorder(
     if feature_dtype is not None and store.x is None:
         raise ConfigError("the store has no features to convert", where="feature_dtype", fix="Leave it out")
     parts = checked_parts(parts, store.num_nodes, num_parts, "parts")
-    job = _Job(store, parts, num_parts, tuple(levels), feature_dtype, memory_limit, dict(notes or {}))
-    if writer is None:
-        with StoreWriter(out, overwrite=overwrite, resume_key=job.key()) as own:
-            return job.run(own)
-    if Path(os.path.abspath(out)) != writer.path:
-        raise ValueError(f"the writer makes {writer.path}, not {out}")
-    return job.run(writer)
+    if writer.continued:
+        _log.info("continuing what was begun at %s", writer.path)
+    with progress.task("rank nodes"):
+        scatter = Scatter(parts, num_parts, min(memory_limit, _MOST_BUFFER_BYTES) // 2)
+        columns = _Columns(store, scatter, feature_dtype).all()
+    writer.fill(columns)
+    kept = {key: value for key, value in store.metadata.notes.items() if key != "levels"}
+    writer.finish_like(store.metadata, {**kept, **(notes or {}), **({"levels": list(levels)} if levels else {})})
+    return GraphStore.open(writer.path)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Columns:
     store: GraphStore
-    parts: Int32[np.ndarray, "N"]
-    num_parts: int
-    levels: tuple[int, ...]
+    scatter: Scatter
     feature_dtype: str | None
-    memory_limit: int
-    notes: dict[str, Any]
 
-    def key(self) -> str:
-        """Of everything that decides what the columns hold."""
-        of_parts = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self.parts).data)
-        text = json.dumps([self.store.metadata.to_json(), of_parts, self.num_parts, self.feature_dtype])
-        return xxhash.xxh3_64_hexdigest(text.encode())
-
-    def run(self, writer: StoreWriter) -> GraphStore:
-        if writer.continued:
-            _log.info("continuing what was begun at %s", writer.path)
-        with progress.task("rank nodes"):
-            scatter = Scatter(self.parts, self.num_parts, min(self.memory_limit, _MOST_BUFFER_BYTES) // 2)
-            columns = self._columns(scatter)
-        writer.fill(columns)
-        notes = {key: value for key, value in self.store.metadata.notes.items() if key != "levels"}
-        levels = {"levels": list(self.levels)} if self.levels else {}
-        writer.finish_like(self.store.metadata, {**notes, **self.notes, **levels})
-        return GraphStore.open(writer.path)
-
-    def _columns(self, scatter: Scatter) -> dict[str, NewColumn]:
+    def all(self) -> dict[str, NewColumn]:
         """All columns of the new store. Features come first: they may turn out not to fit their new dtype."""
         specs = {name: self._spec(name) for name in sorted(self.store.columns, key=lambda name: (name != "x", name))}
-        columns = {name: self._column(name, spec, scatter) for name, spec in specs.items() if spec.reorder != "make"}
-        if not scatter.is_identity(self._original):
+        columns = {name: self._column(name, spec) for name, spec in specs.items() if spec.reorder != "make"}
+        if not self.scatter.is_identity(self._original):
             columns["original_index"] = NewColumn(
                 (self.store.num_nodes,), np.dtype(np.int64), "nodes",
-                lambda column, task: scatter.rows(column, self._original, task),
+                lambda column, task: self.scatter.rows(column, self._original, task),
             )  # fmt: skip
-        offsets = scatter.part_offsets
+        offsets = self.scatter.part_offsets
         columns["part_offsets"] = NewColumn(
             offsets.shape, offsets.dtype, "parts", lambda column, _: column.put(0, offsets)
         )
         return columns
 
-    def _column(self, name: str, spec: ColumnSpec, scatter: Scatter) -> NewColumn:
-        data = self.store.column(name)
-        dtype, take = data.dtype, _rows_of(data)
-        if name == "x" and self.feature_dtype is not None and dtype != self.feature_dtype:
-            dtype = np.dtype(self.feature_dtype)
-            take = self._converted(dtype)
+    def _column(self, name: str, spec: ColumnSpec) -> NewColumn:
+        data, scatter = self.store.column(name), self.scatter
+        dtype = np.dtype(self.feature_dtype or data.dtype) if name == "x" else data.dtype
+
+        def take(first: int, stop: int) -> Shaped[np.ndarray, "n ..."]:
+            rows = data[first:stop]
+            return rows if dtype == data.dtype else self._converted(rows, dtype, first)
 
         def fill(column: PlacedColumn, task: progress.Bar) -> None:
             if spec.reorder == "offsets":
@@ -180,32 +153,20 @@ class _Job:
         original = self.store.original_index
         return np.arange(first, stop, dtype=np.int64) if original is None else original[first:stop]
 
-    def _converted(self, dtype: np.dtype[Any]) -> Callable[[int, int], Shaped[np.ndarray, "n F"]]:
-        x = self.store.column("x")
-
-        def take(first: int, stop: int) -> Shaped[np.ndarray, "n F"]:
-            rows = x[first:stop]
-            with np.errstate(over="ignore"):
-                new = rows.astype(dtype)
-            if dtype.itemsize < x.dtype.itemsize and not np.isfinite(new).all():
-                self._check_range(rows, new, first)
-            return new
-
-        return take
-
-    def _check_range(self, rows: Shaped[np.ndarray, "n F"], new: Shaped[np.ndarray, "n F"], first: int) -> None:
-        """Values may only be infinite or NaN where they were before (a store may allow that)."""
-        wrong = np.isfinite(rows) & ~np.isfinite(new)
-        if not wrong.any():
-            return
-        row, column = (int(place) for place in np.argwhere(wrong)[0])
-        name = self.store.names(np.array([first + row]))[0]
-        raise InputError(
-            f"feature {column} of node {name} is {rows[row, column]}, which does not fit {new.dtype.name}",
-            where=f"{self.store.path}, column 'x'",
-            fix="Use feature_dtype=float32, or scale the features",
-        )
-
-
-def _rows_of(data: Shaped[np.ndarray, "N ..."]) -> Callable[[int, int], Shaped[np.ndarray, "n ..."]]:
-    return lambda first, stop: data[first:stop]
+    def _converted(
+        self, rows: Shaped[np.ndarray, "n F"], dtype: np.dtype[Any], first: int
+    ) -> Shaped[np.ndarray, "n F"]:
+        """Features of the nodes from ``first`` on; infinite or NaN only where they were (a store may allow that)."""
+        with np.errstate(over="ignore"):
+            new = rows.astype(dtype)
+        if dtype.itemsize < rows.dtype.itemsize and not np.isfinite(new).all():
+            wrong = np.isfinite(rows) & ~np.isfinite(new)
+            if wrong.any():
+                row, column = (int(place) for place in np.argwhere(wrong)[0])
+                name = self.store.names(np.array([first + row]))[0]
+                raise InputError(
+                    f"feature {column} of node {name} is {rows[row, column]}, which does not fit {new.dtype.name}",
+                    where=f"{self.store.path}, column 'x'",
+                    fix="Use feature_dtype=float32, or scale the features",
+                )
+        return new

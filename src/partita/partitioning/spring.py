@@ -9,7 +9,7 @@ from partita.core import progress
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
 from partita.partitioning.clusters import Clusters
-from partita.partitioning.loads import heapify, sift_down, spread_rest
+from partita.partitioning.loads import deal_out, heapify, part_loads, sift_down, spread_rest
 
 
 class Spring:
@@ -44,12 +44,15 @@ class Spring:
         weights = task.weights()
         total = int(weights.sum()) if len(weights) else task.num_nodes
         with progress.task("merge clusters", total=count, unit="clusters"):
-            size, parent = merge_clusters(
-                clusters.of, clusters.richest, task.surveyed().degree, count, weights,
-                int(_beta(task) * total / task.num_parts),
-            )  # fmt: skip
+            size, parent = _merged(clusters, task, count, int(_beta(task) * total / task.num_parts))
         del clusters.richest
-        parts = deal_out(clusters.of, size, parent, task.num_parts)
+        # Algorithm 1, lines 26-29: largest cluster first, ties to lower numbers.
+        order = np.flatnonzero(size)
+        order = order[np.argsort(-size[order], kind="stable")]
+        part_of = np.zeros(count, dtype=np.int32)
+        deal_out(order, size, part_of, task.num_parts)
+        parts = np.empty(task.num_nodes, dtype=np.int32)
+        _assign(clusters.of, parent, part_of, parts)
         spread_rest(parts, task.num_parts, weights)
         return parts
 
@@ -62,69 +65,37 @@ def _beta(task: PartitionTask) -> float:
     return task.options.get("beta", 1.05)
 
 
-def merge_clusters(
-    cluster: Integer[np.ndarray, "N"],
-    richest: Integer[np.ndarray, "N"],
-    degree: Integer[np.ndarray, "N"],
-    count: int,
-    weights: Int64[np.ndarray, "W"],
-    cap: int,
+def _merged(
+    clusters: Clusters, task: PartitionTask, count: int, cap: int
 ) -> tuple[Int64[np.ndarray, "C"], Integer[np.ndarray, "C"]]:
     """Merge clusters through the richest neighbor of their representative (Algorithm 1, lines 18-25).
-
-    Args:
-        cluster: number of the cluster of every node, -1 for none.
-        richest: richest neighbor of every node, -1 for none.
-        degree: of every node.
-        count: C, the number of clusters.
-        weights: load of every node, or empty.
-        cap: the largest load of a merged cluster.
 
     Returns:
         Load of every cluster, 0 for those merged into others, and the cluster into which each was merged (itself,
         if it was not).
     """
-    size = np.zeros(count, dtype=np.int64)
-    best = np.full(count, -1, dtype=richest.dtype)
-    _measure(cluster, richest, degree, weights, size, best)
+    cluster, degree = clusters.of, task.surveyed().degree
+    size = part_loads(cluster, count, task.weights())
+    best = np.full(count, -1, dtype=cluster.dtype)
+    _represent(cluster, clusters.richest, degree, best)
     parent = np.arange(count, dtype=cluster.dtype)
     heap = np.arange(count, dtype=cluster.dtype)
     _merge(cluster, degree, size, best, parent, heap, size.copy(), np.int64(cap))
     return size, parent
 
 
-def deal_out(
-    cluster: Integer[np.ndarray, "N"],
-    size: Int64[np.ndarray, "C"],
-    parent: Integer[np.ndarray, "C"],
-    num_parts: int,
-) -> Int32[np.ndarray, "N"]:
-    """Largest cluster first, each to the part with the least load (Algorithm 1, lines 26-29; ties to lower numbers).
-
-    Returns:
-        The part of every node, -1 for nodes without a cluster.
-    """
-    order = np.flatnonzero(size)
-    order = order[np.argsort(-size[order], kind="stable")]
-    part_of = np.zeros(len(size), dtype=np.int32)
-    heap = np.arange(num_parts)
-    parts = np.empty(len(cluster), dtype=np.int32)
-    _deal(order, size, parent, part_of, np.zeros(num_parts, dtype=np.int64), heap, cluster, parts)
-    return parts
+@compiled
+def _richer(degree, r, b):
+    """Whether ``r`` represents better than ``b``, which may be -1, none: by degree, ties to the lower id."""
+    return b < 0 or degree[b] < degree[r] or (degree[b] == degree[r] and r < b)
 
 
 @compiled
-def _measure(cluster, richest, degree, weights, size, best):
+def _represent(cluster, richest, degree, best):
     for v in range(len(cluster)):
-        c = cluster[v]
-        if c < 0:
-            continue
-        size[c] += weights[v] if len(weights) > 0 else 1
-        r = richest[v]
-        if r >= 0:
-            b = best[c]
-            if b < 0 or degree[b] < degree[r] or (degree[b] == degree[r] and r < b):
-                best[c] = r
+        c, r = cluster[v], richest[v]
+        if c >= 0 and r >= 0 and _richer(degree, r, best[c]):
+            best[c] = r
 
 
 @compiled
@@ -160,18 +131,11 @@ def _merge(cluster, degree, size, best, parent, heap, key, cap):
         parent[c] = target
         size[target] += size[c]
         size[c] = 0
-        b, r = best[target], best[c]
-        if b < 0 or degree[b] < degree[r] or (degree[b] == degree[r] and r < b):
-            best[target] = r
+        if _richer(degree, best[c], best[target]):
+            best[target] = best[c]
 
 
 @compiled
-def _deal(order, size, parent, part_of, loads, heap, cluster, parts):
-    heapify(heap, loads)
-    for c in order:
-        part = heap[0]
-        part_of[c] = part
-        loads[part] += size[c]
-        sift_down(heap, loads, 0)
+def _assign(cluster, parent, part_of, parts):
     for v in range(len(cluster)):
         parts[v] = part_of[_find(parent, cluster[v])] if cluster[v] >= 0 else -1

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64, Integer
+from jaxtyping import Int32, Integer
 
 from partita.core.errors import ResourceError
 from partita.core.partitioning import PartitionTask, Requires
-from partita.kernels.compile import compiled
 from partita.partitioning.clusters import Clusters
 from partita.partitioning.coarsen import ClusterGraph, contract
 from partita.partitioning.edge_streams import not_grouped
-from partita.partitioning.loads import spread_rest
+from partita.partitioning.loads import Unbounded, part_loads, spread_rest
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
 from partita.partitioning.refine import refine
 
@@ -19,14 +18,14 @@ _FEWEST_LINKS = 1 << 12
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
 
 
-class SpringPlus:
+class SpringPlus(Unbounded):
     """What METIS would cut if the graph fitted into memory, made smaller until it does.
 
     1. Of every node's edges a few are kept, those of nodes with few edges all (:func:`.contract`'s sample). Where
        that does not fit into the budget, SPRING's streaming clusters take the place of nodes, with a volume cap that
        is doubled until their graph fits.
-    2. METIS cuts that graph. Loads of clusters are those of their nodes.
-    3. Nodes are refined by restreaming (:func:`.refine`).
+    2. METIS cuts that graph. Loads of clusters are those of their nodes; METIS may miss ``epsilon`` on them.
+    3. Nodes are refined by restreaming (:func:`.refine`), which keeps within ``epsilon`` what is within.
 
     Memory: O(nodes), and ``task.memory_limit`` for the graph that METIS cuts.
 
@@ -37,10 +36,6 @@ class SpringPlus:
 
     requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25), budget=True)
     order_independent = False
-
-    def bound(self, task: PartitionTask) -> float | None:
-        """None: refinement keeps within ``epsilon`` what is within; METIS may miss it on clusters."""
-        return None
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
         """See :class:`~partita.core.partitioning.Partitioner`.
@@ -55,10 +50,10 @@ class SpringPlus:
         load_metis()
         clusters, graph = _shrink(task)
         weights = task.weights()
-        size = cluster_loads(clusters, len(graph.indptr) - 1, weights)
+        size = part_loads(clusters, len(graph.indptr) - 1, weights)
         part_of = cut(graph, task.num_parts, size, task)
         del graph
-        parts = assign(clusters, part_of)
+        parts = np.append(part_of, np.int32(-1))[clusters]  # -1, no cluster, finds the last one
         del clusters
         spread_rest(parts, task.num_parts, weights)
         refine(task, parts, int(task.options.get("refine", 10)))
@@ -97,7 +92,8 @@ def _shrink(task: PartitionTask) -> tuple[Integer[np.ndarray, "N"], ClusterGraph
             if cap == 0.0:
                 cap = survey.volume / connected * max(2.0, fewest * connected / links)
             else:
-                cap *= _step(read, survey.num_edges)
+                # The earlier in the pass the room was used up, the larger the clusters must get.
+                cap *= min(4.0, max(2.0, survey.num_edges / max(read, 1)))
             cap = min(largest_cap, cap)
             clusters.grow(cap)
             clusters.settle(2 * cap, settle)
@@ -105,37 +101,3 @@ def _shrink(task: PartitionTask) -> tuple[Integer[np.ndarray, "N"], ClusterGraph
             sample /= 2
         else:
             raise ResourceError(f"{count:,} clusters do not fit into {links:,} links", fix="Raise --memory-limit")
-
-
-def _step(read: int, num_edges: int) -> float:
-    """How much larger the clusters must get when the room was used up after ``read`` edges of the pass."""
-    return min(4.0, max(2.0, num_edges / max(read, 1)))
-
-
-def cluster_loads(
-    clusters: Integer[np.ndarray, "N"], count: int, weights: Int64[np.ndarray, "W"]
-) -> Int64[np.ndarray, "C"]:
-    """Load of every cluster: the nodes in it, or the sum of their weights."""
-    loads = np.zeros(count, dtype=np.int64)
-    _add(clusters, weights, loads)
-    return loads
-
-
-def assign(clusters: Integer[np.ndarray, "N"], part_of: Int32[np.ndarray, "C"]) -> Int32[np.ndarray, "N"]:
-    """The part of every node from that of its cluster; -1 where it has none."""
-    parts = np.empty(len(clusters), dtype=np.int32)
-    _assign(clusters, part_of, parts)
-    return parts
-
-
-@compiled
-def _add(clusters, weights, loads):
-    for v in range(len(clusters)):
-        if clusters[v] >= 0:
-            loads[clusters[v]] += weights[v] if len(weights) > 0 else 1
-
-
-@compiled
-def _assign(clusters, part_of, parts):
-    for v in range(len(clusters)):
-        parts[v] = part_of[clusters[v]] if clusters[v] >= 0 else -1

@@ -12,34 +12,20 @@ from jaxtyping import Int32, Integer, Shaped
 
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partitioning.loads import heapify, sift_down
-from partita.partitioning.owners import (
-    EdgePartitioner,
-    add_replica,
-    close_owners,
-    close_row,
-    has_replica,
-    open_owners,
-    replica_sets,
-)
+from partita.partitioning.loads import deal_out
+from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row, has_replica
 from partita.partitioning.random import hashed_part, partition_key
 
 
 class TwoPhase(EdgePartitioner):
-    """Edges to the part of their ends' clusters; parts with ``1 + epsilon`` times the mean number of edges are full.
-
-    Args:
-        owner: see :class:`~partita.partitioning.owners.EdgePartitioner`.
-    """
+    """Edges to the part of their ends' clusters; parts with ``1 + epsilon`` times the mean number of edges are full."""
 
     requires = Requires(passes=3, grouped=True, node_bytes=(48.0, 1 / 8))
 
-    def partition_edges(self, task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Shaped[np.ndarray, "N words"]]:
-        """See :meth:`partita.partitioning.owners.EdgePartitioner.partition_edges`."""
-        owners = open_owners(task, self.owner)
+    def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:
+        """See :meth:`partita.partitioning.owners.EdgePartitioner.place`."""
         survey, stream, num_parts = task.surveyed(), task.stream, task.num_parts
         home, volume = _homes(task)
-        sets = replica_sets(task.num_nodes, num_parts)
         limit = int((1 + task.epsilon) * (survey.num_edges - survey.num_loops) / num_parts)
         fixed = survey.degree, home, limit, partition_key(task.seed)
         loads = np.zeros(num_parts, dtype=np.int64)
@@ -48,7 +34,6 @@ class TwoPhase(EdgePartitioner):
         again = np.zeros(num_parts, dtype=np.int64)
         for edges in stream.edges("place edges between parts"):
             _place_others(edges.src, edges.dst, *fixed, volume, sets, loads, again, owners)
-        return close_owners(owners, task), sets
 
 
 def _homes(task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Integer[np.ndarray, "N"]]:
@@ -59,21 +44,14 @@ def _homes(task: PartitionTask) -> tuple[Int32[np.ndarray, "N"], Integer[np.ndar
     cap = survey.volume // task.num_parts
     for edges in task.stream.edges("cluster nodes"):
         _cluster_edges(edges.src, edges.dst, survey.degree, survey.symmetric, cap, cluster, volume)
-    order = _by_volume(volume, cluster.dtype)
+    # Clusters with a volume, largest first, ties to the larger id.
+    order = np.flatnonzero(volume).astype(cluster.dtype, copy=False)
+    order = order[np.argsort(volume[order], kind="stable")[::-1]]
     # A cluster without volume has no edges, or only edges of weight 0, which may go anywhere.
     part = (np.arange(task.num_nodes) % task.num_parts).astype(np.int32)
-    loads = np.zeros(task.num_parts, dtype=np.int64)
-    heap = np.arange(task.num_parts)
-    heapify(heap, loads)
-    _map_clusters(order, volume, part, loads, heap)
+    deal_out(order, volume, part, task.num_parts)
     del order
     return part[cluster], volume[cluster]
-
-
-def _by_volume(volume: Integer[np.ndarray, "N"], dtype: np.dtype) -> Integer[np.ndarray, "C"]:
-    """Clusters with a volume, largest first, ties to the larger id."""
-    used = np.flatnonzero(volume).astype(dtype, copy=False)
-    return used[np.argsort(volume[used], kind="stable")[::-1]]
 
 
 @compiled
@@ -102,16 +80,6 @@ def _cluster_edges(src, dst, degree, once, cap, cluster, volume):
             volume[cluster_v] -= degree_v
             volume[cluster_u] += degree_v
             cluster[v] = cluster_u
-
-
-@compiled
-def _map_clusters(order, volume, part, loads, heap):
-    """Every cluster, in this order, to the part of least volume, ties to the lower part."""
-    for c in order:
-        least = heap[0]
-        part[c] = least
-        loads[least] += volume[c]
-        sift_down(heap, loads, 0)
 
 
 @compiled

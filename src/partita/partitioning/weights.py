@@ -41,37 +41,11 @@ def node_and_edge_weights(store: GraphStore, scheme: str) -> tuple[NodeWeight, E
     return SCHEMES[scheme](store)
 
 
-def _unweighted(store: GraphStore) -> tuple[NodeWeight, EdgeWeight]:
-    return None, None
-
-
-def _by_visits(store: GraphStore) -> tuple[NodeWeight, EdgeWeight]:
-    return _presampled(store)
-
-
 def _by_draws(store: GraphStore) -> tuple[NodeWeight, EdgeWeight]:
     _, edge = _presampled(store)
     node = np.ones(store.num_nodes, dtype=np.int64)
     _add_row_sums(store.indptr, edge, node)
     return node, edge
-
-
-def _by_visits_only(store: GraphStore) -> tuple[NodeWeight, EdgeWeight]:
-    return _presampled(store)[0], None
-
-
-def _by_degree(store: GraphStore) -> tuple[NodeWeight, EdgeWeight]:
-    return store.in_degree() + 1, None
-
-
-SCHEMES: dict[str, Callable[[GraphStore], tuple[NodeWeight, EdgeWeight]]] = {
-    "none": _unweighted,
-    "presample": _by_visits,
-    "edges": _by_draws,
-    "node": _by_visits_only,
-    "degree": _by_degree,
-}
-"""Name -> weights of a store; the only place that knows these names."""
 
 
 def _presampled(store: GraphStore) -> tuple[Int64[np.ndarray, "N"], UInt32[np.ndarray, "E"]]:
@@ -83,6 +57,16 @@ def _presampled(store: GraphStore) -> tuple[Int64[np.ndarray, "N"], UInt32[np.nd
             fix=f"Count them with: partita presample {store.path} --fanout 15,10,5 (the fanout of your training runs)",
         )
     return node, edge
+
+
+SCHEMES: dict[str, Callable[[GraphStore], tuple[NodeWeight, EdgeWeight]]] = {
+    "none": lambda store: (None, None),
+    "presample": _presampled,
+    "edges": _by_draws,
+    "node": lambda store: (_presampled(store)[0], None),
+    "degree": lambda store: (store.in_degree() + 1, None),
+}
+"""Name -> weights of a store; the only place that knows these names."""
 
 
 @compiled

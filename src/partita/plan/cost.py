@@ -41,13 +41,7 @@ class Estimate:
     latency: float = 0.0
 
     def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
-        """Add a step.
-
-        Args:
-            cost: prices it.
-            shares: of each worker.
-            summed: bytes of gradients that all workers send.
-        """
+        """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
         self.steps += 1
         self.seconds += max((cost.seconds(share) for share in shares), key=lambda each: each.total)
         self.latency += max(cost.latency(share) for share in shares)
@@ -134,12 +128,7 @@ class Cost:
 
 
 def shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:
-    """Which part of what a worker sends goes over which link, if it sends to all others alike.
-
-    Args:
-        axis: along which it sends.
-        mesh: of any worker.
-    """
+    """Which part of what a worker sends along an axis goes over which link, if it sends to all others alike."""
     if axis != "all" or mesh.hosts == 1:
         return {"other_host" if axis == "hosts" else "same_host": 1.0}
     far = (mesh.size - mesh.workers) / (mesh.size - 1)

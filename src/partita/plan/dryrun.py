@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -41,19 +40,6 @@ from partita.tasks.task import make_task, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step as every worker will do it.
-
-    Attributes:
-        number: of the step, in epoch 0.
-        shares: of each worker, by strategy.
-    """
-
-    number: int
-    shares: Mapping[Strategy, list[WorkerEstimate]]
 
 
 class DryRun:
@@ -123,9 +109,7 @@ class DryRun:
                 # Workers that read other columns have room for other numbers of rows.
                 engines = [engine, *(self._engine(strategy, context) for context in contexts[1:])]
                 reads = self._reads(strategy, CACHE_STEPS if needs_dry_run(self._cache) else 0)
-                assume_caches(
-                    engines, strategy, contexts, self._cache, self._store, self._order.seeds, reads
-                )  # fmt: skip
+                assume_caches(engines, strategy, contexts, self._cache, self._store, self._order.seeds, reads)
                 task.advance()
         self._cached = True
 
@@ -141,19 +125,14 @@ class DryRun:
                 found[rank, drawn[0].src[own].long()] += 1
         return found
 
-    def steps(self, *, seconds: float, most: int | None = None) -> Iterator[Step]:
-        """Steps of epoch 0, until so much time has passed; at least one.
-
-        Args:
-            seconds: of wall-clock time.
-            most: steps; ``None``: all of the epoch.
-        """
+    def steps(self, *, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
+        """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it."""
         if not self._cached:
             self._fill_caches()
-        begun, total = time.monotonic(), min(self.num_steps, most or self.num_steps)
-        with progress.task("dry run", total=total, unit="steps") as task:
-            for step in range(total):
-                yield Step(step, self._foreseen(step))
+        begun = time.monotonic()
+        with progress.task("dry run", total=self.num_steps, unit="steps") as task:
+            for step in range(self.num_steps):
+                yield self._foreseen(step)
                 task.advance()
                 if time.monotonic() - begun > seconds:
                     return
@@ -173,9 +152,8 @@ class DryRun:
         drawn, scratch = list[SampledLayer](), Relabeller(self._store.num_nodes)
         requests = self._task.requests(self._order.batch(0, step))
         for layer in range(self.config.layers, 0, -1):
-            drawn.insert(
-                0, SampledLayer(sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch))
-            )
+            block = sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)
+            drawn.insert(0, SampledLayer(block))
             requests = drawn[0].src
         if needs_dry_run(self._cache) and step < CACHE_STEPS:
             self._kept[step] = drawn

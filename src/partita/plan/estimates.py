@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from partita.comm.group import sum_bytes
@@ -78,7 +79,7 @@ class Estimates:
         so is what was seen where a trial has used memory that one before it has left behind.
         """
         factors = (trial.peak_bytes / self.found[tried].memory_bytes for tried, trial in self.trials.items())
-        corrected = int(max(1.0, *factors, 1.0) * self.found[strategy].memory_bytes)
+        corrected = int(max([1.0, *factors]) * self.found[strategy].memory_bytes)
         return max(corrected, self.trials[strategy].peak_bytes) if strategy in self.trials else corrected
 
     def too_big(self) -> dict[Strategy, ResourceError]:
@@ -184,10 +185,10 @@ class Estimates:
                 )
             )
         if allowed:
-            faster = [each for each in approximate if each.epoch.total < candidates[0].epoch.total]
-            first = min(faster, key=_total) if faster else candidates[0]
+            total = attrgetter("epoch.total")
+            first = min([candidates[0], *approximate], key=total)
             others = [each for each in (*candidates, *approximate) if each is not first]
-            candidates = [first, *sorted(others, key=_total)]
+            candidates = [first, *sorted(others, key=total)]
         return Plan(
             candidates=tuple(candidates),
             approximate=() if allowed else tuple(approximate),
@@ -229,26 +230,18 @@ def make_estimates(
     sampled = 0
     for step in dry_run.steps(seconds=seconds):
         sampled += 1
-        for strategy, shares in step.shares.items():
+        for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
     return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory)
 
 
-def _total(candidate: Candidate) -> float:
-    return candidate.epoch.total
-
-
 def _too_big(need: int, have: int) -> ResourceError:
     return ResourceError(
-        f"a worker needs about {_mib(need)}, it may take {_mib(have)}",
+        f"a worker needs about {need / 2**20:,.0f} MiB, it may take {have / 2**20:,.0f} MiB",
         where="memory",
         fix="1. Lower --batch-size; 2. lower --fanout or --hidden; 3. lower --cache or --prefetch; "
         "4. use more workers, or raise --memory-per-worker",
     )
-
-
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:,.0f} MiB"
 
 
 def kept_links(mesh: Mesh) -> Links | None:

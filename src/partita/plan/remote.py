@@ -41,18 +41,14 @@ def plan_elsewhere(
     """
     opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
     dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
-    memory = config.memory_per_worker  # what those machines have is not known
-    found = make_estimates(
-        dry_run, mesh, _measured(store, config), links, seconds=DRY_RUN_SECONDS, memory=memory
-    )  # fmt: skip
-    return found.plan(made_for(opened, config, mesh))
-
-
-def _measured(store: str | os.PathLike[str], config: Config) -> Rates:
     # More workers than this machine has cores are those of another one.
     workers = min(config.workers, max(cores(), 2))
     arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
-    return Rates.from_json(launch(f"{__name__}:rates_on_worker", workers, arguments=arguments, threads=config.threads))
+    measured = launch(f"{__name__}:rates_on_worker", workers, arguments=arguments, threads=config.threads)
+    memory = config.memory_per_worker  # what those machines have is not known
+    rates = Rates.from_json(measured)
+    found = make_estimates(dry_run, mesh, rates, links, seconds=DRY_RUN_SECONDS, memory=memory)
+    return found.plan(made_for(opened, config, mesh))
 
 
 def rates_on_worker(context: Context, *, store: str, config: dict[str, Any]) -> dict[str, Any]:

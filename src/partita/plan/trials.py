@@ -38,10 +38,6 @@ class Trial:
     peak_bytes: int = 0
     times: int = 1
 
-    def as_look(self) -> Trial:
-        """The same as no more than a look."""
-        return replace(self, times=0)
-
     def joined(self, other: Trial) -> Trial:
         """Both together: means, weighted by the steps."""
         if self.times == 0:
@@ -79,12 +75,7 @@ class Correction:
     latency: float = 1.0
 
     def of(self, estimated: Seconds, latency: float) -> Seconds:
-        """The estimate, corrected.
-
-        Args:
-            estimated: as it was.
-            latency: seconds of its ``exchange`` that are for messages, however small.
-        """
+        """The estimate, corrected; ``latency``: seconds of its ``exchange`` that are for messages, however small."""
         exchange = self.transfer * (estimated.exchange - latency) + self.latency * latency
         return replace(estimated.scaled(self.local), exchange=exchange)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import PartitionTask
 from partita.partitioning.assignment import AssignmentFile, read_assignment, write_assignment
-from partita.partitioning.edge_streams import ArrayStream
 from partita.testing.graphs import formula_store
 
 

@@ -11,10 +11,10 @@ import textwrap
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 
 import partita
 from partita.core.errors import ConfigError, InputError, StoreError
-from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.estimate import estimate
 from partita.partitioning.job import parse_parts, partition, prepare
 from partita.partitioning.options import PartitionOptions

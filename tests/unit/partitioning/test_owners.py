@@ -5,13 +5,13 @@ from __future__ import annotations
 import edge_oracles as oracles
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import Partitioner, PartitionTask
 from partita.partitioning.dbh import Dbh
-from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.greedy import Greedy
 from partita.partitioning.hdrf import Hdrf
 from partita.partitioning.owners import add_replica, has_replica, published_replication, replica_sets

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import PartitionTask, Requires
 from partita.partitioning import partitioners
 from partita.partitioning.assignment import AssignmentFile
-from partita.partitioning.edge_streams import ArrayStream
 from partita.partitioning.partitioners import find_partitioner, register_partitioner
 
 TASK = PartitionTask(ArrayStream(np.array([0, 1, 2]), np.array([1, 2, 3]), 4), 2)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from partita.core.errors import ConfigError, InputError
 from partita.graph.derived import add_columns
 from partita.graph.store import GraphStore
 from partita.partitioning import edge_streams
-from partita.partitioning.edge_streams import ArrayStream, RowStream
+from partita.partitioning.edge_streams import RowStream
 from partita.partitioning.quality import own_parts, quality, store_quality
 from partita.testing.graphs import formula_store, small_random_store
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reordering
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reordering import reorder
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, ResourceError, StoreError
@@ -24,7 +26,8 @@ from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
 from partita.partitioning import _scatter
-from partita.partitioning.reorder import reorder
+from partita.partitioning.job import partition
+from partita.partitioning.reorder import reorder as reorder_into
 from partita.testing.graphs import formula_features, formula_store, small_random_store
 
 
@@ -366,12 +369,14 @@ def test_too_little_disk_is_said_before_anything_is_written(tmp_path, monkeypatc
     reorder(store, parts, tmp_path / "out", num_parts=2)
 
 
+WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(reordering.__file__).parent)}
+
 LIMITED = """
 import resource, sys
 import numpy as np
 from partita.graph.store import GraphStore
-from partita.partitioning.reorder import reorder
 from partita.testing.graphs import formula_store
+from reordering import reorder
 
 def private(field):
     lines = dict(line.split(":") for line in open("/proc/self/status"))
@@ -396,7 +401,8 @@ def test_a_disk_that_fills_up_leaves_the_store_that_was_there(tmp_path):
     except Exception as error:
         print(type(error).__name__, error)
     """)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=WITH_SUPPORT)
     assert done.stdout.startswith("ResourceError"), done.stdout + done.stderr
     assert "'x' needs 160,128 bytes" in done.stdout
     assert GraphStore.open(tmp_path / "out").fingerprint == kept.fingerprint
@@ -438,7 +444,7 @@ def test_memory_depends_on_nodes_alone(tmp_path, degree):
         print("the limit binds")
     """)
     command = [sys.executable, "-c", script, str(tmp_path), str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=WITH_SUPPORT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the limit binds\n"
     new = GraphStore.open(tmp_path / "new")
@@ -457,7 +463,7 @@ import numpy as np
 from partita.graph.columns import PlacedColumn
 from partita.graph.store import GraphStore
 from partita.partitioning import _scatter
-from partita.partitioning.reorder import reorder
+from reordering import reorder
 
 _scatter.LEAST_BYTES = 160
 column, count, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -473,7 +479,7 @@ def put_or_die(self, first_row, rows):
 
 PlacedColumn.put = put_or_die
 store = GraphStore.open(folder + "/old")
-reorder(store, (np.arange(61) * 7 % 5).astype(np.int32), folder + "/new", num_parts=5, memory_limit=1)
+reorder(store, (np.arange(61) * 7 % 5).astype(np.int32), folder + "/new", resume_key="key", num_parts=5, memory_limit=1)
 """
 
 
@@ -486,7 +492,7 @@ def test_killed_in_the_middle_of_a_column(tmp_path, tiny_buffers, monkeypatch, c
     old = GraphStore.open(tmp_path / "old")
     parts = (np.arange(61) * 7 % 5).astype(np.int32)
     command = [sys.executable, "-c", KILLED, column, str(count), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=WITH_SUPPORT)
     assert done.returncode == -9, done.stderr
     (left,) = tmp_path.glob(".new.partial-resume-*")
     finished = {path.name: path.stat() for path in left.glob("*.npy") if path.stem != column}
@@ -496,7 +502,7 @@ def test_killed_in_the_middle_of_a_column(tmp_path, tiny_buffers, monkeypatch, c
 
     written, put = set(), PlacedColumn.put
     monkeypatch.setattr(PlacedColumn, "put", lambda self, *rows: written.add(self._path.name) or put(self, *rows))
-    new = reorder(old, parts, tmp_path / "new", num_parts=5, memory_limit=1)
+    new = reorder(old, parts, tmp_path / "new", resume_key="key", num_parts=5, memory_limit=1)
     assert written == {f"{name}.npy" for name in new.metadata.columns} - finished.keys()
     for name, stat in finished.items():
         after = (new.path / name).stat()
@@ -511,7 +517,6 @@ def test_killed_in_the_middle_of_a_column(tmp_path, tiny_buffers, monkeypatch, c
 @pytest.mark.skipif(writer_module.fcntl is None, reason="needs file locks")
 def test_ctrl_c_keeps_and_other_work_does_not_mix(tmp_path, monkeypatch):
     old = formula_store(tmp_path / "old")
-    parts = (np.arange(60) % 2).astype(np.int32)
     put = PlacedColumn.put
 
     def stopping(self, first_row, rows):
@@ -519,24 +524,23 @@ def test_ctrl_c_keeps_and_other_work_does_not_mix(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         put(self, first_row, rows)
 
-    def stop(parts, **options):
+    def stop(store, seed, **options):
         monkeypatch.setattr(PlacedColumn, "put", stopping)
         with pytest.raises(KeyboardInterrupt):
-            reorder(old, parts, tmp_path / "new", num_parts=2, **options)
+            partition(store, tmp_path / "new", parts=2, algorithm="random", seed=seed, **options)
         monkeypatch.setattr(PlacedColumn, "put", put)
         return [path.name for path in tmp_path.glob(".new.partial-*")]
 
-    (first,) = stop(parts)
-    assert stop(parts) == [first]
-    (second,) = stop(1 - parts)
-    (third,) = stop(1 - parts, feature_dtype="float16")
+    (first,) = stop(old, 0)
+    assert stop(old, 0) == [first]
+    (second,) = stop(old, 1)
+    (third,) = stop(old, 1, feature_dtype="float16")
     counted = extend(old, tmp_path / "counted", {"presample_node": np.arange(60) + 1})
     assert counted.fingerprint == old.fingerprint
-    old, before = counted, old
-    (fourth,) = stop(1 - parts, feature_dtype="float16")
+    (fourth,) = stop(counted, 1, feature_dtype="float16")
     assert len({first, second, third, fourth}) == 4
-    old = before
-    new = reorder(old, parts, tmp_path / "new", num_parts=2)
+    partition(old, tmp_path / "new", parts=2, algorithm="random")
+    new = GraphStore.open(tmp_path / "new")
     verify(new.path)
     assert by_original_index(new) == by_original_index(old)
     assert not list(tmp_path.glob(".*"))
@@ -560,8 +564,6 @@ def test_a_writer_of_the_caller(tmp_path, key):
     parts = (np.arange(60) % 2).astype(np.int32)
     with StoreWriter(tmp_path / "new", resume_key=key) as made:
         made.keep("parts", parts)
-        new = reorder(old, made.kept("parts") if key else parts, tmp_path / "new", num_parts=2, writer=made)
+        new = reorder_into(old, made.kept("parts") if key else parts, made, num_parts=2)
     assert by_original_index(new) == by_original_index(old)
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
-    with pytest.raises(ValueError, match="the writer makes"), StoreWriter(tmp_path / "a") as made:
-        reorder(old, parts, tmp_path / "b", num_parts=2, writer=made)

@@ -6,6 +6,7 @@ import heapq
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ import partita
 from partita.core.partitioning import PartitionTask
 from partita.graph.generate import generate_sbm
 from partita.partitioning.clusters import Clusters
-from partita.partitioning.edge_streams import ArrayStream, StoreStream
+from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.quality import quality
 from partita.partitioning.spring import Spring
 from partita.partitioning.stream_stats import survey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from partita.core.partitioning import PartitionTask
 from partita.graph.generate import generate_sbm
 from partita.partitioning.clusters import Clusters
 from partita.partitioning.coarsen import contract
-from partita.partitioning.edge_streams import ArrayStream, RowStream, StoreStream
+from partita.partitioning.edge_streams import RowStream, StoreStream
 from partita.partitioning.metis import Metis
 from partita.partitioning.quality import quality
 from partita.partitioning.refine import refine

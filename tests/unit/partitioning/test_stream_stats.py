@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from array_stream import ArrayStream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.core.errors import InputError
 from partita.core.partitioning import EdgeStream
 from partita.partitioning import edge_streams
-from partita.partitioning.edge_streams import ArrayStream, RowStream, StoreStream, Watched
+from partita.partitioning.edge_streams import RowStream, StoreStream, Watched
 from partita.partitioning.stream_stats import survey
 from partita.testing.graphs import small_random_store
 
