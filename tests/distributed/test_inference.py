@@ -21,6 +21,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from commands import run_partita
+from meters import bytes_sent
 from steps import make_layer
 from torch import Tensor
 
@@ -138,7 +139,7 @@ def test_any_workers_give_the_rows_of_one(store, kind, mesh, dtype) -> None:
             assert_near(found, output, dtype)
             assert_near(inputs, embedding, dtype)
             assert torch.equal(found.argmax(1), output.argmax(1))
-            sent = groups.sent()
+            sent = bytes_sent(groups)
             assert sent["features"] == sent["backward"] == sent["gradients"] == 0
 
 
@@ -200,7 +201,7 @@ def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, k
             first, last = bounds[host * per_host], bounds[(host + 1) * per_host]
             rows += len(halo_of(store, list(range(first, last)), first, last) - set(hot.tolist()))
             hidden += len(halo_of(store, [v for v in wanted.tolist() if first <= v < last], first, last))
-        sent = groups.sent()
+        sent = bytes_sent(groups)
         if kind == "gat":  # what travels are messages, computed from rows at home
             assert sent["features"] == 0
             continue
@@ -212,10 +213,10 @@ def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, k
 
 def test_on_one_host_nothing_travels_but_results(store) -> None:
     *_, groups, _ = on_workers(store, "sage", torch.float64, (4, 1), torch.tensor([1, 2, 3]), bounds=PARTS[4])
-    sent = groups.sent()
+    sent = bytes_sent(groups)
     assert {kind for kind in KINDS if sent[kind]} == {"metadata"}
     *_, groups, _ = on_workers(store, "sage", torch.float64, (4, 1), torch.tensor([1, 2, 50]), bounds=PARTS[4])
-    assert groups.sent()["forward"] == (CLASSES + HIDDEN) * 8
+    assert bytes_sent(groups)["forward"] == (CLASSES + HIDDEN) * 8
 
 
 @pytest.mark.parametrize("mesh", [(2, 1), (4, 2)], ids=str)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from meters import bytes_sent, reset
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -247,7 +248,7 @@ def run_worker(
     )  # fmt: skip
     order = SeedOrder(seeds, KEY.seed, 6)
     fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
-    context.meter.reset()
+    reset(context.meter)
     mine = deal_out(seeds)
     return run_share(step, engine, model, mine)
 
@@ -271,7 +272,7 @@ def distributed(
         gradients={n: torch.stack([each.gradients[n] for each in done]).sum(0) for n in done[0].gradients},
         output={seed: row for each in done for seed, row in each.output.items()},
         batches=[each.batch for each in done],
-        sent=groups.sent(),
+        sent=bytes_sent(groups),
         engine=done[0].engine,
         messages=[sum(part, Traffic()) for part in zip(*(each.messages for each in done))],
     )

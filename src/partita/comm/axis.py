@@ -88,8 +88,7 @@ def owners_of_parts(num_parts: int, axis: str, hosts: int, workers: int) -> Int6
     """
     parts = torch.arange(num_parts)
     everyone = hosts * workers
-    sizes = {"all": everyone, "hosts": hosts, "workers": workers}
-    size = sizes[axis]
+    size = {"all": everyone, "hosts": hosts, "workers": workers}[axis]
     if size == 1:
         return torch.zeros_like(parts)
     if num_parts == size:

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,21 +32,8 @@ CLOSE_SECONDS = 5.0
 _ON_THE_WAY = 64
 
 
-@runtime_checkable
-class Channel(Protocol):
-    """How the leader's codes get to the followers."""
-
-    def send(self, code: int) -> None:
-        """Tell all followers; on the leader only, from one thread at a time."""
-        ...
-
-    def receive(self) -> int:
-        """The next code; on a follower only, from one thread."""
-        ...
-
-
 class MessageChannel:
-    """Codes as messages between the processes of a group.
+    """How the leader's codes get to the followers: as messages between the processes of a group.
 
     Args:
         process_group: of all workers, for nothing else; its time-out must be longer than any pause between exchanges.
@@ -59,7 +46,7 @@ class MessageChannel:
         self._pending: deque[tuple[torch.Tensor, list[Any]]] = deque()
 
     def send(self, code: int) -> None:
-        """See :class:`Channel`."""
+        """Tell all followers; on the leader only, from one thread at a time."""
         message = torch.tensor([code])
         with peer_errors():
             works = [dist.isend(message, dst=rank, group=self._process_group) for rank in self._followers]
@@ -69,7 +56,7 @@ class MessageChannel:
                     work.wait()
 
     def receive(self) -> int:
-        """See :class:`Channel`."""
+        """The next code; on a follower only, from one thread."""
         message = torch.empty(1, dtype=torch.int64)
         with peer_errors():
             dist.recv(message, src=0, group=self._process_group)
@@ -85,7 +72,7 @@ class CollectiveOrder:
         names: what exchanges are for; the same on all workers.
     """
 
-    def __init__(self, leads: bool, channel: Channel, names: tuple[str, ...]) -> None:
+    def __init__(self, leads: bool, channel: MessageChannel, names: tuple[str, ...]) -> None:
         self._leads, self._channel, self._names = leads, channel, names
         self._starting = threading.Lock()
         self._changed = threading.Condition()

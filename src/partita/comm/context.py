@@ -19,7 +19,7 @@ import torch.distributed as dist
 from partita.comm.collective_order import CollectiveOrder, MessageChannel
 from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
-from partita.comm.group import Communicator, Group
+from partita.comm.group import CPU, Communicator, Group
 from partita.comm.meter import Meter
 from partita.comm.rendezvous import meet, number_of, workers_per_host
 from partita.core.errors import ConfigError
@@ -55,7 +55,7 @@ class Context:
     ) -> None:
         self.mesh = mesh
         self.meter = Meter()
-        self.device = device or torch.device("cpu")
+        self.device = device or CPU
         self._owner = owner
         self._made: list[dist.ProcessGroup] = []
         if owner:
@@ -64,12 +64,9 @@ class Context:
         self._groups: dict[tuple[str, str], Group] = {}
         nccl = self.device.type == "cuda" and torch.cuda.device_count() >= mesh.workers
         # JSON values travel between processors, also where rows travel between devices.
-        self._control = self._make_group("all", "gloo", torch.device("cpu"), timeout, checked, [nullcontext])
+        self._control = self._make_group("all", "gloo", CPU, timeout, checked, [nullcontext])
         self._communicators = Counter(purposes)
-        names = {
-            purpose: [f"{purpose}/{communicator}" for communicator in range(self._communicators[purpose])]
-            for purpose in self._communicators
-        }
+        names = {purpose: [f"{purpose}/{n}" for n in range(count)] for purpose, count in self._communicators.items()}
         self._collective_order = None
         if mesh.size > 1 and len(purposes) > 1 and (nccl if ordered is None else ordered):
             self._collective_order = CollectiveOrder(
@@ -78,7 +75,7 @@ class Context:
         for purpose, named in names.items():
             order = self._collective_order
             turns = [nullcontext if order is None else partial(order.turn, name) for name in named]
-            wire = self.device if nccl else torch.device("cpu")
+            wire = self.device if nccl else CPU
             made: dict[tuple[int, ...], Group] = {}
             for axis in AXES:
                 own = self.mesh.own_members(axis)
@@ -137,7 +134,7 @@ class Context:
         else:
             return None
         try:
-            workers = workers_per_host(rank, size, _wire_of_default()) if size > 1 else 1
+            workers = workers_per_host(rank, size) if size > 1 else 1
             mesh = Mesh.of(rank, size, workers)
             place = take(device, mesh.worker)
             return cls(
@@ -169,11 +166,7 @@ class Context:
             rank: own position.
             size: number of workers.
             hosts: as how many hosts the machine counts; more than one for trying out.
-            device: see :meth:`from_environment`.
-            purposes: see :meth:`from_environment`.
-            timeout: see :meth:`from_environment`.
-            checked: see :meth:`from_environment`.
-            ordered: see :meth:`from_environment`.
+            device, purposes, timeout, checked, ordered: see :meth:`from_environment`.
         """
         mesh = Mesh.of(rank, size, size // hosts)
         place = take(device, rank)
@@ -199,16 +192,14 @@ class Context:
             raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
 
     def communicators(self, purpose: str) -> int:
-        """How many threads may exchange at once for a purpose, each by a
-        :func:`partita.comm.group.communicator` of its own."""
+        """How many threads may exchange at once for a purpose: each by a :func:`~partita.comm.group.communicator`."""
         return self._communicators[purpose]
 
     def on(self, device: torch.device | str, *, purposes: Sequence[str] = ("train",)) -> Context:
         """A context of the same workers on another device. All workers call this, and close this one later.
 
         Args:
-            device: see :meth:`from_environment`.
-            purposes: see there.
+            device, purposes: see :meth:`from_environment`.
         """
         if choose(device).type == self.device.type:
             return self
@@ -342,12 +333,4 @@ class Context:
                         mine = process_group
                         self._made.append(process_group)
             communicators.append(Communicator(mine, turn))
-        rank = own.index(self.mesh.rank)
-        return Group(communicators, rank, own, self.mesh.links(own), self.meter, wire=wire, checked=checked)
-
-
-def _wire_of_default() -> torch.device:
-    """The device that the default process group sends from."""
-    if dist.get_backend() == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+        return Group(self.mesh, axis, self.meter, communicators, wire=wire, checked=checked)

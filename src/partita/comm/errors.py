@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 from partita.core.errors import PartitaError
@@ -71,9 +72,7 @@ def pack_error(error: BaseException, rank: int) -> Record:
     record = getattr(error, "_record", None)
     if record is not None:
         return {**record, "notes": list(getattr(error, "__notes__", []))}
-    fields = None
-    if isinstance(error, PartitaError):
-        fields = {"what": error.what, "where": error.where, "fix": error.fix}
+    fields = {"what": error.what, "where": error.where, "fix": error.fix} if isinstance(error, PartitaError) else None
     return {
         "rank": rank,
         "time": time.time(),
@@ -119,9 +118,7 @@ def _typed_error(name: str) -> type[PartitaError] | None:
     if not module.startswith("partita."):
         return None
     try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
+        found: Any = attrgetter(qualname)(importlib.import_module(module))
     except (ImportError, AttributeError):
         return None
     return found if isinstance(found, type) and issubclass(found, PartitaError) else None

@@ -20,6 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from partita.comm.errors import peer_errors
 from partita.comm.meter import Meter
+from partita.core.mesh import Mesh
+
+CPU = torch.device("cpu")
 
 BUCKET_BYTES = 25 * 2**20
 """Tensors are summed in buckets of about so many bytes."""
@@ -73,40 +76,42 @@ class Group:
     nothing and returns its inputs.
 
     Args:
-        communicators: ways to exchange; at least one.
-        rank: own position in the group.
-        workers: ranks of all members among all workers, in group order.
-        links: link to each member (:data:`partita.comm.meter.LINKS`), in group order.
+        mesh: who this worker is.
+        axis: along which this is its group.
         meter: where sent bytes are counted.
+        communicators: ways to exchange; at least one.
         wire: device that the backend sends from; other tensors are copied to it and back.
         checked: compare shapes and counts with the peers before every exchange (costs one more message each, which
             is not counted); a mismatch is an error instead of garbage or a hang.
+
+    Attributes:
+        workers: ranks of all members among all workers, in group order.
+        rank: own position in the group.
+        size: number of members.
     """
 
     def __init__(
         self,
-        communicators: Sequence[Communicator],
-        rank: int,
-        workers: Sequence[int],
-        links: Sequence[str],
+        mesh: Mesh,
+        axis: str,
         meter: Meter,
+        communicators: Sequence[Communicator] = (Communicator(None),),
         *,
-        wire: torch.device,
+        wire: torch.device = CPU,
         checked: bool = False,
     ) -> None:
-        self.rank = rank
-        self.size = len(workers)
-        self.workers = tuple(workers)
+        self.workers = mesh.own_members(axis)
+        self.rank, self.size = self.workers.index(mesh.rank), len(self.workers)
         self.meter = meter
-        self._links = tuple(links)
-        self._communicators = tuple(communicators)
+        self._links = mesh.links(self.workers)
+        self._communicators = communicators
         self._wire = wire
         self._checked = checked
 
     @classmethod
-    def alone(cls, meter: Meter | None = None) -> Group:
+    def alone(cls) -> Group:
         """A group of one worker, which needs no ``torch.distributed``."""
-        return cls([Communicator(None)], 0, (0,), ("same_host",), meter or Meter(), wire=torch.device("cpu"))
+        return Group(Mesh.of(0, 1, 1), "all", Meter())
 
     @property
     def occupies(self) -> bool:
@@ -208,10 +213,7 @@ class Group:
         begun = []
         for bucket in _buckets(tensors):
             flat = self._to_wire(torch.cat([tensor.detach().reshape(-1) for tensor in bucket]))
-            with peer_errors(), self._communicator.turn():
-                # What occupies the device must not run beside other exchanges in an order that nobody has set.
-                work = dist.all_reduce(flat, group=self._communicator.process_group, async_op=not self.occupies)
-                begun.append((bucket, flat, work))
+            begun.append((bucket, flat, self._all_reduce(flat)))
 
         @torch.no_grad()
         def finish() -> None:
@@ -234,9 +236,7 @@ class Group:
         """
         if self.size == 1:
             return [json.loads(json.dumps(value))]
-        payload = _to_bytes(value)
-        received = self._exchange_bytes(payload.repeat(self.size), [len(payload)] * self.size)
-        return [_from_bytes(part) for part in received]
+        return [_from_bytes(part) for part in self._bytes_of_all(_to_bytes(value))]
 
     def broadcast(self, value: Any, source: int = 0) -> Any:
         """Send a JSON value from one worker to all; counted as metadata.
@@ -250,16 +250,21 @@ class Group:
         """
         if self.size == 1:
             return json.loads(json.dumps(value))
-        if self.rank == source:
-            payload = _to_bytes(value)
-            received = self._exchange_bytes(payload.repeat(self.size), [len(payload)] * self.size)
-        else:
-            received = self._exchange_bytes(torch.empty(0, dtype=torch.uint8), [0] * self.size)
-        return _from_bytes(received[source])
+        payload = _to_bytes(value) if self.rank == source else torch.empty(0, dtype=torch.uint8)
+        return _from_bytes(self._bytes_of_all(payload)[source])
 
-    def _exchange_bytes(self, payload: UInt8[Tensor, "n"], send: list[int]) -> list[Tensor]:
+    def _all_reduce(self, flat: Tensor) -> dist.Work | None:
+        """Begin to sum a tensor in place; where it goes on, what to wait for."""
+        communicator = self._communicator
+        with peer_errors(), communicator.turn():
+            # What occupies the device must not run beside other exchanges in an order that nobody has set.
+            return dist.all_reduce(flat, group=communicator.process_group, async_op=not self.occupies)
+
+    def _bytes_of_all(self, payload: UInt8[Tensor, "n"]) -> Sequence[UInt8[Tensor, "_"]]:
+        """Send the same to every worker; returns what each has sent."""
+        send = [len(payload)] * self.size
         receive = self.exchange_counts(torch.tensor(send)).tolist()
-        return list(self.exchange(payload, send, receive, "metadata").split(receive))
+        return self.exchange(payload.repeat(self.size), send, receive, "metadata").split(receive)
 
     def _swap(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
         """The one exchange. Rows travel as bytes, because no backend sends every type."""
@@ -273,24 +278,18 @@ class Group:
         communicator = self._communicator
         with peer_errors(), communicator.turn():
             if self._wire.type == "cpu":
-                self._pass(target, source, send, receive, communicator.process_group)
+                self._pass(target, source, send, receive)
             else:
                 dist.all_to_all_single(target, source, list(receive), list(send), group=communicator.process_group)
         return incoming.to(rows.device)
 
-    def _pass(
-        self,
-        target: Tensor,
-        source: Tensor,
-        send: Sequence[int],
-        receive: Sequence[int],
-        process_group: dist.ProcessGroup | None,
-    ) -> None:
+    def _pass(self, target: Tensor, source: Tensor, send: Sequence[int], receive: Sequence[int]) -> None:
         """All-to-all of single messages, all on their way at once.
 
         Gloo's own all-to-all sends and receives by turns: between two hosts it takes twice the time of the link.
         """
         arriving, leaving = target.split(list(receive)), source.split(list(send))
+        process_group = self._communicator.process_group
         others = [(self.rank + step) % self.size for step in range(1, self.size)]
         pending = [
             dist.irecv(arriving[peer], src=self.workers[peer], group=process_group)
@@ -319,12 +318,9 @@ class Group:
             )
 
     def _count(self, kind: str, send: Sequence[int], row_bytes: int) -> None:
-        sent = dict.fromkeys(self._links, 0)
         for worker, (link, rows) in enumerate(zip(self._links, send)):
             if worker != self.rank:
-                sent[link] += rows * row_bytes
-        for link, num_bytes in sent.items():
-            self.meter.add(kind, link, num_bytes)
+                self.meter.add(kind, link, rows * row_bytes)
 
     def _check_peers(self, what: str, send: Sequence[int], receive: Sequence[int]) -> None:
         ones = [1] * self.size

@@ -23,28 +23,20 @@ def launch(
     device: str = "cpu",
     purposes: Sequence[str] = ("train",),
 ) -> Any:
-    """Run ``entry(context, **arguments)`` on several workers of this machine, until all have returned.
-
-    Every worker is a process of its own with its share of the threads. All sockets listen on the loopback interface.
-    Ctrl-C and SIGTERM are passed on once, so the workers may save and return; a second one ends them. When one
-    worker fails, all end within seconds, and its error is raised here.
+    """Run ``entry(context, **arguments)`` on several workers of this machine, where there is memory for so many.
 
     Args:
-        entry: ``"module:name"`` or a function at the top level of a module.
+        entry: see :func:`~partita.comm.local.run_local`.
         workers: number of workers.
         arguments: JSON values or paths, by name.
-        hosts: as how many hosts this machine counts; more than one for trying out.
-        threads: CPU threads of each worker; 0: those of this process, divided.
-        device: what to compute on: ``"cpu"`` or ``"cuda"``.
-        purposes: what groups are needed for, each of a thread of its own.
+        hosts, threads, device, purposes: see :func:`~partita.comm.local.run_local`.
 
     Returns:
         What the entry returned on rank 0, as JSON gives it back.
 
     Raises:
         ConfigError, ResourceError: so many workers cannot be started here.
-        PartitaError: what a worker raised; :class:`partita.comm.errors.WorkerLost` where one was killed.
-        WorkerError: a worker failed with a bug; with its traceback as a note.
+        PartitaError, WorkerError: as :func:`~partita.comm.local.run_local` raises them.
     """
     if workers < 1:
         raise ConfigError(f"{workers} workers", fix="Use at least one")

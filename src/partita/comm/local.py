@@ -17,16 +17,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
 from partita.comm.signals import Stop, signals_to
 from partita.core.errors import ConfigError, PartitaError, ResourceError
-from partita.core.machine import cores
+from partita.core.machine import cores, interface_of
 
 POLL_SECONDS = 0.02
 CAUSE_SECONDS = 2.0
@@ -40,47 +38,6 @@ Entry = Callable[..., Any] | str
 
 in_worker = False
 """Whether this process is such a worker itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """What the workers need to know; a JSON file in their private directory.
-
-    Attributes:
-        module: name of the module that holds the entry.
-        file: where that module lies, for modules that cannot be imported by name; or ``None``.
-        qualname: name of the entry inside the module.
-        arguments: its positional arguments after the context.
-        keywords: its keyword arguments.
-        size: number of workers.
-        hosts: as how many hosts the machine counts.
-        threads: CPU threads of each worker.
-        device: see :meth:`partita.comm.context.Context.from_environment`.
-        purposes: see there.
-        checked: see there.
-        ordered: see there.
-        parent: process id of the parent.
-        path: the parent's ``sys.path``.
-        python_path: the parent's ``PYTHONPATH``.
-        command: the parent's ``sys.argv``, which takes the place of the workers' own.
-    """
-
-    module: str
-    file: str | None
-    qualname: str
-    arguments: list[Any]
-    keywords: dict[str, Any]
-    size: int
-    hosts: int
-    threads: int
-    device: str
-    purposes: list[str]
-    checked: bool
-    ordered: bool | None
-    parent: int
-    path: list[str]
-    python_path: str | None
-    command: list[str]
 
 
 @dataclass(slots=True)
@@ -115,11 +72,7 @@ class _Worker:
 
 
 class _Interrupted(Exception):
-    """The workers ended because of a signal to this process."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number)
-        self.number = number
+    """The workers ended because of a signal to this process: its argument."""
 
 
 def run_local(
@@ -140,7 +93,8 @@ def run_local(
 
     SIGINT and SIGTERM are passed on to the workers once, which may finish what they do and return; a second one ends
     them at once. Where the workers ended because of a signal, it is delivered to this process again, so Ctrl-C
-    raises ``KeyboardInterrupt`` as ever. If this process dies, the workers end within a second.
+    raises ``KeyboardInterrupt`` as ever. When one worker fails, all end within seconds. If this process dies, the
+    workers end within a second.
 
     Args:
         entry: ``"module:name"``, or a function at the top level of a module: it is called with the
@@ -150,8 +104,8 @@ def run_local(
         keywords: keyword arguments, likewise.
         hosts: as how many hosts the machine counts; more than one for trying out.
         threads: CPU threads of each worker; 0: those of this process, divided.
-        device: what the workers compute on.
-        purposes: what groups are needed for.
+        device: what the workers compute on: ``"cpu"`` or ``"cuda"``.
+        purposes: what groups are needed for, each of a thread of its own.
         checked: compare shapes and counts before every exchange.
         ordered: all workers start their exchanges in one order; see :meth:`partita.comm.context.Context.join`.
         timeout: seconds after which all are ended; ``None``: never.
@@ -163,7 +117,7 @@ def run_local(
     Raises:
         PartitaError: a worker raised one: the first, of the same type; or :class:`WorkerLost`, where one was killed
             or exited.
-        WorkerError: a worker raised anything else.
+        WorkerError: a worker raised anything else: a bug, with its traceback as a note.
         TimeoutError: the time was up; notes say where each worker was.
     """
     if in_worker:
@@ -171,40 +125,38 @@ def run_local(
     if size < 1 or hosts < 1 or size % hosts:
         raise ConfigError(f"{size} workers on {hosts} hosts", fix="Give at least one, and the same number to each host")
     module, file, qualname = _locate(entry)
-    plan = LaunchPlan(
-        module=module,
-        file=file,
-        qualname=qualname,
-        arguments=list(arguments),
-        keywords=dict(keywords or {}),
-        size=size,
-        hosts=hosts,
-        threads=threads or max(1, _own_threads() // size),
-        device=device,
-        purposes=list(purposes),
-        checked=checked,
-        ordered=ordered,
-        parent=os.getpid(),
-        path=[os.path.abspath(folder) for folder in sys.path],
-        python_path=os.environ.get("PYTHONPATH"),
-        command=list(sys.argv),
-    )
+    plan: dict[str, Any] = {  # for the workers; "context" is what their own is made with
+        "module": module,
+        "file": file,
+        "qualname": qualname,
+        "arguments": list(arguments),
+        "keywords": dict(keywords or {}),
+        "size": size,
+        "threads": threads or max(1, _own_threads() // size),
+        "context": {
+            "hosts": hosts, "device": device, "purposes": list(purposes), "checked": checked, "ordered": ordered,
+        },
+        "parent": os.getpid(),
+        "path": [os.path.abspath(folder) for folder in sys.path],
+        "python_path": os.environ.get("PYTHONPATH"),
+        "command": sys.argv,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
         try:
             return _run(plan, Path(folder), timeout)
         except _Interrupted as interrupted:
-            number = interrupted.number
+            number = interrupted.args[0]
     signal.raise_signal(number)
     raise KeyboardInterrupt  # whoever handles the signal has returned
 
 
-def _run(plan: LaunchPlan, folder: Path, timeout: float | None) -> list[Any]:
-    (folder / "plan.json").write_text(json.dumps(asdict(plan), default=os.fspath), encoding="utf-8")
+def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]:
+    (folder / "plan.json").write_text(json.dumps(plan, default=os.fspath), encoding="utf-8")
     workers: list[_Worker] = []
     processes: list[subprocess.Popen[bytes]] = []
     with signals_to(processes) as stop:
         try:
-            for rank in range(plan.size):
+            for rank in range(plan["size"]):
                 workers.append(_start(plan, rank, folder))
                 processes.append(workers[-1].process)
             _watch(workers, stop, timeout)
@@ -213,21 +165,25 @@ def _run(plan: LaunchPlan, folder: Path, timeout: float | None) -> list[Any]:
     return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
 
 
-def _start(plan: LaunchPlan, rank: int, folder: Path) -> _Worker:
-    workers = plan.size // plan.hosts
-    loopback = _loopback()
+def _start(plan: dict[str, Any], rank: int, folder: Path) -> _Worker:
+    workers = plan["size"] // plan["context"]["hosts"]
+    loopback = interface_of("127.0.0.1")
+    if loopback is None:
+        raise ResourceError(
+            "no interface has the address 127.0.0.1", fix="Bring up the loopback interface: ip link set lo up"
+        )
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(plan.path),
+        "PYTHONPATH": os.pathsep.join(plan["path"]),
         # As torchrun does, for libraries that want to know.
         "RANK": str(rank),
-        "WORLD_SIZE": str(plan.size),
+        "WORLD_SIZE": str(plan["size"]),
         "LOCAL_RANK": str(rank % workers),
         "LOCAL_WORLD_SIZE": str(workers),
         "GROUP_RANK": str(rank // workers),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
-        "OMP_NUM_THREADS": str(plan.threads),
+        "OMP_NUM_THREADS": str(plan["threads"]),
         # What a worker that is killed leaves behind goes with the folder.
         "TMPDIR": str(folder),
     }
@@ -254,6 +210,7 @@ def _start(plan: LaunchPlan, rank: int, folder: Path) -> _Worker:
 def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> None:
     """Return when all are done; raise as soon as one is not going to be."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    forwarded = False
     while True:
         running = [worker for worker in workers if worker.process.poll() is None]
         if any(worker.process.returncode is not None and not worker.done for worker in workers):
@@ -262,8 +219,8 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> Non
             return
         if stop.again:
             raise _Interrupted(stop.signal or signal.SIGINT)
-        if stop.signal is not None and not stop.forwarded:
-            stop.forwarded = True
+        if stop.signal is not None and not forwarded:
+            forwarded = True
             for worker in running:
                 worker.process.send_signal(stop.signal)
         if deadline is not None and time.monotonic() > deadline:
@@ -387,13 +344,3 @@ def _own_threads() -> int:
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
     return cores()
-
-
-def _loopback() -> str:
-    """Name of the loopback interface (lo on Linux, lo0 on macOS)."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    raise ResourceError(
-        "no interface has the address 127.0.0.1", fix="Bring up the loopback interface: ip link set lo up"
-    )

@@ -23,7 +23,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bytes = _zero()
+        self._bytes: Snapshot = {kind: dict.fromkeys(LINKS, 0) for kind in KINDS}
         self._seconds = dict.fromkeys(KINDS, 0.0)
 
     def add_seconds(self, kind: str, seconds: float) -> None:
@@ -63,12 +63,3 @@ class Meter:
             kind: {link: count - since[kind][link] for link, count in links.items()}
             for kind, links in self.snapshot().items()
         }
-
-    def reset(self) -> None:
-        """Begin again at zero."""
-        with self._lock:
-            self._bytes = _zero()
-
-
-def _zero() -> Snapshot:
-    return {kind: dict.fromkeys(LINKS, 0) for kind in KINDS}

@@ -7,15 +7,16 @@ import os
 import socket
 from datetime import timedelta
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from partita.comm.errors import peer_errors
-from partita.comm.group import Communicator, Group
+from partita.comm.group import CPU, Communicator, Group
 from partita.comm.meter import Meter
 from partita.core.errors import ConfigError
+from partita.core.machine import interface_of
+from partita.core.mesh import Mesh
 
 
 def meet(rank: int, size: int, timeout: timedelta) -> None:
@@ -53,10 +54,7 @@ def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
     host-major, so of several hosts one of the two is on another one.
     """
     name = "GLOO_SOCKET_IFNAME"
-    if os.environ.get(name):
-        found = ""
-    else:
-        found = _address_towards(os.environ["MASTER_ADDR"], number_of("MASTER_PORT"))
+    found = "" if os.environ.get(name) else _address_towards(os.environ["MASTER_ADDR"], number_of("MASTER_PORT"))
     ends = (0, size - 1)
     if rank in ends:
         store.set(f"partita/address/{rank}", found)
@@ -66,7 +64,7 @@ def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
         others = [store.get(f"partita/address/{end}").decode() for end in ends]
         away = next((other for other in others if other and not ipaddress.ip_address(other).is_loopback), None)
         found = _address_towards(away, number_of("MASTER_PORT")) if away else found
-    interface = _interface_of(found)
+    interface = interface_of(found)
     if interface is not None:
         os.environ[name] = interface  # also for groups that are made later
 
@@ -82,35 +80,27 @@ def _address_towards(host: str, port: int) -> str:
         return ""
 
 
-def _interface_of(address: str) -> str | None:
-    """Name of the interface that has an address."""
-    for name, held in psutil.net_if_addrs().items():
-        if any(each.address.partition("%")[0] == address for each in held):
-            return name
-    return None
-
-
-def workers_per_host(rank: int, size: int, wire: torch.device) -> int:
+def workers_per_host(rank: int, size: int) -> int:
     """How many workers each host has. All workers call this.
 
     Args:
         rank: of this process in the default process group.
         size: number of processes.
-        wire: device that the default process group sends from.
 
     Raises:
         ConfigError: hosts have different numbers of workers, or ranks are not host-major.
     """
-    group = Group([Communicator(dist.group.WORLD)], rank, range(size), ["same_host"] * size, Meter(), wire=wire)
+    wire = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else CPU
+    group = Group(Mesh.of(rank, size, size), "all", Meter(), [Communicator(dist.group.WORLD)], wire=wire)
     known = "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ
     local = (number_of("LOCAL_RANK"), number_of("LOCAL_WORLD_SIZE")) if known else None
     answers = group.gather({"local": local, "host": socket.gethostname()})
-    if all(answer["local"] is not None for answer in answers):
-        workers = answers[0]["local"][1]
+    places = [answer["local"] for answer in answers]
+    if all(places):
+        workers = places[0][1]
         right = workers >= 1 and size % workers == 0
-        right = right and all(answer["local"] == [at % workers, workers] for at, answer in enumerate(answers))
-        held = ", ".join(f"{local[0]}/{local[1]}" for local in (answer["local"] for answer in answers))
-        held = f"LOCAL_RANK/LOCAL_WORLD_SIZE by rank: {held}"
+        right = right and all(place == [at % workers, workers] for at, place in enumerate(places))
+        held = f"LOCAL_RANK/LOCAL_WORLD_SIZE by rank: {', '.join(f'{place[0]}/{place[1]}' for place in places)}"
     else:
         names = [answer["host"] for answer in answers]
         workers = names.count(names[0])

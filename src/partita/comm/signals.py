@@ -18,12 +18,10 @@ class Stop:
     Attributes:
         signal: the first one; or ``None``.
         again: whether there was a second one.
-        forwarded: whether the first one has been passed on.
     """
 
     signal: signal.Signals | None = None
     again: bool = False
-    forwarded: bool = False
 
 
 @contextmanager

@@ -28,15 +28,11 @@ def share_tensors(group: Group, tensors: Mapping[str, Tensor]) -> dict[str, Tens
     listed = group.broadcast(listed)
     shared = {}
     for name, (dtype, shape) in listed.items():
-        if group.rank == 0:
-            shared[name] = tensors[name]
-            flat = tensors[name].detach().contiguous().view(-1)
-            send, receive = [flat.numel()] * group.size, [flat.numel(), *[0] * (group.size - 1)]
-            group.exchange(flat.repeat(group.size), send, receive, "metadata")
-        else:
-            nothing = torch.empty(0, dtype=getattr(torch, dtype))
-            receive = [math.prod(shape), *[0] * (group.size - 1)]
-            shared[name] = group.exchange(nothing, [0] * group.size, receive, "metadata").view(shape)
+        leads = group.rank == 0
+        flat = tensors[name].detach().reshape(-1) if leads else torch.empty(0, dtype=getattr(torch, dtype))
+        send, receive = [len(flat)] * group.size, [math.prod(shape), *[0] * (group.size - 1)]
+        received = group.exchange(flat.repeat(group.size), send, receive, "metadata")
+        shared[name] = tensors[name] if leads else received.view(shape)
     return shared
 
 

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from partita.comm.group import Communicator, Group, sum_bytes
-from partita.comm.meter import Meter, Snapshot
+from partita.comm.group import Group
+from partita.comm.meter import Meter
 from partita.core.mesh import Mesh
 
 Result = TypeVar("Result")
@@ -45,8 +45,8 @@ class _Room:
 class ThreadGroup(Group):
     """A group whose workers are threads."""
 
-    def __init__(self, room: _Room, rank: int, workers: Sequence[int], links: Sequence[str], meter: Meter) -> None:
-        super().__init__([Communicator(None)], rank, workers, links, meter, wire=torch.device("cpu"))
+    def __init__(self, mesh: Mesh, axis: str, meter: Meter, room: _Room) -> None:
+        super().__init__(mesh, axis, meter)
         self._room = room
 
     def _swap(
@@ -61,20 +61,9 @@ class ThreadGroup(Group):
             raise RuntimeError(f"worker {self.rank} expected {list(receive)} of {tuple(rows.shape[1:])}, got {found}")
         return torch.cat(taken)
 
-    def begin_sum(self, tensors: Sequence[Tensor], kind: str = "gradients") -> Callable[[], None]:
-        """See :meth:`Group.begin_sum`; summed in group order."""
-        if self.size == 1:
-            return lambda: None
-        num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        self.meter.add(kind, self._links[(self.rank + 1) % self.size], sum_bytes(num_bytes, self.size))
-        totals = [torch.stack(self._room.swap(self.rank, tensor.detach().clone())).sum(0) for tensor in tensors]
-
-        @torch.no_grad()
-        def finish() -> None:
-            for tensor, total in zip(tensors, totals, strict=True):
-                tensor.copy_(total)
-
-        return finish
+    def _all_reduce(self, flat: Tensor) -> None:
+        """Summed in group order."""
+        flat.copy_(torch.stack(self._room.swap(self.rank, flat.clone())).sum(0))
 
 
 @dataclass
@@ -92,10 +81,8 @@ class ThreadContext:
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis, for one purpose."""
-        mesh = self.mesh
-        workers, links = mesh.own_members(axis), mesh.links(mesh.own_members(axis))
-        room = self.groups._room(workers, axis, purpose)
-        return ThreadGroup(room, workers.index(mesh.rank), workers, links, self.meter)
+        room = self.groups._room(self.mesh.own_members(axis), axis, purpose)
+        return ThreadGroup(self.mesh, axis, self.meter, room)
 
 
 class ThreadGroups:
@@ -136,17 +123,9 @@ class ThreadGroups:
         with ThreadPoolExecutor(self.size) as pool:
             futures = [pool.submit(guarded, context) for context in self.contexts]
         errors = [error for future in futures if (error := future.exception())]
-        for error in errors:
-            if not isinstance(error, threading.BrokenBarrierError):
-                raise error
         if errors:
-            raise errors[0]
+            raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
         return [future.result() for future in futures]
-
-    def sent(self) -> dict[str, int]:
-        """Bytes by kind that all workers have sent to one another."""
-        snapshots: list[Snapshot] = [context.meter.snapshot() for context in self.contexts]
-        return {kind: sum(sum(found[kind].values()) for found in snapshots) for kind in snapshots[0]}
 
     def _room(self, workers: tuple[int, ...], axis: str, purpose: str) -> _Room:
         with self._lock:

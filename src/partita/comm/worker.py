@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -33,7 +33,9 @@ def main(folder: Path, rank: int) -> None:
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         sys.path[:] = plan["path"]
         sys.argv[:] = plan["command"]  # what the user has started, for records and messages
-        _set_variable("PYTHONPATH", plan["python_path"])
+        os.environ.pop("PYTHONPATH", None)
+        if plan["python_path"] is not None:
+            os.environ["PYTHONPATH"] = plan["python_path"]
         _write(folder / f"result-{rank}.json", json.dumps(_work(plan, rank, folder)))
     except SystemExit as request:
         if isinstance(request.code, str):
@@ -54,36 +56,21 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
     from partita.core.memory import keeping_freed
 
     torch.set_num_threads(plan["threads"])
-    entry = _load(plan["module"], plan["file"], plan["qualname"])
-    context = Context.join(
-        folder / "rendezvous",
-        rank,
-        plan["size"],
-        hosts=plan["hosts"],
-        device=plan["device"],
-        purposes=plan["purposes"],
-        checked=plan["checked"],
-        ordered=plan["ordered"],
-    )
+    entry = attrgetter(plan["qualname"])(_module(plan["module"], plan["file"]))
+    context = Context.join(folder / "rendezvous", rank, plan["size"], **plan["context"])
     with keeping_freed():  # the exchange of 64 MiB is three times as fast
         value = entry(context, *plan["arguments"], **plan["keywords"])
     context.close()  # not where the entry failed: other threads may still wait for other workers
     return value
 
 
-def _load(name: str, file: str | None, qualname: str) -> Callable[..., Any]:
-    """Find the entry: by the name of its module, or else, for scripts and tests, by its file."""
-    found: Any = _module(name, file)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    return found
-
-
 def _module(name: str, file: str | None) -> ModuleType:
+    """The module of the entry: by its name, or else, for scripts and tests, by its file."""
     if name != "__main__":
         try:
             module = importlib.import_module(name)
-            if file is None or _same_file(module, file):
+            own = getattr(module, "__file__", None)
+            if file is None or (own is not None and os.path.abspath(own) == file):
                 return module
         except ModuleNotFoundError:
             if file is None:
@@ -101,24 +88,12 @@ def _module(name: str, file: str | None) -> ModuleType:
     return module
 
 
-def _same_file(module: ModuleType, file: str) -> bool:
-    own = getattr(module, "__file__", None)
-    return own is not None and os.path.abspath(own) == file
-
-
 def _end_with(parent: int, folder: Path) -> None:
     """End this process when its parent has ended, and remove what the parent would have removed."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
 
 
 def _write(path: Path, text: str) -> None:

@@ -52,7 +52,7 @@ class SampledLayer:
 
     @cached_property
     def degrees(self) -> Int64[np.ndarray, "D"]:
-        """SampledLayer edges of each destination."""
+        """Sampled edges of each destination."""
         return np.diff(self.indptr)
 
 

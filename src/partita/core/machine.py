@@ -11,18 +11,24 @@ from typing import Any
 
 import psutil
 
-_PACKAGES = ("partita", "torch", "numpy", "numba", "pyarrow")
-
 
 def cores() -> int:
     """Processor cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def interface_of(address: str) -> str | None:
+    """Name of the network interface that has an address; the loopback one is lo on Linux, lo0 on macOS."""
+    for name, held in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == address for each in held):
+            return name
+    return None
+
+
 def machine() -> dict[str, Any]:
     """The machine and the versions a run was made with."""
     versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in ("partita", "torch", "numpy", "numba", "pyarrow"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

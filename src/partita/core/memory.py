@@ -22,13 +22,8 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 _STATUS = Path("/proc/self/status")
-_CGROUP_FILES = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ),
-)
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
 
 def private_bytes() -> int:
@@ -45,9 +40,9 @@ def private_bytes() -> int:
 def available_bytes() -> int:
     """Memory that can still be taken, in bytes: what the system has left, or the cgroup's limit if that is less."""
     available = int(psutil.virtual_memory().available)
-    for limit_file, usage_file in _CGROUP_FILES:
+    for names in _CGROUP_FILES:
         try:
-            limit, usage = limit_file.read_text().strip(), usage_file.read_text().strip()
+            limit, usage = ((_CGROUP / name).read_text().strip() for name in names)
         except OSError:
             continue
         if limit.isdigit():

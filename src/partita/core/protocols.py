@@ -1,4 +1,7 @@
-"""The protocols of the engine on one page."""
+"""The protocols of the engine on one page.
+
+A ``layer`` is 1 (input side) to K (seed side). The ``mesh`` that estimates are made for may be that of any worker.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,6 @@ class Topology(Protocol):
         Args:
             drawn: for all workers.
             drawing: who draws, or has drawn, the neighbors of each destination.
-            mesh: of any worker.
         """
         ...
 
@@ -130,7 +132,6 @@ class Sampler(Protocol):
             topology: where to draw.
             dst: distinct store ids.
             key: of the step and layer.
-            layer: 1 (input side) to K (seed side).
         """
         ...
 
@@ -199,7 +200,6 @@ class FeatureTier(Protocol):
         Args:
             ids: distinct store ids.
             asked: who asks for each.
-            mesh: of any worker.
 
         Raises:
             ConfigError: that cannot be known from here.
@@ -306,7 +306,6 @@ class Placement(Protocol):
         """Sample one layer.
 
         Args:
-            layer: 1 (input side) to K (seed side).
             requests: distinct store ids whose output of ``layer`` this worker needs.
             key: names the step; the sample is a function of it.
 
@@ -320,7 +319,6 @@ class Placement(Protocol):
         """Compute the layer.
 
         Args:
-            layer: 1 (input side) to K (seed side).
             work: the :class:`Work` that :meth:`expand` returned.
             h: rows for the requests of the layer below: (S, F); at layer 1 what :class:`Inputs` hands out.
 
@@ -341,10 +339,8 @@ class Estimator(Protocol):
         """What :meth:`Placement.expand` will come to on every worker.
 
         Args:
-            layer: 1 (input side) to K (seed side).
             drawn: for all that anybody asks for.
             asked: who asks for each destination's row.
-            mesh: of any worker.
         """
         ...
 

@@ -232,10 +232,8 @@ class Counts(Adding):
     def to_json(self) -> dict[str, Any]:
         """As ``run.json`` shows it."""
         return {
-            "sampled_edges": self.sampled_edges,
+            **Adding.to_json(self),
             "computed_destinations": list(self.computed_destinations),
-            "input_rows_read": self.input_rows_read,
-            "row_reads": self.row_reads,
             "rows_from": dict(zip(TIERS, self.rows_from, strict=True)),
         }
 

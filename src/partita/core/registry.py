@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
 
 from partita.core.errors import ConfigError, nearest
-from partita.core.imports import imported
 
 Thing = TypeVar("Thing")
 
@@ -86,3 +87,24 @@ class Registry(Generic[Thing]):
         """
         if name not in self._entries and name not in self.also:
             self.find(name)
+
+
+def imported(text: str, where: str) -> Any:
+    """What ``package.module:Name`` names, for instance of a user's own.
+
+    Args:
+        text: the name.
+        where: what to name in an error message.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module, _, name = text.partition(":")
+    try:
+        return attrgetter(name)(import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"'{text}' cannot be imported ({error})",
+            where=where,
+            fix="Write package.module:Name, with the package installed or in a folder of PYTHONPATH",
+        ) from error

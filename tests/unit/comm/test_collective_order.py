@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from partita.comm.collective_order import END, CollectiveOrder
+from partita.comm.collective_order import END, CollectiveOrder, MessageChannel
 from partita.train.pipeline import Pipeline, PipelineStage
 
 WORKERS = 4
@@ -18,7 +18,7 @@ NAMES = ("sample", "load", "train")
 PATIENCE = 20.0
 
 
-class QueueChannel:
+class QueueChannel(MessageChannel):
     """Codes through queues, one for every follower."""
 
     def __init__(self, queues: list[queue.SimpleQueue[int]], rank: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from meters import reset
 
 from partita.comm.meter import KINDS, LINKS, Meter
 
@@ -21,7 +22,7 @@ def test_counts_by_kind_and_link() -> None:
     assert difference["forward"] == {"same_host": 0, "other_host": 7}
     assert set(difference) == set(KINDS)
     assert before["ids"]["same_host"] == 5
-    meter.reset()
+    reset(meter)
     assert all(meter.snapshot()[kind] == dict.fromkeys(LINKS, 0) for kind in KINDS)
 
 

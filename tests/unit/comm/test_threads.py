@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from meters import bytes_sent
 
 from partita.comm.threads import ThreadContext, ThreadGroups
 
@@ -21,8 +22,8 @@ def test_rows_travel_there_and_gradients_back() -> None:
 
     groups = ThreadGroups(2)
     assert groups.run(work) == [([1, 2, 2, 2], [10, 11, 11]), ([1, 1], [10, 10, 10])]
-    assert groups.sent()["forward"] == groups.sent()["backward"] == 5 * 2 * 4
-    assert groups.sent()["metadata"] == 16
+    assert bytes_sent(groups)["forward"] == bytes_sent(groups)["backward"] == 5 * 2 * 4
+    assert bytes_sent(groups)["metadata"] == 16
 
 
 def test_sums_and_axes() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from partita.core import memory
 from partita.core.errors import ConfigError
-from partita.core.imports import imported
+from partita.core.registry import imported
 
 
 def test_a_large_array_goes_back_when_it_is_dropped() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from meters import bytes_sent
 
 from partita.comm.group import Group
 from partita.comm.threads import ThreadGroups
@@ -164,7 +165,7 @@ def test_models_become_their_weighted_mean(workers, parts, dtype) -> None:
             assert found[0][name].dtype == dtype
             close = 1e-7 if dtype == torch.float32 else 1e-14
             torch.testing.assert_close(found[0][name].double(), expected, rtol=close, atol=close)
-    sent = groups.sent()
+    sent = bytes_sent(groups)
     assert {kind for kind, count in sent.items() if count} == ({"gradients", "metadata"} if workers > 1 else set())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from meters import bytes_sent
 
 from partita.comm.axis import Axis
 from partita.comm.threads import ThreadContext, ThreadGroups
@@ -63,7 +64,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
     read, features, looked_up = zip(*groups.run(work))
     assert read == (3, 0, 3)
     assert looked_up == ([0, 3, 19], [], [24, 25, 39])
-    assert sum(features) == groups.sent()["features"] == 5 * 5 * (4 if scaled else stored.itemsize)
+    assert sum(features) == bytes_sent(groups)["features"] == 5 * 5 * (4 if scaled else stored.itemsize)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

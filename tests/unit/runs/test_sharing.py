@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from meters import bytes_sent
 
 from partita.comm.threads import ThreadGroups
 from partita.runs.checkpoint import share_model, share_tensors
@@ -26,7 +27,7 @@ def test_tensors_of_any_type_and_shape(size) -> None:
         for name, value in tensors.items():
             assert shared[name].dtype == value.dtype
             assert torch.equal(shared[name], value)
-    sent = groups.sent()
+    sent = bytes_sent(groups)
     assert sum(sent.values()) == sent["metadata"]
     assert sent["metadata"] >= (size - 1) * sum(value.numel() * value.element_size() for value in tensors.values())
 

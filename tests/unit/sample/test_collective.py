@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meters import bytes_sent
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
@@ -43,7 +44,7 @@ def same(found, wanted):
 
 
 def ids_sent(groups):
-    return groups.sent()["ids"]
+    return bytes_sent(groups)["ids"]
 
 
 @st.composite
@@ -106,7 +107,7 @@ def test_owners_draw_what_one_worker_draws(store_of, shard_of, case, fanout, rep
             drawn += sampled.remote
     extra = 8 * drawn.edges if positions else 0
     assert results[0][0].traffic(drawn).ids + extra == ids_sent(groups)
-    assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
+    assert sum(size for kind, size in bytes_sent(groups).items() if kind not in ("ids", "metadata")) == 0
 
 
 def test_one_worker_exchanges_nothing(store_of):
@@ -134,7 +135,7 @@ def test_picks_travel_and_adjacency_lists_do_not(store_of):
 
     assert groups.run(work) == [RemoteDraws(1, 3)] * 2
     assert ids_sent(groups) == 2 * (4 + 4 + 3 * 4)  # id, count, three picks; 4 bytes each, of 1000 neighbors
-    assert groups.sent()["metadata"] == 2 * 8
+    assert bytes_sent(groups)["metadata"] == 2 * 8
 
 
 def test_ids_of_large_graphs_travel_in_8_bytes(store_of):
@@ -191,7 +192,7 @@ def test_an_id_that_is_no_node_is_refused_before_anything_is_sent(store_of):
             topology.at_owners(torch.tensor([4]), Fanout(1, 1))
 
     groups.run(work)
-    assert sum(groups.sent().values()) == 0
+    assert sum(bytes_sent(groups).values()) == 0
 
 
 def test_a_node_that_its_owner_does_not_hold_is_an_error(store_of, shard_of):

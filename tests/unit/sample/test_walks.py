@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meters import bytes_sent
 
 import partita
 from partita.comm.axis import Axis
@@ -88,8 +89,8 @@ def test_owners_walk_as_one_worker_walks(store_of, shard_of, case, walks, length
         if restart == 0 and workers > 1:
             assert remote.steps == int((elsewhere & (wanted[:, :-1] >= 0)).sum())
         sent += remote
-    assert results[0][0].traffic(sent).ids == groups.sent()["ids"]
-    assert sum(size for kind, size in groups.sent().items() if kind not in ("ids", "metadata")) == 0
+    assert results[0][0].traffic(sent).ids == bytes_sent(groups)["ids"]
+    assert sum(size for kind, size in bytes_sent(groups).items() if kind not in ("ids", "metadata")) == 0
 
 
 def test_an_id_and_a_draw_travel_and_an_id_back(store_of):
@@ -105,8 +106,8 @@ def test_an_id_and_a_draw_travel_and_an_id_back(store_of):
     assert walks[:2].tolist() == [[0, 39, 0, 39]] * 2
     assert nothing.shape == (0, 4)
     assert remote == RemoteDraws(steps=6)  # the second of three
-    assert groups.sent()["ids"] == 6 * (4 + 8 + 4)
-    assert groups.sent()["metadata"] == 3 * 2 * 8  # all workers take all steps
+    assert bytes_sent(groups)["ids"] == 6 * (4 + 8 + 4)
+    assert bytes_sent(groups)["metadata"] == 3 * 2 * 8  # all workers take all steps
 
 
 def test_a_reordered_store_walks_the_same(store_of):
