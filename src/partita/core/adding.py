@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
@@ -27,10 +28,11 @@ class Adding:
         return {name: getattr(self, name) for name in _names(type(self))}
 
 
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    """Of the fields; kept, as every step adds some records."""
+def _names_of(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
+
+
+_names: Callable[[type], tuple[str, ...]] = cache(_names_of)  # kept, as every step adds some records
 
 
 def _sum(a: Any, b: Any) -> Any:
