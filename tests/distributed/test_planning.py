@@ -92,7 +92,7 @@ def test_a_wrong_plan_is_made_again(runs):
     assert switches[0]["to"] == "dnp"
     events = [json.loads(line) for line in (out / "auto" / "metrics.jsonl").read_text().splitlines()]
     said = [event["text"] for event in events if event["event"] == "note"]
-    assert "were expected" in said[0]
+    assert "instead of" in said[0]
     changed = [event for event in events if event["event"] == "strategy"]
     assert [event["to"] for event in changed] == [switch["to"] for switch in switches]
     config = yaml.safe_load((out / "auto" / "config.yaml").read_text())

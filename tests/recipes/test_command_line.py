@@ -395,4 +395,4 @@ def test_dsp_as_published_on_two_workers(graph, tmp_path) -> None:
     done = partita(
         "train", tmp_path / "parts", "--out", tmp_path / "shown", "--workers", "2", "--preset", "dsp", *options
     )
-    assert "ahead of the trainer" in done.stdout
+    assert "prefetch" in done.stdout

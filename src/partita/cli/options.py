@@ -125,7 +125,7 @@ def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -
             if (value := values.pop(old, None)) is None:
                 continue
             if values.get(name) is not None:
-                raise ConfigError(f"{_flag(name)} and {_flag(old)} say the same thing", fix="Give one of them")
+                raise ConfigError(f"{_flag(name)} and {_flag(old)} mean the same setting", fix="Give one of them")
             sys.stderr.write(f"partita: {_flag(old)} is now {_flag(name)}\n")
             values[name] = value
         function(**values)

@@ -37,7 +37,7 @@ def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
     except KeyboardInterrupt as interrupt:
         if terminal is not None:
             raise
-        advice = "; ".join(getattr(interrupt, "__notes__", [])) or "Nothing was left half-written"
+        advice = "; ".join(getattr(interrupt, "__notes__", [])) or "No partial files are left"
         sys.stderr.write(f"partita: interrupted. {advice}\n")
         sys.exit(INTERRUPTED)
 

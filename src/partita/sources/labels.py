@@ -165,7 +165,7 @@ class ClassLabels:
         number = float(text)
         where = self._first[self._texts[text]] or self._where
         if not number.is_integer():
-            raise InputError(f"label {text} is not an integer", where=where, fix="Use task=regression, or mend it")
+            raise InputError(f"label {text} is not an integer", where=where, fix="Use task=regression, or fix it")
         if not -1 <= number < MOST_CLASSES:
             raise InputError(_OUT_OF_RANGE[0].format(text), where=where, fix=_OUT_OF_RANGE[1])
         return int(number)
@@ -195,7 +195,7 @@ class RegressionLabels:
         (column,) = columns
         values = batch.floats(column, missing=np.nan)
         too_large = np.abs(values) > np.finfo(np.float32).max
-        batch.check(too_large, column, "label {} is not a finite float32", "Mend it or leave it empty")
+        batch.check(too_large, column, "label {} is not a finite float32", "Correct the value or leave it empty")
         self._y[nodes] = values
 
     def finish(self, writer: StoreWriter) -> LabelSummary:

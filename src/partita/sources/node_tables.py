@@ -120,7 +120,7 @@ def describe_table(
 def _checked(found: NodeTable, needed: str) -> NodeTable:
     used = (found.id_column, *found.columns)
     if len(used) < 2 and needed != "column":
-        what = f"has no {needed} besides the node ids"
+        what = f"has no {needed} apart from the node ids"
         raise InputError(what, where=found.where, fix="Name the columns, or the separator")
     for column in used:
         if used.count(column) > 1:
@@ -212,7 +212,7 @@ def located(
     seen = np.zeros(len(ids), bool)
     for batch in nodes.batches(ids, labels, with_ids=True):
         found = ids.find(batch, 0)
-        fix = "Mend the id, add its edges, or delete the row"
+        fix = "Fix the id, add its edges, or delete the row"
         batch.check(found < 0, 0, "there is no node {}", fix)
         batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
         seen[found] = True
@@ -280,7 +280,7 @@ class Features:
             raise InputError(
                 f"feature {column} of node {node} is {value}, which {fits}",
                 where=where(row),
-                fix="Mend it, or allow_nan=True" if not np.isfinite(value) else "Use feature_dtype=float32",
+                fix="Correct it, or set allow_nan=True" if not np.isfinite(value) else "Use feature_dtype=float32",
             )
         self._x[nodes] = kept
 

@@ -240,7 +240,7 @@ class TextTable:
             return InputError(
                 f"the line has {_count(len(cells), 'cell')}, but the table has {_count(len(self.names), 'column')}",
                 where=where,
-                fix="Mend the line, or name the separator and whether there is a header",
+                fix="Fix the line, or give the separator (delimiter) and header",
             )
         for column, kind in zip(columns, kinds):
             if self._refuses(bad, [column], [kind]):
@@ -248,7 +248,7 @@ class TextTable:
                     f"{_shown(cells[column])} is not {_KINDS[kind]}",
                     kind,
                     where=f"{where}, column {self.names[column]}",
-                    fix="Mend the cell, or choose another column",
+                    fix="Fix the cell, or choose another column",
                 )
         return InputError(str(error).splitlines()[0], where=where)
 

@@ -44,7 +44,7 @@ def test_old_names_are_taken_with_a_word(graph, tmp_path, capsys) -> None:
 def test_old_names_are_hidden_and_not_given_beside_the_new_ones(verb, old, name, capsys) -> None:
     flag = f"--{name.replace('_', '-')}"
     code, _, err = run(capsys, verb, "graph", f"--{old}", "auto", flag, "auto")
-    assert (code, f"{flag} and --{old} say the same thing" in err) == (2, True), err
+    assert (code, f"{flag} and --{old} mean the same setting" in err) == (2, True), err
     code, out, _ = run(capsys, verb, "--help")
     assert (code, flag in out, f"--{old}" in out) == (0, True, False)
 

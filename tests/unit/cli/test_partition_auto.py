@@ -60,7 +60,7 @@ def test_a_dry_run_explains_and_writes_nothing(graph, tmp_path, capsys) -> None:
     [
         (
             ["--parts", "auto"],
-            "--parts: auto needs to know a worker's memory. Add for instance --memory-per-worker 4GiB",
+            "--parts: auto needs the memory of a worker. Add for instance --memory-per-worker 4GiB",
         ),
         (["--parts", "4", "--memory-per-worker", "1GiB"], "--memory-per-worker: it decides the number of parts"),
         (["--parts", "4", "--halo", "none"], "--halo: it decides the number of parts, and 4 are asked for"),

@@ -138,7 +138,7 @@ def test_no_more_parts_than_nodes(random_graph, tmp_path) -> None:
         ({"memory_per_worker": 1}, ConfigError, "memory_per_worker: .*nothing is left for a part"),
         ({"compute_share": 1.0}, ConfigError, "compute_share: .*less than 1"),
         ({"workers": 0}, ConfigError, "workers: .*out of range"),
-        ({"halo": "two-hop"}, ConfigError, "halo: 'two-hop' is no halo"),
+        ({"halo": "two-hop"}, ConfigError, "halo: 'two-hop' is not a halo"),
         ({"algorithm": "metsi"}, ConfigError, "Did you mean 'metis'"),
         ({"undirected": True}, ConfigError, "a store knows its edges"),
         ({"feature_dtype": "int8"}, ConfigError, "no dtype of features"),

@@ -115,8 +115,8 @@ def test_an_empty_part_is_allowed_and_said(graph, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"parts": 0}, ConfigError, "'0' is no number of parts"),
-        ({"parts": "2x"}, ConfigError, "'2x' is no number of parts"),
+        ({"parts": 0}, ConfigError, "invalid number of parts: '0'"),
+        ({"parts": "2x"}, ConfigError, "invalid number of parts: '2x'"),
         ({"parts": "2x-1"}, ConfigError, "no number of parts"),
         ({"parts": 301}, InputError, "301 parts are more than the 300 nodes"),
         ({"parts": 2, "algorithm": "metsi"}, ConfigError, "Did you mean 'metis'"),
