@@ -24,8 +24,9 @@ PHRASES = (
     "lies now", "go on with", "joined in hidden", "hop next to the seeds", "(edge|node) a line", "seconds an epoch",
     "seeds a second", "as far as there", "hardly surer", "a partition is an order", "a sample is a pure function",
     "agree by a sync", "beside pyg's loader", "loading beside computing", "what other loaders do not promise",
-    "whoever knocks", "nothing is left", "means something", "the same in python", r"\bforeseen?\b", 
-    "(?<!there )is no (option|graph|format|topology|way|halo|identifier)\\b", "are no room", "from now on, about", "nobody did it",
+    "whoever knocks", "nothing is left", "means something", "the same in python",
+    "(?<!there )is no (option|graph|format|topology|way|halo|identifier)\\b", "are no room",
+    "from now on, about", "nobody did it",
 )  # fmt: skip
 """Regular expressions, matched without regard to case."""
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from partita.cli import data, partitions, plans, reports, runs
+from partita.cli import data, help, partitions, plans, reports, runs
 
 app = typer.Typer(
     name="partita",
     help="Trains graph neural networks on graphs too big or too slow for one device.",
     epilog="Start with: partita generate sbm graph, then partita train graph --out run. "
-    "Every verb has examples: partita train --help",
+    "Every verb has examples: partita help train",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -32,7 +32,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _shared(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
@@ -44,3 +44,4 @@ partitions.register(app)
 plans.register(app)
 runs.register(app)
 reports.register(app)
+help.register(app)

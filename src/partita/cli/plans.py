@@ -38,7 +38,6 @@ Examples:
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint host1:29400 --no-python partita measure --out links.json
 """
 _SHOWN = 12
-_WIDTH = 100
 
 
 def plan(
@@ -87,7 +86,7 @@ def plan(
 
     made = Plan.from_json(found)
     for table in plan_tables(made, most=_SHOWN):
-        print_table(table, least=_WIDTH)
+        print_table(table)
     typer.echo(why(made))
     if given is not None and not given.is_of_here:
         system, cores = given.machine.get("system"), given.machine.get("cores")

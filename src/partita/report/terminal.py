@@ -18,7 +18,8 @@ from rich.text import Text
 from partita.core.plan import STAGES, Candidate, Plan
 from partita.report.labels import metric_label, stage_label
 
-_PLAIN_SECONDS = 10.0
+_PLAIN_SECONDS = 30.0
+"""From one line about a piece of work to the next, where the output is not a terminal."""
 
 
 def format_bytes(count: float) -> str:
@@ -95,8 +96,10 @@ class _LineTask:
         now = time.monotonic()
         if now - self.said < _PLAIN_SECONDS:
             return
-        self.said = now
         rate = self.done / (now - self.started)
+        if self.total and (self.total - self.done) < _PLAIN_SECONDS * rate:
+            return  # over before there is anything else to say
+        self.said = now
         line = f"{self.description}: {_format_amount(self.done, self.unit)}, {_format_amount(rate, self.unit)}/s"
         if self.total and rate > 0:
             line += f", {(self.total - self.done) / rate:,.0f} s left"
@@ -104,7 +107,7 @@ class _LineTask:
 
 
 class LineDisplay:
-    """A line every ten seconds, for logs; implements :class:`partita.core.progress.Display`."""
+    """A line every half minute, for logs; implements :class:`partita.core.progress.Display`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -161,15 +164,15 @@ def links_table(links: Mapping[str, Any]) -> Table:
     """Latency and throughput between workers."""
     title = f"{links['hosts']} host{'s' * (links['hosts'] > 1)} with {links['workers']} workers each"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
-    table.add_column("")
-    for name in ("between workers of", "smallest", "at best"):
-        table.add_column(name, justify="right")
-    for what, kind in (("rows exchanged", "send"), ("tensors summed", "sum")):
+    table.add_column("", no_wrap=True)
+    for name in ("link", "latency", "bandwidth"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for what, kind in (("send rows", "send"), ("sum tensors", "sum")):
         for link, curve in links[kind].items():
             sizes, seconds = curve["num_bytes"], curve["seconds"]
             best = max(size / spent for size, spent in zip(sizes, seconds, strict=True))
             smallest = f"{1000 * seconds[0]:.2f} ms for {format_bytes(sizes[0])}"
-            table.add_row(what, link.replace("_", " "), smallest, f"{format_bytes(best)}/s from each")
+            table.add_row(what, link.replace("_", " "), smallest, f"{format_bytes(best)}/s per worker")
     return table
 
 
