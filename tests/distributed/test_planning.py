@@ -135,7 +135,7 @@ def test_a_plan_in_a_file(runs, store, tmp_path):
     assert summary.record["plan"]["strategy"] == plan.best.name
     with pytest.raises(ConfigError, match="made for workers 2, this run has 1"):
         partita.Trainer(store, out=tmp_path / "run", plan=plan, **SETTINGS)
-    with pytest.raises(ConfigError, match="a plan is given besides"):
+    with pytest.raises(ConfigError, match="and a plan are both given"):
         partita.Trainer(store, out=tmp_path / "run", plan=plan, strategy="gdp", **SETTINGS)
     assert not (tmp_path / "run").exists()
 

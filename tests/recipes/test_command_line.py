@@ -314,12 +314,12 @@ def test_ones_own_partitioner_on_the_command_line(graph, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--parts", "0"], "no number of parts"),
+        (["--parts", "0"], "invalid number of parts"),
         (["--parts", "5000"], "more than the 1,500 nodes"),
         (["--parts", "2", "--algorithm", "metsi"], "Did you mean 'metis'"),
         (["--parts", "2", "--algorithm", "none:such"], "cannot be imported"),
         (["--parts", "2", "--weights", "presample"], "partita presample"),
-        (["--parts", "2", "--option", "cap"], "'cap' is no option"),
+        (["--parts", "2", "--option", "cap"], "'cap' is not an option"),
         (["--parts", "2", "--algorithm", "short.npy"], "does not fit 1,500 nodes"),
         (["--parts", "2", "--algorithm", "outside.npy"], "node 7 has part 9"),
     ],

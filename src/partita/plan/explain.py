@@ -5,6 +5,7 @@ from __future__ import annotations
 from partita.core.plan import STAGES, Plan
 
 _WORTH_SAYING = 0.02  # of an epoch
+_MORE = 1.001  # than equal, up to rounding
 _LIKELY = 10.0
 """Larger factors than this are not told apart."""
 
@@ -50,11 +51,11 @@ def _change(name: str, more: dict[str, float], lost: float) -> str:
         lost: their sum, above 0.
     """
     stage = max(more, key=lambda stage: more[stage])
-    if more[stage] > lost:
+    if more[stage] > _MORE * lost:
         # With this stage k times as fast for both, the difference would be gone: lost = more (1 - 1/k).
         return f"{name} would be fastest if {STAGES[stage]} were {_factor(lost / more[stage])}x as fast."
     slower = {stage: spent for stage, spent in more.items() if spent > 0}
-    if sum(slower.values()) > lost:
+    if sum(slower.values()) > _MORE * lost:
         stages = _listed([STAGES[stage] for stage in slower])
         return f"{name} would be fastest if {stages} were {_factor(lost / sum(slower.values()))}x as fast."
     return f"{name} is faster in no stage, so no faster link or processor would make it the fastest."

@@ -261,5 +261,5 @@ def test_numbers_that_cannot_be() -> None:
             parts_for(**{"graph_bytes": 1, "memory": GIB, "workers": 1, **wrong})
     with pytest.raises(ConfigError, match="less than 1"):
         parts_for(1, GIB, 1, share=1.0)
-    with pytest.raises(ConfigError, match="nothing is left"):
+    with pytest.raises(ConfigError, match="leaves no memory"):
         parts_for(1, 0, 1)

@@ -34,7 +34,7 @@ def test_several_reasons():
 def test_what_would_have_to_change_is_always_said():
     text = why(plan(candidate("gdp"), candidate("dnp", exchange=20.0, compute=1.0)))
     assert text.endswith("dnp would be fastest if sending rows were more than 10x as fast.")
-    text = why(plan(candidate("gdp"), candidate("dnp", sample=2.0, exchange=1.0, compute=0.5)))
+    text = why(plan(candidate("gdp"), candidate("dnp", sample=2.0, exchange=1.0, compute=1.5)))
     assert text.endswith("dnp would be fastest if sampling and sending rows were 4.0x as fast.")
     text = why(plan(candidate("gdp"), candidate("nfp", exchange=2.0)))
     assert text.endswith("nfp is faster in no stage, so no faster link or processor would make it the fastest.")

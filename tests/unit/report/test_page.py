@@ -207,4 +207,4 @@ def test_other_tasks(tmp_path, monkeypatch, task) -> None:
     partita.Trainer(tmp_path / "graph", out=tmp_path / "run", layers=1, fanout=(3,), epochs=2, threads=1).fit()
     html = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
     assert ("Classes: test nodes" in html) == (task == "multilabel")
-    assert ("Validation micro f1" if task == "multilabel" else "Validation mae") in html
+    assert ("Validation micro-F1" if task == "multilabel" else "Validation MAE") in html
