@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import typer
 
@@ -45,3 +46,30 @@ plans.register(app)
 runs.register(app)
 reports.register(app)
 help.register(app)
+
+
+def command() -> Any:
+    """The command with all verbs, ready to be called with arguments."""
+    from typer.main import get_command
+
+    if help.COMPLETE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
+    found = get_command(app)
+    _say_defaults(found)
+    return found
+
+
+def _say_defaults(command: Any) -> None:
+    """Put every default into the help of its option."""
+    for each in getattr(command, "commands", {}).values():
+        _say_defaults(each)
+    for option in command.params:
+        default = option.default
+        if not getattr(option, "show_default", False) or default is None or isinstance(default, bool):
+            continue
+        shown = option.show_default if isinstance(option.show_default, str) else default
+        if getattr(option, "help", None) and "default" not in option.help.lower():
+            option.help = f"{option.help} Default: {shown}."
+        option.show_default = False

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    from partita.cli.help import command
+    from partita.cli.app import command
 
     try:
         command()(arguments, prog_name="partita", standalone_mode=True)
