@@ -22,6 +22,8 @@ _SUFFIXES: dict[str, Format] = {
     **{".npz": "npz", ".npy": "npy"},
 }
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x93NUM": "npy"}
+_SHOWN_NAMES = 8
+_OTHER_ARCHIVES = frozenset((".bz2", ".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz"))
 _ALIASES: dict[str, Format] = {
     **dict.fromkeys(("text", "csv", "tsv", "snap"), "text"),
     **{"parquet": "parquet", "npz": "npz", "npy": "npy"},
@@ -36,11 +38,13 @@ class TableReader(Protocol):
         path: of the file or directory.
         names: of the columns; positions as text where they have none.
         has_header: whether the columns have names of the user's.
+        note: what a user should know of how the table is read; empty: nothing.
     """
 
     path: Path
     names: tuple[str, ...]
     has_header: bool
+    note: str
 
     def column_kind(self, column: int) -> Kind | None:
         """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
@@ -53,6 +57,7 @@ class ParquetTable:
     """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""
 
     has_header = True
+    note = ""
 
     def __init__(self, path: Path, *, batch_bytes: int = 4 << 20) -> None:
         """Read the schema.
@@ -139,6 +144,9 @@ def detect_format(path: Path, named: str = "auto") -> Format:
         return _ALIASES[named]
     if path.is_dir():
         return "parquet"
+    if path.suffix.lower() in _OTHER_ARCHIVES:
+        what = f"is packed as {path.suffix.lower()}, which is not read; gzip is"
+        raise InputError(what, where=str(path), fix="Unpack it, or pack it with gzip")
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix.lower() in _SUFFIXES:
         return _SUFFIXES[suffix.lower()]
@@ -157,6 +165,7 @@ def open_table(
     header: bool | None = None,
     comment: str | None = "#",
     wanted: Collection[ColumnName | None] = (),
+    exact_ids: bool = False,
     chunk_bytes: int = 8 << 20,
 ) -> TableReader:
     """Open a text or Parquet table.
@@ -168,6 +177,7 @@ def open_table(
         header: whether a text file names its columns; ``None``: guess.
         comment: how comment lines of a text file begin; ``None``: there are none.
         wanted: columns that the user named, which help to tell a header.
+        exact_ids: integers with zeros before them are no integers, as the zeros would be lost.
         chunk_bytes: how much text is parsed at once.
 
     Raises:
@@ -181,7 +191,10 @@ def open_table(
     if format == "tsv" and delimiter is None:
         delimiter = "\t"
     named = [name for name in wanted if isinstance(name, str)]
-    return TextTable(path, delimiter=delimiter, header=header, comment=comment, wanted=named, chunk_bytes=chunk_bytes)
+    return TextTable(
+        path, delimiter=delimiter, header=header, comment=comment, wanted=named, exact_ids=exact_ids,
+        chunk_bytes=chunk_bytes,
+    )  # fmt: skip
 
 
 def find_column(table: TableReader, name: ColumnName, role: str) -> int:
@@ -208,6 +221,15 @@ def find_column(table: TableReader, name: ColumnName, role: str) -> int:
     no_header = f"The file has no header; give a position, {positions}, or header=yes"
     fix = nearest(name, table.names) if table.has_header else no_header
     raise InputError(f"there is no column '{name}' ({role})", where=where, fix=fix)
+
+
+def unused_columns(table: TableReader, used: Collection[int]) -> str:
+    """Says which columns of a table are not read; empty: all are."""
+    others = [name for position, name in enumerate(table.names) if position not in used]
+    if not others:
+        return ""
+    shown = ", ".join(others[:_SHOWN_NAMES]) + (", ..." if len(others) > _SHOWN_NAMES else "")
+    return f"{table.path}: {len(others)} column{'s' * (len(others) > 1)} not used: {shown}"
 
 
 class EdgeTable:
@@ -246,6 +268,10 @@ class EdgeTable:
     def integer_ids(self) -> bool:
         """Whether both ends are integers, as far as can be told without reading everything."""
         return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+
+    def unused(self) -> str:
+        """Says which columns are not read; empty: all are."""
+        return unused_columns(self.table, self._columns)
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
         """Edges in the order of the file: column 0 source, 1 target, 2 weight if there are weights.

@@ -22,7 +22,7 @@ from partita.sources.detect import graph_of
 from partita.sources.edges import EdgeTable
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
-from partita.sources.labels import AUTO, TASKS, Labels, LabelSummary, make_labels
+from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
@@ -100,6 +100,10 @@ class _Job:
 
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
+        tables = [each.table for each in inputs.tables]
+        tables += [inputs.graph.table] if isinstance(inputs.graph, EdgeTable) else []
+        self.notes += [table.note for table in tables if table.note]
+        self.notes += [note for each in (inputs.graph, *inputs.tables) if (note := each.unused())]
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
             ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
             if mode != "index":
@@ -120,6 +124,8 @@ class _Job:
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
+            if label_summary is not None:
+                self.notes += label_summary.notes
             writer.finish(
                 num_nodes=len(ids),
                 num_edges=topology.num_edges,
@@ -145,8 +151,12 @@ class _Job:
             split_rule=rule or "none",
             ids=mode,
             header=table.has_header if isinstance(table, TextTable) else None,
+            edges_read=topology.num_added,
+            both_directions=topology.both_directions or topology.mirrored,
             self_loops=topology.self_loops,
+            repeated_edges=topology.repeats,
             duplicates_dropped=topology.duplicates_dropped,
+            class_sizes=self._class_sizes(label_summary, names),
             notes=self.notes,
             seconds=seconds,
             edges_per_second=topology.num_edges / max(seconds, 1e-9),
@@ -158,9 +168,7 @@ class _Job:
         graph = self.inputs.graph
         undirected = self.options.undirected
         if isinstance(graph, ArrayGraph):
-            if undirected and graph.both_directions:
-                self.notes.append("the file stores both directions of every edge, so none was mirrored")
-            elif graph.mirrored and not undirected:
+            if graph.mirrored and not undirected:
                 self.notes.append("the file stores every undirected edge once, so all were mirrored")
             undirected = graph.mirrored or (undirected and not graph.both_directions)
         builder = TopologyBuilder(
@@ -168,6 +176,7 @@ class _Job:
             memory_limit=self.memory_limit,
             weighted=graph.weighted,
             undirected=undirected,
+            unless_both=True,
             deduplicate=self.options.deduplicate,
             self_loops=self.options.self_loops,
         )
@@ -183,7 +192,14 @@ class _Job:
             members.freeze(ids, rank)
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
-        return builder.finish(len(ids), rank)
+        found = builder.finish(len(ids), rank)
+        if self.options.undirected and not found.mirrored:
+            self.notes.append("both directions of every edge are in the source, so none was mirrored")
+        elif not found.mirrored and not found.both_directions and found.num_edges > found.self_loops:
+            self.notes.append(
+                "edges are taken as directed, from source to target; --undirected adds the other directions"
+            )
+        return found
 
     def _read_nodes(self, ids: Ids, members: Membership | None, features: Features, splits: Splits) -> Labels | None:
         """Read everything that the files say about nodes, except the masks of an ``.npz``."""
@@ -219,13 +235,9 @@ class _Job:
             array = inputs.arrays["labels"]
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
             width = array.shape[1] if len(array.shape) == 2 else 1
-            labels = make_labels(
-                MULTILABEL if self.options.task == AUTO and len(array.shape) == 2 else self.options.task,
-                [kind] * width,  # type: ignore[list-item]
-                None,
-                len(ids),
-                array.where,
-            )
+            task = MULTILABEL if self.options.task == AUTO and len(array.shape) == 2 else self.options.task
+            rules = self._label_rules(array.where, task, by_convention=True)
+            labels = make_labels(rules, [kind] * width, None, len(ids))  # type: ignore[list-item]
             for nodes, batch in rows_of(array, "label"):
                 labels.put(nodes, batch, range(width))
         if "splits" in inputs.arrays:
@@ -238,7 +250,10 @@ class _Job:
             return None
         kinds = [table.table.column_kind(column) for column in table.labels]
         names = [table.table.names[column] for column in table.labels] if table.table.has_header else None
-        return make_labels(self.options.task, kinds, names, num_nodes, table.where)
+        return make_labels(self._label_rules(table.where, self.options.task), kinds, names, num_nodes)
+
+    def _label_rules(self, where: str, task: str, *, by_convention: bool = False) -> LabelRules:
+        return LabelRules(task, where, self.options.unlabeled, self.options.keep_codes, by_convention)
 
     # Labels and splits
 
@@ -247,13 +262,20 @@ class _Job:
         if found is None:
             return None, 0, None
         names, graph = found.class_names, self.inputs.graph
-        if names is None and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
+        numbered = names is None or found.codes is not None
+        if numbered and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
             given = graph.class_names
-            if given is not None and len(given) == found.num_classes:
-                names = given
+            codes = found.codes or range(found.num_classes)
+            if given is not None and min(codes) >= 0 and max(codes) < len(given):
+                names = [given[code] for code in codes]
             elif given is not None:
                 self.notes.append(f"'class_names' has {len(given)} names for {found.num_classes} classes, not used")
         return found.task, found.num_classes, names
+
+    def _class_sizes(self, found: LabelSummary | None, names: list[str] | None) -> dict[str, int]:
+        if found is None:
+            return {}
+        return dict(zip(names or map(str, range(len(found.sizes))), found.sizes))
 
     def _split(self, writer: StoreWriter, splits: Splits, labels: LabelSummary | None, ids: Ids) -> str:
         """Where the splits in the files come from; empty if the files bring none."""

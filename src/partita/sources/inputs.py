@@ -88,6 +88,7 @@ def open_inputs(
             header=options.header,
             comment=options.comment,
             wanted=wanted,
+            exact_ids=options.ids == "auto",
             chunk_bytes=chunk_bytes,
         )
         graph = EdgeTable(table, *wanted)
@@ -135,7 +136,14 @@ def _open_node_files(
         split = options.split_column if role in given[:1] else None  # it is about one file
         wanted = (options.id_column, split, *(labels or ()), *(options.feature_columns or ()))
         table = describe_table(
-            open_table(path, comment=options.comment, wanted=wanted, chunk_bytes=chunk_bytes),
+            open_table(
+                path,
+                header=options.header,
+                comment=options.comment,
+                wanted=wanted,
+                exact_ids=options.ids == "auto",
+                chunk_bytes=chunk_bytes,
+            ),
             id_column=options.id_column,
             feature_columns=options.feature_columns if role in ("nodes", "features") else None,
             label_columns=labels,

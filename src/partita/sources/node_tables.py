@@ -14,7 +14,7 @@ from partita.core import progress
 from partita.core.errors import InputError, nearest
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells, Kind, counted
-from partita.sources.edges import TableReader, find_column
+from partita.sources.edges import TableReader, find_column, unused_columns
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
 from partita.sources.options import ColumnName
@@ -52,6 +52,10 @@ class NodeTable:
     def columns(self) -> tuple[int, ...]:
         """Positions of all columns that are read besides the ids."""
         return self.features + self.labels + (() if self.split is None else (self.split,))
+
+    def unused(self) -> str:
+        """Says which columns are not read; empty: all are."""
+        return unused_columns(self.table, (self.id_column, *self.columns))
 
     def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Cells, None, None]:
         """Rows: the ids first if asked for, then :attr:`columns`."""

@@ -85,6 +85,8 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: getattr(data, name, None) for name in ("edge_index", "x", "edge_weight", "num_nodes", *MASKS.values())
     }
+    known = {*found, "y"}
+    found |= {name: data[name] for name in data.keys() if name not in known and hasattr(data[name], "shape")}
     y = getattr(data, "y", None)
     found["y"] = None if y is None else labels_of(_array(f"{where}, y", y))
     for name in MASKS.values():
@@ -104,6 +106,9 @@ def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
     nodes = graph.ndata
     found: dict[str, Any] = {"edge_index": np.stack([sources, targets]), "num_nodes": graph.num_nodes()}
     found |= {name: nodes[name] for name in MASKS.values() if name in nodes}
+    used = {*MASKS.values(), "feat", "label"}
+    found |= {f"ndata {name}": nodes[name] for name in nodes if name not in used}
+    found |= {f"edata {name}": graph.edata[name] for name in getattr(graph, "edata", ())}
     if "feat" in nodes:
         found["x"] = nodes["feat"]
     if "label" in nodes:
@@ -154,15 +159,11 @@ def sparse_arrays(path: Path, arrays: Mapping[str, ArrayFile]) -> dict[str, Arra
 
 
 def labels_of(y: Num[np.ndarray, "N ..."]) -> Num[np.ndarray, "N ..."]:
-    """Labels as a source has them: a column of one is no matrix; classes written as floats are integers, with -1 for
-    no label; a matrix of zeros and ones is multi-label."""
+    """Labels as a source has them: a column of one is no matrix; a matrix of zeros and ones is multi-label."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind != "f":
         return y
-    known = y[np.isfinite(y)]
-    if y.ndim == 1 and len(known) < len(y) and (known == np.floor(known)).all():
-        return np.where(np.isfinite(y), y, -1).astype(np.int64)
     if y.ndim == 2 and np.isin(y, (0, 1)).all():
         return y.astype(np.uint8)
     return y

@@ -31,7 +31,9 @@ class IngestOptions(Options):
 
     format: Annotated[str, "auto, csv, tsv, snap, parquet or npz."] = "auto"
     delimiter: Annotated[str | None, "One character, tab, or space; else found out."] = None
-    header: Annotated[bool | None, "Whether columns are named; else found out."] = None
+    header: Annotated[
+        bool | None, "Whether the first line of text tables names the columns (default: decided by evidence)."
+    ] = None
     comment: Annotated[str | None, "How comment lines of text tables begin."] = "#"
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
@@ -54,6 +56,10 @@ class IngestOptions(Options):
         columns,
     ] = None
     split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
+    unlabeled: Annotated[str | None, "Label that means that a node has none, for instance -1; none: no label does."] = (
+        None
+    )
+    keep_codes: Annotated[bool, "Integer labels are the classes, also with gaps (default: numbered 0..C-1)."] = False
     task: Annotated[str, "auto, classes, multilabel or regression."] = "auto"
     feature_dtype: Annotated[Literal["float32", "float16"], "float32 or float16."] = "float32"
     allow_nan: Annotated[bool, "Accept features that are not finite."] = False
