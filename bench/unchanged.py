@@ -927,7 +927,8 @@ def plan_rows(name: str, before: Half, now: Half) -> Iterator[Row]:
     """Compare what plans count; which strategy is the fastest is measured, and so may differ."""
     plans = [read_json(half.work / "out" / f"plan-{slug(name)}.json") for half in (before, now)]
     found = Comparison()
-    found.values("plan", *(planned(plan, plans[0]["made_for"]) for plan in plans))
+    settings = [NEW_NAMES.get(key, key) for key in plans[0]["made_for"]]
+    found.values("plan", *(planned(plan, settings) for plan in plans))
     yield row(f"plan {name}", f"{found.count:,} values", found)
 
 
@@ -939,9 +940,10 @@ def planned(plan: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         settings: names of those to compare, of all that the plan was made for.
     """
     strategies = {each["strategy"]: each for each in plan["candidates"] + plan["approximate"]}
+    made_for = {NEW_NAMES.get(key, key): value for key, value in plan["made_for"].items()}
     return {
         **{key: plan[key] for key in ("steps", "sampled_steps", "refused")},
-        "made_for": {key: plan["made_for"].get(key) for key in settings},
+        "made_for": {key: made_for.get(key) for key in settings},
         **{name: {key: each.get(key) for key in PLANNED} for name, each in strategies.items()},
     }
 

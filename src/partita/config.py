@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
-from partita.core.options import parse_bytes, whole_numbers
+from partita.core.options import OLD_NAMES, parse_bytes, whole_numbers
 from partita.core.registry import Registry
 
 PRESETS: Registry[Mapping[str, Any]] = Registry(
@@ -29,9 +29,6 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
     },
 )
 """Settings of a published system by its name; what is given besides wins over them."""
-
-OLD_NAMES = {"deal": "seed_split", "products": "matmul"}
-"""Settings by the names that they had before, which are taken too."""
 
 RENAMED = {**OLD_NAMES, "placements": "strategy"}
 """Settings by all other names that are taken."""

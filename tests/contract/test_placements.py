@@ -25,10 +25,12 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
 from partita.core.protocols import Estimator, Placement
+from partita.features.host import HostRows
 from partita.graph.store import GraphStore
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, PlacementKind
 from partita.parallel.simulation import Simulation
+from partita.parallel.strategies import make_placement, parse_strategy
 from partita.plan.links import Curve, Links
 from partita.testing.graphs import formula_store, small_random_store
 
@@ -105,8 +107,8 @@ def test_simulation_finds_what_a_placement_estimates(store, strategy, kind) -> N
         estimator = engine.estimators[layer - 1]
 
         def make(layer: int, worker: BlockWorker, context: Workers) -> Placement:
-            placement = engine_of(context, step, strategy).placements[layer - 1]
-            return replace(placement, worker=worker)  # type: ignore[type-var]
+            parsed, rows = parse_strategy(strategy, 2), HostRows(step.rows(context.mesh))
+            return make_placement(parsed.placements[layer - 1], parsed, worker, context, rows, step.part_offsets())
 
         found = Simulation(engine.worker, partial(make, layer)).estimate(layer, drawn, asked, mesh)
         wanted = estimator.estimate(layer, drawn, asked, mesh)

@@ -123,6 +123,9 @@ def test_a_plan_in_a_file(runs, store, tmp_path):
     plan = runs[1]
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
     assert Plan.load(tmp_path / "plan.json") == plan
+    (tmp_path / "older.json").write_text((tmp_path / "plan.json").read_text().replace('"seed_split"', '"deal"'))
+    assert '"deal"' in (tmp_path / "older.json").read_text()
+    assert Plan.load(tmp_path / "older.json") == plan
     plan.check(plan.made_for)
     with pytest.raises(ConfigError, match="made for allow exact, this run has approximate"):
         plan.check({**plan.made_for, "allow": "approximate"})

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 REGISTERED = re.compile(r'partita\.register\(\s*"(\w+)",\s*"([\w+-]+)"')
-PASSED = re.compile(r"^PASSED (\S+)", re.MULTILINE)
+PASSED = re.compile(r"^PASSED (.+)$", re.MULTILINE)
 
 
 def test_every_kind_has_an_example() -> None:

@@ -15,9 +15,9 @@ import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from partita.config import OLD_NAMES, Config
+from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.core.options import OptionField, Options, fields_of
+from partita.core.options import OLD_NAMES, OptionField, Options, fields_of
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 

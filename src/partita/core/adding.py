@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 _Record = TypeVar("_Record", bound="Adding")
@@ -14,16 +16,24 @@ class Adding:
     __slots__ = ()
 
     def __add__(self: _Record, other: _Record) -> _Record:
-        return type(self)(*(_sum(a, b) for a, b in zip(self.values(), other.values(), strict=True)))
+        kind = type(self)
+        return kind(*[_sum(getattr(self, name), getattr(other, name)) for name in _names(kind)])
 
     def values(self) -> list[Any]:
         """All fields, in their order."""
-        return [getattr(self, f.name) for f in fields(self)]  # type: ignore[arg-type]
+        return [getattr(self, name) for name in _names(type(self))]
 
     def to_json(self) -> dict[str, Any]:
         """Values by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in _names(type(self))}
+
+
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+_names: Callable[[type], tuple[str, ...]] = cache(_names_of)  # kept, as every step adds some records
 
 
 def _sum(a: Any, b: Any) -> Any:
-    return tuple(_sum(*each) for each in zip(a, b, strict=True)) if isinstance(a, tuple) else a + b
+    return tuple([_sum(*each) for each in zip(a, b, strict=True)]) if isinstance(a, tuple) else a + b

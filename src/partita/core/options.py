@@ -34,6 +34,9 @@ from partita.core.errors import ConfigError, nearest
 Size = int | str
 """Bytes, or text such as ``"512MiB"``."""
 
+OLD_NAMES = {"deal": "seed_split", "products": "matmul"}
+"""Settings of runs by the names that they had before, which are taken too."""
+
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 

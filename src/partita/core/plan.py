@@ -10,6 +10,7 @@ from typing import Any
 from partita.core.adding import Adding
 from partita.core.errors import ConfigError
 from partita.core.files import read_object
+from partita.core.options import OLD_NAMES
 
 PLAN_FORMAT = 2
 STAGES = {
@@ -143,7 +144,7 @@ class Plan:
                 )
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
-            made_for = dict(rest["made_for"])
+            made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"no plan: {error!r}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:

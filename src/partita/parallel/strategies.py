@@ -235,9 +235,7 @@ def build_engine(
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
 
     def make(name: str, worker: BlockWorker, context: Workers) -> Placement:
-        axis = _axis(strategy, context, part_offsets)
-        # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
-        return PLACEMENTS.find(name).make(worker, cast(Axis, axis), _columns(strategy, host, axis))
+        return make_placement(name, strategy, worker, context, host, part_offsets)
 
     made = {name: make(name, worker, context) for name in strategy.placements}
     estimators = [
@@ -253,6 +251,29 @@ def build_engine(
             )
         made[name].check(layer)
     return Engine([made[name] for name in strategy.placements], worker, estimators)
+
+
+def make_placement(
+    name: str,
+    strategy: Strategy,
+    worker: BlockWorker,
+    context: Workers,
+    host: HostRows,
+    part_offsets: Int64[Tensor, "P_1"],
+) -> Placement:
+    """A placement of a strategy on this worker. Called by every worker, as groups may be made.
+
+    Args:
+        name: in the table of placements.
+        strategy: which the placement is of.
+        worker: draws and computes blocks.
+        context: of this process.
+        host: the input rows of this host.
+        part_offsets: int64 (P+1) of the store.
+    """
+    axis = _axis(strategy, context, part_offsets)
+    # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
+    return PLACEMENTS.find(name).make(worker, cast(Axis, axis), _columns(strategy, host, axis))
 
 
 def _axis(strategy: Strategy, context: Workers, part_offsets: Int64[Tensor, "P_1"]) -> Axis | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita import kernels
@@ -131,25 +131,12 @@ class LayerWise(BaseSampler):
         Raises:
             ValueError: the topology is weighted and the sampler was not told so, or the other way round.
         """
-        group, budget = self._group, self.budgets[layer - 1]
-        before, replacing = NEVER, False
-
-        def first_arrivals(held: ArrayTopology, ids: Int[Tensor, "n"]) -> Sampled:
-            nonlocal before, replacing
-            if held.weighted != self.weighted:
-                raise ValueError(f"weighted: {held.weighted} for the topology, {self.weighted} for the sampler")
-            own = held.arrival_times(ids, key, budget + 1)
-            times = to_all(group, own, [budget + 1] * group.size, "ids").unique()  # ascending
-            if times.shape[0] > budget:
-                before = int(times[budget])
-            replacing = held.replace
-            return held.arrivals(ids, key, before)
-
-        found = topology.at_owners(dst, first_arrivals)
+        rule = _FirstArrivals(self, key, self.budgets[layer - 1])
+        found = topology.at_owners(dst, rule)
         importance = kernels.importance(
-            before, found.indices.shape[0], found.weights, replacing, device=found.indices.device
+            rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
         )
-        remote = found.remote + self.estimate(layer, topology)
+        remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
         return replace(found, remote=remote, weights=None, importance=importance)
 
     def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
@@ -160,6 +147,35 @@ class LayerWise(BaseSampler):
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
         weights = _WEIGHT_BYTES * remote.edges if self.weighted else 0
         return Traffic(ids=_TIME_BYTES * remote.times + weights)
+
+    def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
+        """All workers' times, ascending, each once."""
+        group = self._group
+        return to_all(group, times, [times.shape[0]] * group.size, "ids").unique()
+
+
+class _FirstArrivals:
+    """One layer of one step: the rule by which its edges are drawn.
+
+    Attributes:
+        before: the time before which an edge must have arrived.
+        replace: the topology draws with replacement.
+    """
+
+    def __init__(self, sampler: LayerWise, key: int, budget: int) -> None:
+        self.budget = budget
+        self.before = NEVER
+        self.replace = False
+        self._sampler, self._key = sampler, key
+
+    def __call__(self, held: ArrayTopology, dst: Int[Tensor, "n"]) -> Sampled:
+        if held.weighted != self._sampler.weighted:
+            raise ValueError(f"weighted: {held.weighted} for the topology, {self._sampler.weighted} for the sampler")
+        times = self._sampler.agree(held.arrival_times(dst, self._key, self.budget + 1))
+        if times.shape[0] > self.budget:
+            self.before = int(times[self.budget])
+        self.replace = held.replace
+        return held.arrivals(dst, self._key, self.before)
 
 
 SAMPLERS: Registry[type[BaseSampler]] = Registry("sampler", {"node": NodeWise, "layer": LayerWise, "walk": WalkWise})

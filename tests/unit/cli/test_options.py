@@ -7,7 +7,7 @@ import json
 import pytest
 
 from partita.cli.main import main
-from partita.config import OLD_NAMES
+from partita.core.options import OLD_NAMES
 from partita.testing.graphs import small_random_store
 
 

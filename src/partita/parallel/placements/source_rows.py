@@ -65,7 +65,7 @@ class SourceRows(SharedWork):
 
     def expand(
         self, layer: int, block: Block, owner: Int64[Tensor, "S"], traffic: Traffic, key: StepKey
-    ) -> tuple[RowsWork, Int[Tensor, "S"]]:
+    ) -> tuple[RowsWork, Int[Tensor, "r"]]:
         """Ask the owners for a block's sources; returns the store ids whose rows this worker projects."""
         assert block.src is not None
         route, asked = Route.ask(self.axis.sampling, owner, block.src)
