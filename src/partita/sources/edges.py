@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.sources.batch import Cells, Kind, counted, first_line
+from partita.sources.batch import Cells, Kind
+from partita.sources.columnar import ParquetTable
 from partita.sources.options import ColumnName
 from partita.sources.text import TextTable
 
@@ -51,83 +50,6 @@ class TableReader(Protocol):
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
-
-
-class ParquetTable:
-    """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""
-
-    has_header = True
-    note = ""
-
-    def __init__(self, path: Path, *, batch_bytes: int = 4 << 20) -> None:
-        """Read the schema.
-
-        Raises:
-            InputError: no such file, not Parquet, no file in the directory, or files with different columns.
-        """
-        self.path = path
-        self._batch_bytes = batch_bytes
-        self._files = [path]
-        if path.is_dir():
-            self._files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".pq"))
-            if not self._files:
-                raise InputError("the directory holds no .parquet file", where=str(path), fix="Name another source")
-        self._rows = 0
-        for file in self._files:
-            with _parquet(file) as opened:
-                schema = opened.schema_arrow
-                self._rows += opened.metadata.num_rows
-            if file == self._files[0]:
-                self._schema = schema
-            elif schema.names != self._schema.names:
-                raise InputError(
-                    f"the columns {schema.names} differ from those of {self._files[0].name}, {self._schema.names}",
-                    where=str(file),
-                    fix="Keep only files of one table in the directory",
-                )
-        self.names: tuple[str, ...] = tuple(self._schema.names)
-
-    def column_kind(self, column: int) -> Kind | None:
-        """See :class:`TableReader`."""
-        import pyarrow as pa
-
-        kind = self._schema.types[column]
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return "int"
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return "float"
-        return None if pa.types.is_null(kind) else "str"
-
-    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
-        """See :class:`TableReader`. Columns keep the types of the file; ``kinds`` is not needed."""
-        names = [self.names[column] for column in columns]
-        rows = max(1 << 10, min(1 << 18, self._batch_bytes // (8 * len(names))))
-        with progress.task(doing, total=self._rows, unit="rows") as task:
-            for file in self._files:
-                start = 0
-                with _parquet(file) as opened:
-                    for part in opened.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
-                        if part.num_rows:
-                            yield Cells([part.column(name) for name in names], names, counted(str(file), start))
-                        start += part.num_rows
-                        task.advance(part.num_rows)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        what = f"is damaged or not a Parquet file ({first_line(error)})"
-        raise InputError(what, where=str(path), fix="Write it again") from error
 
 
 def detect_format(path: Path, named: str = "auto") -> Format:

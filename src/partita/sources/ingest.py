@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from partita.graph.metadata import MULTILABEL, REGRESSION
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
-from partita.sources.detect import graph_of
+from partita.sources.detect import source_of
 from partita.sources.edges import EdgeTable
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
@@ -44,7 +45,9 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
             Text may be gzipped. Or a directory in the layout of OGB's node-property datasets; a name such as
             ``"ogbn-arxiv"`` fetches one (see :mod:`partita.sources.ogb`). Or an object: PyG's ``Data`` or a dataset of
             one graph, a DGL graph, a SciPy sparse matrix, or a dictionary of arrays (see
-            :mod:`partita.sources.objects`).
+            :mod:`partita.sources.objects`), a graph of networkx, a data frame of pandas, Polars or Arrow with one edge
+            per row, or two arrays ``(src, dst)`` of ids. Tables about nodes may be data frames too, and features,
+            labels and splits arrays by position.
         store: directory to be made.
         options: see :class:`~partita.sources.options.IngestOptions`. ``delimiter`` and ``header`` that are ``None`` are
             found out; ``comment`` ``None`` says that there are no comment lines. Sources, targets and ids of nodes are
@@ -70,13 +73,22 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
     limit = _quarter_of_memory() if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
-    given = [None if path is None else Path(path) for path in (getattr(options, role) for role in NODE_FILES)]
-    with graph_of(source, Path(store)) as (file, arrays), unpacked([file, *given], Path(store)) as (edges, *files):
-        assert edges is not None
-        unpacked_files: dict[str, Any] = dict(zip(NODE_FILES, files))
-        options = replace(options, **unpacked_files)
-        inputs = open_inputs(edges, options, arrays=arrays, chunk_bytes=max(1 << 16, min(8 << 20, limit // 64)))
-        job = _Job(options, inputs, str(file), Path(store), limit, began)
+    roles = [
+        (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
+    ]
+    with (
+        source_of(source, options, Path(store)) as found,
+        unpacked([found.path, *(path for _, path in roles)], Path(store)) as (file, *files),
+    ):
+        unpacked_files: dict[str, Any] = {role: copy for (role, _), copy in zip(roles, files)}
+        if found.nodes is not None:
+            if options.nodes is not None or options.features is not None:
+                fix = "Give what is known of them as attributes of its nodes"
+                raise ConfigError(f"{found.path} has nodes already", where="nodes", fix=fix)
+            unpacked_files["nodes"] = found.nodes
+        options = replace(options, **unpacked_files, undirected=options.undirected or found.undirected)
+        inputs = open_inputs(replace(found, path=file), options, chunk_bytes=max(1 << 16, min(8 << 20, limit // 64)))
+        job = _Job(options, inputs, str(found.path), Path(store), limit, began)
         try:
             return job.run(inputs.id_mode)
         except NotOfKindError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -13,10 +15,13 @@ from partita.core.errors import ConfigError, InputError
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Cells, counted
-from partita.sources.edges import EdgeTable, detect_format, open_table
+from partita.sources.columnar import FrameTable, is_frame
+from partita.sources.detect import Source
+from partita.sources.edges import EdgeTable, TableReader, detect_format, open_table
 from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
-from partita.sources.options import IngestOptions
+from partita.sources.objects import array_of, labels_of, name_of
+from partita.sources.options import ColumnName, IngestOptions
 
 NODE_FILES = ("nodes", "features", "labels", "splits")
 """The options that name files about nodes."""
@@ -61,15 +66,12 @@ def rows_of(array: ArrayFile, name: str) -> Iterator[tuple[Int64[np.ndarray, "n"
         yield np.arange(start, start + len(block)), Cells(arrays, list(columns), counted(array.where, start))
 
 
-def open_inputs(
-    source: Path, options: IngestOptions, *, arrays: dict[str, ArrayFile] | None = None, chunk_bytes: int
-) -> IngestInputs:
+def open_inputs(source: Source, options: IngestOptions, *, chunk_bytes: int) -> IngestInputs:
     """Open everything and check what can be checked without reading rows.
 
     Args:
         source: of the edges.
         options: of the ingest.
-        arrays: the graph, where it is in arrays and not in a file.
         chunk_bytes: of a file to read at once.
 
     Raises:
@@ -77,12 +79,14 @@ def open_inputs(
         ConfigError: two arguments exclude each other.
     """
     graph: EdgeTable | ArrayGraph
-    if arrays is not None or detect_format(source, options.format) == "npz":
-        graph = ArrayGraph(source, arrays)
+    wanted = (options.source_column, options.target_column, options.weight_column)
+    if source.table is not None:
+        graph = EdgeTable(source.table, *wanted)
+    elif source.arrays is not None or detect_format(source.path, options.format) == "npz":
+        graph = ArrayGraph(source.path, source.arrays)
     else:
-        wanted = (options.source_column, options.target_column, options.weight_column)
         table = open_table(
-            source,
+            source.path,
             format=options.format,
             delimiter=options.delimiter,
             header=options.header,
@@ -121,29 +125,17 @@ def _open_node_files(
     given = [role for role in ("splits", "nodes", "labels") if getattr(options, role) is not None]
     tables, members, arrays = list[NodeTable](), None, dict[str, ArrayFile]()
     for role in NODE_FILES:
-        path: Path | None = getattr(options, role)
-        if path is None:
+        if (value := getattr(options, role)) is None:
             continue
-        found = detect_format(path)
-        if found == "npy" and role in _EXPECTED:
-            kinds, ranks = _EXPECTED[role]
-            arrays[role] = open_npy(path).expect(kinds, *ranks)
-            continue
-        if found in ("npy", "npz"):
-            fix = "Give a text or Parquet table; .npy arrays go to features, labels or splits"
-            raise InputError(f"is .{found}, which {role} cannot be", where=str(path), fix=fix)
         labels = label_columns if role == "labels" or (role == "nodes" and options.labels is None) else None
         split = options.split_column if role in given[:1] else None  # it is about one file
         wanted = (options.id_column, split, *(labels or ()), *(options.feature_columns or ()))
+        opened = _open_node_file(role, value, options, wanted, chunk_bytes)
+        if isinstance(opened, ArrayFile):
+            arrays[role] = opened
+            continue
         table = describe_table(
-            open_table(
-                path,
-                header=options.header,
-                comment=options.comment,
-                wanted=wanted,
-                exact_ids=options.ids == "auto",
-                chunk_bytes=chunk_bytes,
-            ),
+            opened,
             id_column=options.id_column,
             feature_columns=options.feature_columns if role in ("nodes", "features") else None,
             label_columns=labels,
@@ -154,6 +146,38 @@ def _open_node_files(
         if role in ("nodes", "features"):
             members = table
     return tables, members, arrays
+
+
+def _open_node_file(
+    role: str, value: Any, options: IngestOptions, wanted: Sequence[ColumnName | None], chunk_bytes: int
+) -> TableReader | ArrayFile:
+    """A table about nodes, or an array by position: in a file, or in memory."""
+    if isinstance(value, TableReader):
+        return value
+    if is_frame(value):
+        return FrameTable(f"{name_of(value)} of {role}", value)
+    if not isinstance(value, str | os.PathLike):
+        array = array_of(role, value)
+        if role not in _EXPECTED:
+            raise InputError("is an array, not a table", where=role, fix="Give it as features, labels or splits")
+        kinds, ranks = _EXPECTED[role]
+        return ArrayFile.held(role, labels_of(array) if role == "labels" else array).expect(kinds, *ranks)
+    path = Path(value)
+    found = detect_format(path)
+    if found == "npy" and role in _EXPECTED:
+        kinds, ranks = _EXPECTED[role]
+        return open_npy(path).expect(kinds, *ranks)
+    if found in ("npy", "npz"):
+        fix = "Give a text or Parquet table; .npy arrays go to features, labels or splits"
+        raise InputError(f"is .{found}, which {role} cannot be", where=str(path), fix=fix)
+    return open_table(
+        path,
+        header=options.header,
+        comment=options.comment,
+        wanted=wanted,
+        exact_ids=options.ids == "auto",
+        chunk_bytes=chunk_bytes,
+    )
 
 
 def _count_nodes(graph: EdgeTable | ArrayGraph, arrays: Iterable[ArrayFile]) -> tuple[int | None, str]:

@@ -14,6 +14,9 @@ ColumnName = str | int
 
 File = str | os.PathLike[str]
 
+About = str | os.PathLike[str] | object
+"""A file about nodes; or a data frame, or an array by position."""
+
 
 def column(text: str) -> ColumnName:
     """A column by its name, or by its position where the text is a number."""
@@ -42,10 +45,10 @@ class IngestOptions(Options):
     deduplicate: Annotated[bool, "Keep only the first of equal edges."] = False
     self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one a node)."] = "keep"
     ids: Annotated[Literal["auto", "int", "str", "index"], "Node ids: auto, int, str, or index (0 to N-1)."] = "auto"
-    nodes: Annotated[File | None, "Table: id, features, label, split."] = None
-    features: Annotated[File | None, "Table: id, features; or .npy, row i is node i."] = None
-    labels: Annotated[File | None, "Table: id, label; or .npy."] = None
-    splits: Annotated[File | None, "Table: id, train/val/test; or .npy."] = None
+    nodes: Annotated[About | None, "Table: id, features, label, split."] = None
+    features: Annotated[About | None, "Table: id, features; or .npy, row i is node i."] = None
+    labels: Annotated[About | None, "Table: id, label; or .npy."] = None
+    splits: Annotated[About | None, "Table: id, train/val/test; or .npy."] = None
     id_column: Annotated[ColumnName | None, "Name or position of the ids in these tables.", column] = None
     feature_columns: Annotated[
         Sequence[ColumnName] | None, "Which columns are features, by commas; else all others.", columns

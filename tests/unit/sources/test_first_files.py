@@ -98,7 +98,7 @@ def test_labels(tmp_path, column, options, task, classes, sizes) -> None:
 @pytest.mark.parametrize("column", ["-1 1 1 -1", "-1 0 1 2", "-1.0 1.0 1.0 -1.0", "-1 x y x"])
 def test_minus_one_is_asked_about(tmp_path, column) -> None:
     nodes = "id,f,label\n" + "".join(f"{i},0.5,{cell}\n" for i, cell in enumerate(column.split()))
-    with pytest.raises(InputError, match="nodes have the label -1.*--unlabeled none if it is a class"):
+    with pytest.raises(InputError, match=r"nodes have the label -1.*--unlabeled none if it is a class"):
         read(tmp_path, {"e.csv": PAIRS, "n.csv": nodes}, nodes="n.csv")
 
 

@@ -139,7 +139,7 @@ def test_ids_with_gaps_are_ordered_and_named(tmp_path, graph, reference):
     names = np.sort(np.random.default_rng(3).choice(10**12, NODES, replace=False))
     (tmp_path / "e.csv").write_text(text(names[graph["edges"]]))
     nodes = write_nodes(tmp_path / "n.csv", graph, np.random.default_rng(1).permutation(NODES), names)
-    ingest(tmp_path / "e.csv", tmp_path / "s", nodes=nodes)
+    ingest(tmp_path / "e.csv", tmp_path / "s", nodes=nodes, unlabeled="-1")
     assert columns_of(tmp_path / "s") == reference
     np.testing.assert_array_equal(GraphStore.open(tmp_path / "s").names(), names)
 
