@@ -37,6 +37,15 @@ class _Columnar:
             return "float"
         return None if pa.types.is_null(kind) else "str"
 
+    def holds_words(self, column: int) -> bool:
+        """See :class:`partita.sources.edges.TableReader`."""
+        import pyarrow as pa
+
+        kind = self._schema.types[column]
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
 
 class ParquetTable(_Columnar):
     """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""

@@ -72,7 +72,7 @@ def _of_object(source: Any, options: IngestOptions) -> Source:
     name = name_of(source)
     if is_frame(source):
         return Source(Path(name), table=FrameTable(name, source))
-    if isinstance(source, tuple | list) and len(source) == 2:
+    if isinstance(source, tuple | list) and len(source) == 2 and all(map(_is_array, source)):
         ends = {which: array_of(f"(src, dst), {which}", end) for which, end in zip(("source", "target"), source)}
         lengths = [end.shape for end in ends.values()]
         if lengths[0] != lengths[1] or len(lengths[0]) != 1:
@@ -84,3 +84,7 @@ def _of_object(source: Any, options: IngestOptions) -> Source:
         return Source(Path(name), table=edges, nodes=nodes, undirected=not source.is_directed())
     where, arrays = arrays_of(source)
     return Source(Path(where), arrays)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") or isinstance(value, list | tuple | range)

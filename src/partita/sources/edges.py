@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -47,6 +48,9 @@ class TableReader(Protocol):
 
     def column_kind(self, column: int) -> Kind | None:
         """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
+
+    def holds_words(self, column: int) -> bool:
+        """Whether none of the first cells of a column is a number."""
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
@@ -143,6 +147,24 @@ def find_column(table: TableReader, name: ColumnName, role: str) -> int:
     no_header = f"The file has no header; give a position, {positions}, or header=yes"
     fix = nearest(name, table.names) if table.has_header else no_header
     raise InputError(f"there is no column '{name}' ({role})", where=where, fix=fix)
+
+
+def find_columns(table: TableReader, names: Sequence[ColumnName], role: str) -> list[int]:
+    """Positions of columns that the user named, each once, by patterns such as ``"age_*"`` too.
+
+    Raises:
+        InputError: there is no such column, or none that a pattern fits.
+    """
+    found: dict[int, None] = {}
+    for name in names:
+        if not isinstance(name, str) or name in table.names or not any(letter in name for letter in "*?["):
+            found[find_column(table, name, role)] = None
+            continue
+        fitting = [position for position, each in enumerate(table.names) if fnmatchcase(each, name)]
+        if not fitting or not table.has_header:
+            raise InputError(f"no column fits '{name}' ({role})", where=str(table.path), fix=nearest(name, table.names))
+        found.update(dict.fromkeys(fitting))
+    return list(found)
 
 
 def unused_columns(table: TableReader, used: Collection[int]) -> str:

@@ -21,10 +21,12 @@ from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.detect import source_of
 from partita.sources.edges import EdgeTable
+from partita.sources.encoding import NOTE, Like
+from partita.sources.features import Features
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
 from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
-from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
+from partita.sources.node_tables import Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
@@ -87,8 +89,11 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
                 raise ConfigError(f"{found.path} has nodes already", where="nodes", fix=fix)
             unpacked_files["nodes"] = found.nodes
         options = replace(options, **unpacked_files, undirected=options.undirected or found.undirected)
-        inputs = open_inputs(replace(found, path=file), options, chunk_bytes=max(1 << 16, min(8 << 20, limit // 64)))
-        job = _Job(options, inputs, str(found.path), Path(store), limit, began)
+        like = None if options.like is None else Like.read(options.like)
+        chunk_bytes = max(1 << 16, min(8 << 20, limit // 64))
+        encoding = None if like is None else like.encoding
+        inputs = open_inputs(replace(found, path=file), options, encoding, chunk_bytes=chunk_bytes)
+        job = _Job(options, inputs, like, str(found.path), Path(store), limit, began)
         try:
             return job.run(inputs.id_mode)
         except NotOfKindError as error:
@@ -104,6 +109,7 @@ class _Job:
 
     options: IngestOptions
     inputs: IngestInputs
+    like: Like | None
     source: str
     store: Path
     memory_limit: int
@@ -124,7 +130,9 @@ class _Job:
             topology = self._read_edges(writer, ids, members)
             ids.write_names(writer)
             dtype = np.dtype(options.feature_dtype)
-            features = Features(writer, len(ids), dtype, allow_nan=options.allow_nan, name_of=ids.name)
+            features = Features(
+                writer, len(ids), dtype, allow_nan=options.allow_nan, name_of=ids.name, missing=self._missing()
+            )
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
             label_summary = None if labels is None else labels.finish(writer)
@@ -133,6 +141,14 @@ class _Job:
             if label_summary is not None and not rule:
                 found, rule = self._seeded(label_summary)
             write_splits(writer, found)
+            train = found.get("train", np.arange(len(ids)))
+            reader = next((table.reader for table in inputs.tables if table.reader is not None), None)
+            encoding, notes = features.finish(
+                train, reader, standardize=options.standardize, like=self.like and self.like.encoding
+            )
+            self.notes += notes
+            known = bool(encoding.columns) or encoding.changes_values
+            encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
@@ -149,6 +165,7 @@ class _Job:
                 ids=mode,
                 allow_nan=self.options.allow_nan,
                 ingest_notes=list(self.notes),
+                **encoded,
             )
         seconds = time.perf_counter() - self.began
         table = inputs.graph.table if isinstance(inputs.graph, EdgeTable) else None
@@ -201,7 +218,7 @@ class _Job:
         except InputError as error:
             raise InputError(error.what, where=str(graph.path), fix=error.fix) from None
         if members is not None:
-            members.freeze(ids, rank)
+            members.freeze(ids, rank, gaps=self._missing() is not None)
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         found = builder.finish(len(ids), rank)
@@ -230,9 +247,8 @@ class _Job:
             wide, end = len(table.features), len(table.features) + len(table.labels)
             with closing(rows):
                 for nodes, batch in rows:
-                    if wide:
-                        missing = np.nan if self.options.allow_nan else None
-                        features.put(nodes, batch.matrix(range(wide), missing=missing), batch.where)
+                    if table.reader is not None:
+                        features.put(nodes, table.reader.matrix(batch), batch.where)
                     if mine is not None:
                         mine.put(nodes, batch, range(wide, end))
                     if table.split is not None:
@@ -257,6 +273,9 @@ class _Job:
                 splits.put(nodes, batch, 0)
         return labels
 
+    def _missing(self) -> str | None:
+        return self.options.missing if self.like is None else self.like.encoding.missing
+
     def _labels_for(self, table: NodeTable, num_nodes: int) -> Labels | None:
         if not table.labels:
             return None
@@ -265,7 +284,7 @@ class _Job:
         return make_labels(self._label_rules(table.where, self.options.task), kinds, names, num_nodes)
 
     def _label_rules(self, where: str, task: str, *, by_convention: bool = False) -> LabelRules:
-        return LabelRules(task, where, self.options.unlabeled, self.options.keep_codes, by_convention)
+        return LabelRules(task, where, self.options.unlabeled, self.options.keep_codes, by_convention, self.like)
 
     # Labels and splits
 

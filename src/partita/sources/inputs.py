@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Cells, counted
 from partita.sources.columnar import FrameTable, is_frame
 from partita.sources.detect import Source
-from partita.sources.edges import EdgeTable, TableReader, detect_format, open_table
+from partita.sources.edges import EdgeTable, TableReader, detect_format, find_columns, open_table
+from partita.sources.encoding import ColumnReader, Encoding
 from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
 from partita.sources.objects import array_of, labels_of, name_of
@@ -66,12 +67,13 @@ def rows_of(array: ArrayFile, name: str) -> Iterator[tuple[Int64[np.ndarray, "n"
         yield np.arange(start, start + len(block)), Cells(arrays, list(columns), counted(array.where, start))
 
 
-def open_inputs(source: Source, options: IngestOptions, *, chunk_bytes: int) -> IngestInputs:
+def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *, chunk_bytes: int) -> IngestInputs:
     """Open everything and check what can be checked without reading rows.
 
     Args:
         source: of the edges.
         options: of the ingest.
+        like: the encoding of features to repeat.
         chunk_bytes: of a file to read at once.
 
     Raises:
@@ -96,7 +98,7 @@ def open_inputs(source: Source, options: IngestOptions, *, chunk_bytes: int) -> 
             chunk_bytes=chunk_bytes,
         )
         graph = EdgeTable(table, *wanted)
-    tables, members, by_position = _open_node_files(options, chunk_bytes)
+    tables, members, by_position = _open_node_files(options, like, chunk_bytes)
     num_nodes, num_nodes_from = _count_nodes(graph, by_position.values())
     if isinstance(graph, ArrayGraph):
         if graph.features() is not None and ("features" in by_position or any(table.features for table in tables)):
@@ -114,7 +116,7 @@ def open_inputs(source: Source, options: IngestOptions, *, chunk_bytes: int) -> 
 
 
 def _open_node_files(
-    options: IngestOptions, chunk_bytes: int
+    options: IngestOptions, like: Encoding | None, chunk_bytes: int
 ) -> tuple[list[NodeTable], NodeTable | None, dict[str, ArrayFile]]:
     """The files about nodes: tables, the one of them that says which nodes there are, and arrays by what they hold."""
     if options.nodes is not None and options.features is not None:
@@ -137,15 +139,38 @@ def _open_node_files(
         table = describe_table(
             opened,
             id_column=options.id_column,
-            feature_columns=options.feature_columns if role in ("nodes", "features") else None,
+            feature_columns=_feature_columns(options, like) if role in ("nodes", "features") else None,
+            drop_columns=options.drop_columns if role in ("nodes", "features") else None,
             label_columns=labels,
             split_column=split,
             roles=role,
         )
+        if table.features:
+            table = replace(table, reader=_column_reader(table, options, like))
         tables.append(table)
         if role in ("nodes", "features"):
             members = table
     return tables, members, arrays
+
+
+def _feature_columns(options: IngestOptions, like: Encoding | None) -> Sequence[ColumnName] | None:
+    if like is None or not like.columns:
+        return options.feature_columns
+    return [column.name for column in like.columns]
+
+
+def _column_reader(table: NodeTable, options: IngestOptions, like: Encoding | None) -> ColumnReader:
+    if like is not None and like.columns:
+        categorical = [at for at, column in zip(table.features, like.columns) if column.categories is not None]
+    else:
+        categorical = find_columns(table.table, options.categorical or (), "categorical")
+        if strange := [table.table.names[column] for column in categorical if column not in table.features]:
+            what = f"column {strange[0]} is categorical, but no feature"
+            raise ConfigError(what, where="categorical", fix="Name it in feature_columns too, or leave it out")
+    missing = options.missing if like is None else like.missing
+    return ColumnReader(
+        table.table, table.features, categorical, missing=missing, allow_nan=options.allow_nan, like=like
+    )
 
 
 def _open_node_file(

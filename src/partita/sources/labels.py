@@ -9,12 +9,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
-from partita.core.errors import InputError
+from partita.core.errors import InputError, nearest
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.metadata import TASKS as LABEL_TASKS
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells, Kind
 from partita.sources.dialect import is_int, is_number
+from partita.sources.encoding import Like
 
 AUTO = "auto"
 TASKS = (AUTO, *LABEL_TASKS)
@@ -41,6 +42,7 @@ class LabelRules:
         unlabeled: the label that means that a node has none; :data:`NOTHING`: no label does; ``None``: not said.
         keep_codes: integers are the classes themselves, also with gaps.
         by_convention: -1 means that a node has no label, as in arrays of PyG and OGB, unless ``unlabeled`` says else.
+        like: the store whose classes these are, in its order.
     """
 
     task: str
@@ -48,6 +50,7 @@ class LabelRules:
     unlabeled: str | None = None
     keep_codes: bool = False
     by_convention: bool = False
+    like: Like | None = None
 
 
 @dataclass(frozen=True)
@@ -313,9 +316,28 @@ def _write_classes(
     if num_classes > MOST_CLASSES:
         what = f"there are {num_classes:,} classes, more than {MOST_CLASSES:,}"
         raise InputError(what, where=rules.where, fix="Use task=regression, or name the column of the labels")
+    if rules.like is not None and rules.like.task is not None:
+        given = names or [str(number) for number in range(num_classes)]
+        y, names, codes = _as_classes(y, given, rules, rules.like), list(rules.like.classes), None
+        num_classes, names = len(names), names if rules.like.named else None
     writer.write("y", y)
     sizes = np.bincount(y[labeled], minlength=num_classes).tolist()
     return LabelSummary(CLASSES, num_classes, names, labeled, codes, sizes, list(notes))
+
+
+def _as_classes(
+    y: Int64[np.ndarray, "N"], names: Sequence[str], rules: LabelRules, like: Like
+) -> Int64[np.ndarray, "N"]:
+    """Labels as the classes of another store."""
+    if like.task != CLASSES:
+        raise InputError(f"the labels are classes, those of the other store a {like.task}", where=rules.where)
+    known = {name: number for number, name in enumerate(like.classes)}
+    used = np.bincount(y[y >= 0], minlength=len(names)) > 0
+    strange = [name for name, there in zip(names, used) if there and name not in known]
+    if strange:
+        what = f"the other store has no class '{strange[0]}'"
+        raise InputError(what, where=rules.where, fix=nearest(strange[0], like.classes))
+    return np.array([*(known.get(name, -1) for name in names), -1], np.int64)[y]
 
 
 def _ask(rules: LabelRules, count: int) -> InputError:

@@ -51,7 +51,23 @@ class IngestOptions(Options):
     splits: Annotated[About | None, "Table: id, train/val/test; or .npy."] = None
     id_column: Annotated[ColumnName | None, "Name or position of the ids in these tables.", column] = None
     feature_columns: Annotated[
-        Sequence[ColumnName] | None, "Which columns are features, by commas; else all others.", columns
+        Sequence[ColumnName] | None, "Which columns are features, by commas (* and ? stand for any letters); else all.",
+        columns,
+    ] = None  # fmt: skip
+    drop_columns: Annotated[
+        Sequence[ColumnName] | None, "Columns that are not features, by commas (* and ? stand for any letters).",
+        columns,
+    ] = None  # fmt: skip
+    categorical: Annotated[
+        Sequence[ColumnName] | None, "Columns of categories: one feature for each of their words or codes.", columns
+    ] = None
+    missing: Annotated[
+        Literal["zero", "mean"] | None,
+        "Empty feature cells and nodes without a row: zero, or the mean of the training nodes (default: refused).",
+    ] = None
+    standardize: Annotated[bool, "Scale numeric features to mean 0, deviation 1 of the training nodes."] = False
+    like: Annotated[
+        File | None, "Store of the graph that a model was trained on: same columns, categories, fills and scales."
     ] = None
     label_column: Annotated[
         ColumnName | Sequence[ColumnName] | None,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from partita.core import progress
 from partita.core.errors import InputError
 from partita.sources.arrays import Stream
-from partita.sources.batch import Cells, Kind
+from partita.sources.batch import GAPS, Cells, Kind
 from partita.sources.dialect import BLANKS, guess, is_canonical_int, is_int, is_number
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _SAMPLE_BYTES = 1 << 18
 _LONGEST_LINE = 1 << 26
 _PADDED = re.compile(r"^-?0[0-9]")
 _KINDS = {"int": "an integer", "float": "a number", "str": "UTF-8 text"}
-_MISSING = {"int": [""], "str": [], "float": ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]}
+_MISSING = {"int": [""], "str": [], "float": list(GAPS)}
 
 
 class NotOfKindError(InputError):
@@ -87,6 +87,11 @@ class TextTable:
         if all(map(is_canonical_int if self._exact_ids else is_int, cells)):
             return "int"
         return "float" if all(map(is_number, cells)) else "str"
+
+    def holds_words(self, column: int) -> bool:
+        """See :class:`partita.sources.edges.TableReader`."""
+        cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column] not in GAPS]
+        return bool(cells) and not any(map(is_number, cells))
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """See :class:`partita.sources.edges.TableReader`.

@@ -10,8 +10,9 @@ from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells
 from partita.sources.edges import open_table
+from partita.sources.features import Features
 from partita.sources.labels import MOST_CLASSES, LabelRules, make_labels
-from partita.sources.node_tables import Features, Splits, describe_table, repeated
+from partita.sources.node_tables import Splits, describe_table, repeated
 
 
 class Writer(StoreWriter):
