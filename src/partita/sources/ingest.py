@@ -143,9 +143,8 @@ class _Job:
             write_splits(writer, found)
             train = found.get("train", np.arange(len(ids)))
             reader = next((table.reader for table in inputs.tables if table.reader is not None), None)
-            encoding, notes = features.finish(
-                train, reader, standardize=options.standardize, like=self.like and self.like.encoding
-            )
+            repeated = None if self.like is None else self.like.encoding
+            encoding, notes = features.finish(train, reader, standardize=options.standardize, like=repeated)
             self.notes += notes
             known = bool(encoding.columns) or encoding.changes_values
             encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
