@@ -202,7 +202,7 @@ def test_bad_input_is_one_message_and_exit_code_2(arguments, words, graph, run, 
 
 
 def test_debug_shows_the_traceback(tmp_path) -> None:
-    done = partita("verify", tmp_path / "absent", "--debug", code=1)
+    done = partita("verify", tmp_path / "absent", "--debug", code=2)
     assert "Traceback" in done.stderr
 
 
