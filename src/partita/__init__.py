@@ -26,6 +26,7 @@ _PUBLIC = {
     "Trainer": "partita.train.trainer",
     "evaluate": "partita.infer.evaluate",
     "export": "partita.graph.export",
+    "export_model": "partita.runs.export_model",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from partita.partitioning.shards import shard as shard
     from partita.registries import register as register
     from partita.report.page import write_report as write_report
+    from partita.runs.export_model import export_model as export_model
     from partita.sample.presample import presample as presample
     from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest

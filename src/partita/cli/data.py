@@ -49,13 +49,16 @@ Example:
 
     partita verify graph
 """
-_EXPORT_HELP = """Write the graph of a store into an .npz file, with PyG's names for the arrays.
+_EXPORT_HELP = """Write the graph of a store as an .npz file, or the model of a run as a plain PyG model.
 
-Nodes are in the order of their ingest, however the store is partitioned.
+A graph has PyG's names for the arrays, and its nodes are in the order of their ingest, however the store is
+partitioned. A model is a directory: the weights, and a Python file that loads them into PyG's convolutions.
 
-Example:
+Examples:
 
     partita export graph --out graph.npz
+
+    partita export run --out model
 """
 _RMAT_HELP = """Generate an R-MAT graph with the Graph500 parameters.
 
@@ -144,17 +147,26 @@ def inspect(
 
 
 def export(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
+    source: Annotated[Path, typer.Argument(metavar="STORE|RUN", help="A graph store or a run folder.")],
     *,
-    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The .npz file to write; for a run, the directory of the model.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     json: Json = False,
 ) -> None:
     """Export."""
+    from partita.runs.folder import RunFolder
+
+    if RunFolder(source).record.is_file():
+        from partita.runs.export_model import export_model
+
+        with shown(quiet=json):
+            exported = export_model(source, out, overwrite=overwrite)
+        finish(exported.to_json(), "Exported", as_json=json)
+        return
     from partita.graph.export import export as export_store
 
     with shown(quiet=json):
-        path = export_store(store, out, overwrite=overwrite)
+        path = export_store(source, out, overwrite=overwrite)
     finish({"file": str(path), "bytes": path.stat().st_size}, "Exported", as_json=json)
 
 

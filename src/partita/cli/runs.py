@@ -17,7 +17,10 @@ from partita.core.errors import ConfigError
 if TYPE_CHECKING:
     from partita.train.recorder import RunSummary
 
-StorePath = Annotated[Path | None, typer.Option("--store", help="Path to the graph store, if it has moved.")]
+StorePath = Annotated[
+    Path | None,
+    typer.Option("--store", help="A graph store with the same features (default: the one the run was trained on)."),
+]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Worker processes on this machine.")]
 Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
 
@@ -37,7 +40,7 @@ Examples:
 
     partita train --resume run --epochs 40
 """
-_EVALUATE_HELP = """Evaluate a run on a split of its store, with all neighbors of every node.
+_EVALUATE_HELP = """Evaluate a run on a split of its store or another one, with all neighbors of every node.
 
 Examples:
 
@@ -45,9 +48,11 @@ Examples:
 
     partita evaluate run --split val --json
 
+    partita evaluate run --store other-graph --split all
+
     partita evaluate run --workers 2
 """
-_PREDICT_HELP = """Write the model's prediction for every node, by your own node ids.
+_PREDICT_HELP = """Write the model's prediction for every node, by your own node ids, in the order of ingest.
 
 Examples:
 
@@ -55,7 +60,11 @@ Examples:
 
     partita predict run --out test.csv --split test
 
-    partita predict run --out vectors.parquet --embeddings
+    partita predict run --out predictions.csv --store other-graph
+
+    partita predict run --out predictions.parquet --probabilities --labels --splits
+
+    partita predict run --out vectors.npy --embeddings
 
     partita predict run --out predictions.parquet --workers 2
 """
@@ -232,7 +241,7 @@ def train_worker(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     *,
-    split: Annotated[str, typer.Option(help="Which nodes.")] = "test",
+    split: Annotated[str, typer.Option(help="Which nodes; all for all that have a label.")] = "test",
     store: StorePath = None,
     workers: Workers = 1,
     memory_limit: Memory = None,
@@ -248,8 +257,14 @@ def evaluate(
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     *,
-    out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file.")],
+    out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file; .npy for embeddings alone.")],
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also write the probabilities of all classes.")
+    ] = False,
+    logits: Annotated[bool, typer.Option("--logits", help="Also write the model's output before softmax.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Also write the true label.")] = False,
+    splits: Annotated[bool, typer.Option("--splits", help="Also write the split of each node.")] = False,
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Also write the output of the last hidden layer.")
     ] = False,
@@ -259,7 +274,8 @@ def predict(
     json: Json = False,
 ) -> None:
     """Predict."""
-    options = {"run": run, "out": out, "split": split, "embeddings": embeddings, "store": store}
+    wanted = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
+    options = {"run": run, "out": out, "split": split, **wanted, "embeddings": embeddings, "store": store}
     result = _infer("predict", workers, {**options, "memory_limit": memory_limit}, quiet=json)
     if result is not None:
         finish(result, "Predictions", as_json=json)

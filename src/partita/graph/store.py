@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ class GraphStore:
         directory = Path(path)
         metadata = StoreMetadata.read(directory)
         return cls(directory, metadata, open_columns(directory, metadata))
+
+    def with_(self, columns: Mapping[str, Shaped[np.ndarray, "..."]], **changes: Any) -> GraphStore:
+        """The same store, with other arrays for some columns and changed metadata, in memory only.
+
+        Args:
+            columns: by name.
+            changes: of fields of the metadata, for instance ``class_names``; the columns' records stay, and with them
+                the fingerprint.
+        """
+        return GraphStore(self.path, replace(self.metadata, **changes), {**self._columns, **columns})
 
     def __repr__(self) -> str:
         share = "" if self.shard is None else f", {self.shard}"

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import torch
 
 from partita.comm.context import Context
+from partita.graph.metadata import SPLIT_PREFIX
+from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.run import inference_of, join, launched, on_workers
+from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
 from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.tasks.metrics import Judged, judge
 from partita.tasks.task import Task, make_task
+
+ALL = "all"
+"""Name of a split that every store has: all nodes that have a label."""
 
 
 def evaluate_split(inference: LayerwiseInference, task: Task, split: str) -> Judged:
@@ -61,15 +67,16 @@ def evaluate(
 
     Args:
         run: the run folder. Of several workers only the first one reads it.
-        split: ``train``, ``val``, ``test`` or another split of the store.
-        store: path of the graph store, if it has moved.
+        split: ``train``, ``val``, ``test`` or another split of the store; ``all`` for all nodes that have a label.
+        store: path of a graph store with the same features and labels; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         workers: so many processes are started on this machine to share the work; 1 for none.
         context: of this worker, where the caller has made one.
 
     Returns:
-        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers.
+        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers; and ``"notes"``, a
+        list of texts, where something is not as it was in training.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
@@ -79,14 +86,29 @@ def evaluate(
         return on_workers("partita.infer.evaluate:evaluate_on_worker", workers, model, run=run, **options)
     context = join(context, workers)
     loaded = load_run(run, store=store, model=model, context=context)
-    inference = inference_of(loaded.model, loaded.store, loaded.config, context, memory_limit=memory_limit)
-    judged = evaluate_split(inference, make_task(loaded.config, loaded.store), split)
+    graph = with_all(loaded.store) if split == ALL else loaded.store
+    inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
+    judged = evaluate_split(inference, make_task(loaded.config, graph), split)
+    notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     return {
         "split": split,
-        "nodes": len(loaded.store.split(split)),
+        "nodes": len(graph.split(split)),
         "checkpoint": loaded.checkpoint.name,
         **judged.metrics,
+        **notes,
     }
+
+
+def with_all(store: GraphStore) -> GraphStore:
+    """The store with a split ``"all"`` of all nodes that have a label, unless it has a split of that name."""
+    if ALL in store.splits or store.y is None:
+        return store
+    labels, order = store.y, ingest_order(store)
+    nodes = np.arange(store.num_nodes) if order is None else order.numpy()
+    if labels.ndim == 1:
+        there = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
+        nodes = nodes[there[nodes]]
+    return store.with_({SPLIT_PREFIX + ALL: nodes})
 
 
 def evaluate_on_worker(context: Context, **options: Any) -> dict[str, Any]:

@@ -1,156 +1,307 @@
-"""``predict``: what the model says of every node, by the users' own ids, streamed to a file."""
+"""``predict``: what the model says of every node, by the users' own ids, streamed to a file or as arrays."""
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import torch
+from jaxtyping import Float, Shaped
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
 from partita.core.files import require_parent
+from partita.core.options import Size
 from partita.infer.layerwise import OutputRows
-from partita.infer.run import inference_of, join, launched, on_workers
+from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
+from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
 from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
-from partita.tasks.nodes import lists
-from partita.tasks.task import Task, make_task
+from partita.tasks.task import make_task
 
-_FORMATS = {".parquet": "Parquet", ".csv": "CSV"}
+_ARRAY = ".npy"
+_FORMATS = {".parquet": "Parquet", ".csv": "CSV", _ARRAY: "NumPy"}
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionSummary:
-    """What was written: the file, how many rows, and its columns."""
+    """What was written: the file, how many rows, and its columns; and what was not as in training."""
 
     path: str
     nodes: int
     columns: tuple[str, ...]
     checkpoint: str
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        return {**asdict(self), "columns": list(self.columns)}
+        """As ``--json`` prints it; without ``notes`` where there are none."""
+        values = {**asdict(self), "columns": list(self.columns), "notes": list(self.notes)}
+        return values if self.notes else {name: value for name, value in values.items() if name != "notes"}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> PredictionSummary:
         """The inverse of :meth:`to_json`."""
-        return cls(**{**values, "columns": tuple(values["columns"])})
+        return cls(**{**values, "columns": tuple(values["columns"]), "notes": tuple(values.get("notes", ()))})
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Predictions:
+    """Predictions as arrays, a row for each node, in the order in which nodes were ingested.
+
+    Attributes:
+        ids: (R) the user's ids, int64 or ``str`` objects.
+        predicted: (R) names or numbers of classes; of a regression float32; of several labels lists of their names.
+        probabilities: (R, C) float32, of all classes; ``None`` of a regression.
+        class_names: of the columns of ``probabilities``, C names or numbers; empty for a regression.
+        logits: (R, C) float32, the model's output; ``None`` where not asked for, likewise the others.
+        labels: (R) true labels as ``predicted`` has them, ``None`` or NaN where there is none.
+        splits: (R) the split of each node, ``None`` where it is in none.
+        embeddings: (R, F) float32, the output of the last hidden layer.
+        checkpoint: that the weights are of.
+        notes: what is not as it was in training.
+    """
+
+    ids: Shaped[np.ndarray, "R"]
+    predicted: Shaped[np.ndarray, "R"]
+    probabilities: Float[np.ndarray, "R C"] | None
+    class_names: list[str]
+    logits: Float[np.ndarray, "R C"] | None
+    labels: Shaped[np.ndarray, "R"] | None
+    splits: Shaped[np.ndarray, "R"] | None
+    embeddings: Float[np.ndarray, "R F"] | None
+    checkpoint: str
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        there = [
+            name
+            for name in ("probabilities", "logits", "labels", "splits", "embeddings")
+            if getattr(self, name) is not None
+        ]
+        return f"Predictions({len(self):,} nodes: {', '.join(['ids', 'predicted', *there])})"
+
+    @classmethod
+    def of(cls, table: pa.Table, checkpoint: str, notes: tuple[str, ...]) -> Predictions:
+        """Of the columns of a prediction file."""
+
+        def plain(name: str) -> Any:
+            return table[name].to_numpy() if name in table.column_names else None
+
+        def matrix(name: str) -> Any:
+            return matrix_of(table[name]) if name in table.column_names else None
+
+        names = json.loads((table.schema.metadata or {}).get(b"class_names", b"[]"))
+        return cls(
+            plain("node"), plain("prediction"), matrix("probabilities"), names, matrix("logits"), plain("label"),
+            plain("split"), matrix("embedding"), checkpoint, notes,
+        )  # fmt: skip
+
+
+@overload
+def predict(
+    run: str | os.PathLike[str],
+    *,
+    out: None = None,
+    split: str | None = None,
+    probabilities: bool | None = None,
+    logits: bool = False,
+    labels: bool = False,
+    splits: bool = False,
+    embeddings: bool = False,
+    store: str | os.PathLike[str] | None = None,
+    model: Model | None = None,
+    memory_limit: Size | None = None,
+    workers: int = 1,
+    context: Context | None = None,
+) -> Predictions: ...
+
+
+@overload
 def predict(
     run: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str],
     split: str | None = None,
+    probabilities: bool | None = None,
+    logits: bool = False,
+    labels: bool = False,
+    splits: bool = False,
     embeddings: bool = False,
     store: str | os.PathLike[str] | None = None,
     model: Model | None = None,
-    memory_limit: int | str | None = None,
+    memory_limit: Size | None = None,
     workers: int = 1,
     context: Context | None = None,
-) -> PredictionSummary:
-    """Write predictions of the best checkpoint of a run.
+) -> PredictionSummary: ...
 
-    One row per node: ``node`` (the user's id), ``prediction`` (class name or number; for multi-label a list of
-    names, in CSV joined by ``;``; for regression the value), and for classes ``probability`` of that class, for
-    multi-label ``probabilities`` of all labels. With ``embeddings`` a column ``embedding`` (in CSV ``embedding_0``
-    ...) holds the output of the last hidden layer.
+
+def predict(
+    run: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    split: str | None = None,
+    probabilities: bool | None = None,
+    logits: bool = False,
+    labels: bool = False,
+    splits: bool = False,
+    embeddings: bool = False,
+    store: str | os.PathLike[str] | None = None,
+    model: Model | None = None,
+    memory_limit: Size | None = None,
+    workers: int = 1,
+    context: Context | None = None,
+) -> PredictionSummary | Predictions:
+    """Predictions of the best checkpoint of a run, for the graph that it was trained on or any with the same features.
+
+    One row per node, in the order in which nodes were ingested, however the store is partitioned: ``node`` (the user's
+    id), ``prediction`` (class name or number; for multi-label a list of names, in CSV joined by ``;``; for regression
+    the value), and for classes ``probability`` of that class, for multi-label ``probabilities`` of all labels. Further
+    columns on request; what are lists of C or F numbers in Parquet are as many columns in CSV.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
-    writes the file.
+    writes the file, or gets the arrays (the others get arrays of no rows).
 
     Args:
         run: the run folder. Of several workers only the first one reads it.
-        out: a ``.parquet`` or ``.csv`` file; an existing one is replaced when the new one is complete.
+        out: a ``.parquet`` or ``.csv`` file, or with ``embeddings`` an ``.npy`` file of nothing else; an existing one
+            is replaced when the new one is complete. ``None``: arrays are returned.
         split: only the nodes of this split; default all nodes.
-        embeddings: write them too.
-        store: path of the graph store, if it has moved.
+        probabilities: those of all classes: ``probabilities``, in CSV ``probability_<class>`` ...; default only without
+            ``out``.
+        logits: the model's output as it is: ``logits``, in CSV ``logit_<class>`` ....
+        labels: the true label: ``label``, empty where there is none.
+        splits: the split that a node is in: ``split``, empty where it is in none.
+        embeddings: the output of the last hidden layer: ``embedding``, in CSV ``embedding_0`` ....
+        store: path of a graph store with the same features; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         workers: so many processes are started on this machine to share the work; 1 for none.
         context: of this worker, where the caller has made one.
 
+    Returns:
+        The arrays, or with ``out`` what was written.
+
     Raises:
-        ConfigError: unknown file type, or embeddings of a model of one layer.
-        RunError, StoreError, ResourceError: the run, the store or the disk cannot be used.
+        ConfigError: unknown file type, embeddings of a model of one layer, or probabilities of a regression.
+        RunError: there is no run, or the store does not fit it; the message says what differs.
+        StoreError, ResourceError: the store or the disk cannot be used.
     """
-    if workers > 1 and context is None and not launched():
-        given = {"out": out, "split": split, "embeddings": embeddings, "store": store, "memory_limit": memory_limit}
-        found = on_workers("partita.infer.predict:predict_on_worker", workers, model, run=run, **given)
-        return PredictionSummary.from_json(found)
-    context = join(context, workers)
-    out = Path(out)
-    context.agree(lambda: _check_target(out))
-    loaded = load_run(run, store=store, model=model, context=context)
-    if embeddings and len(loaded.model.stages) == 1:
-        raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
-    graph, task = loaded.store, make_task(loaded.config, loaded.store)
-    ids = as_tensor(graph.split(split)) if split is not None else None
-    if (graph.num_nodes if ids is None else len(ids)) == 0:
-        raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
-    inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
-    tables = (
-        _table(task, rows, embeddings, flat=out.suffix == ".csv")
-        for rows in inference.collect(ids, embeddings=embeddings)
-    )
-    if context.mesh.rank == 0:
-        nodes, columns = _write(out, tables)
-        summary = PredictionSummary(str(out), nodes, columns, loaded.checkpoint.name).to_json()
-    else:
-        deque(tables, maxlen=0)  # takes part, and yields nothing
-        summary = None
-    return PredictionSummary.from_json(context.group("all").broadcast(summary))
+    given: dict[str, Any] = {
+        "split": split, "probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits,
+        "embeddings": embeddings, "store": store, "memory_limit": memory_limit,
+    }  # fmt: skip
+    if workers == 1 or context is not None or launched():
+        return _predict(join(context, workers), run, out, model=model, arrays=out is None, **given)
+    entry = "partita.infer.predict:predict_on_worker"
+    if out is not None:
+        return PredictionSummary.from_json(on_workers(entry, workers, model, run=run, out=out, **given))
+    with tempfile.TemporaryDirectory(prefix="partita-predict-") as folder:
+        file = Path(folder) / "rows.parquet"
+        found = on_workers(entry, workers, model, run=run, out=file, arrays=True, **given)
+        summary = PredictionSummary.from_json(found)
+        return Predictions.of(pyarrow.parquet.read_table(file), summary.checkpoint, summary.notes)
 
 
 def predict_on_worker(context: Context, **options: Any) -> dict[str, Any]:
     """What every worker that :func:`predict` starts runs."""
-    return predict(**options, context=context).to_json()
+    found = _predict(context, **options)
+    assert isinstance(found, PredictionSummary)
+    return found.to_json()
 
 
-def _check_target(out: Path) -> None:
+def _predict(
+    context: Context,
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    *,
+    split: str | None,
+    probabilities: bool | None,
+    logits: bool,
+    labels: bool,
+    splits: bool,
+    embeddings: bool,
+    store: str | os.PathLike[str] | None,
+    memory_limit: Size | None,
+    model: Model | None = None,
+    arrays: bool = False,
+) -> PredictionSummary | Predictions:
+    """See :func:`predict`; ``arrays``: what is made becomes arrays, in this process or another one."""
+    target = None if out is None else Path(out)
+    if target is not None:
+        others = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
+        unwanted = [name for name, value in others.items() if value]
+        context.agree(lambda: _check_target(target, embeddings, unwanted))
+    loaded = load_run(run, store=store, labels=labels, model=model, context=context)
+    last = loaded.model.layers[-1]
+    if embeddings and len(loaded.model.layers) == 1:
+        raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
+    graph, task = loaded.store, make_task(loaded.config, loaded.store)
+    columns = PredictionColumns(
+        task,
+        arrays and not predicts_values(task) if probabilities is None else probabilities,
+        logits=logits,
+        labels=labels,
+        splits=splits,
+        embeddings=embeddings,
+        flat=target is not None and target.suffix == ".csv",
+    )
+    columns.check()
+    ids = ingest_order(graph) if split is None else as_tensor(graph.split(split))
+    count = graph.num_nodes if ids is None else len(ids)
+    if count == 0:
+        raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
+    inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
+    pieces = inference.collect(ids, embeddings=embeddings)
+    if target is None:
+        none = OutputRows(torch.empty(0, dtype=torch.int64), torch.empty(0, task.width), torch.empty(0, last.in_width))
+        table = pa.concat_tables([columns.table(none), *map(columns.table, pieces)])
+        return Predictions.of(table, loaded.checkpoint.name, loaded.notes)
+    if context.mesh.rank == 0:
+        nodes, names = _write(target, pieces, columns, (count, last.in_width))
+        summary = PredictionSummary(str(target), nodes, names, loaded.checkpoint.name, loaded.notes).to_json()
+    else:
+        deque(pieces, maxlen=0)  # takes part, and yields nothing
+        summary = None
+    return PredictionSummary.from_json(context.group("all").broadcast(summary))
+
+
+def _check_target(out: Path, embeddings: bool, others: list[str]) -> None:
     if out.suffix not in _FORMATS:
         raise ConfigError(
             f"cannot write '{out.suffix}' files",
             where=str(out),
-            fix=f"Name a file that ends in {' or '.join(_FORMATS)}",
+            fix=f"Name a file that ends in {', '.join(_FORMATS)}",
+        )
+    if out.suffix == _ARRAY and (others or not embeddings):
+        raise ConfigError(
+            f"an {_ARRAY} file holds embeddings and nothing else",
+            where=str(out),
+            fix=f"Leave out {', '.join(others)}, or name a .parquet file" if embeddings else "Give --embeddings",
         )
     require_parent(out)
 
 
-def _table(task: Task, rows: OutputRows, embeddings: bool, *, flat: bool) -> pa.Table:
-    """A piece of the prediction file. ``flat``: CSV has no lists."""
-    columns: dict[str, Any] = {"node": pa.array(task.store.names(rows.ids.numpy()))}
-    columns |= task.columns(rows.output.float(), flat=flat)
-    if embeddings and flat:
-        for column in range(rows.embedding.shape[1]):
-            columns[f"embedding_{column}"] = rows.embedding[:, column].float().numpy()
-    elif embeddings:
-        columns["embedding"] = lists(rows.embedding.float().numpy())
-    return pa.table(columns)
-
-
-def _write(out: Path, tables: Iterator[pa.Table]) -> tuple[int, tuple[str, ...]]:
-    """Write tables as they come to a temporary sibling, then rename it."""
+def _write(
+    out: Path, pieces: Iterator[OutputRows], columns: PredictionColumns, shape: tuple[int, int]
+) -> tuple[int, tuple[str, ...]]:
+    """Write rows as they come to a temporary sibling, then rename it; ``shape``: of the embeddings."""
     aside = out.with_name(f".{out.stem}.partial-{os.getpid()}{out.suffix}")
-    nodes, writer, columns = 0, None, ()
     try:
-        for table in tables:
-            if writer is None:
-                kind = pa.parquet.ParquetWriter if out.suffix == ".parquet" else pa.csv.CSVWriter
-                writer, columns = kind(aside, table.schema), tuple(table.column_names)
-            writer.write_table(table)
-            nodes += table.num_rows
-        if writer is not None:
-            writer.close()
+        made = _write_array(aside, pieces, shape) if out.suffix == _ARRAY else _write_table(aside, pieces, columns)
         os.replace(aside, out)
     except OSError as error:
         if is_disk_full(error):
@@ -158,4 +309,27 @@ def _write(out: Path, tables: Iterator[pa.Table]) -> tuple[int, tuple[str, ...]]
         raise
     finally:
         aside.unlink(missing_ok=True)
-    return nodes, columns
+    return made
+
+
+def _write_table(file: Path, pieces: Iterator[OutputRows], columns: PredictionColumns) -> tuple[int, tuple[str, ...]]:
+    nodes, writer, names = 0, None, ()
+    for piece in pieces:
+        table = columns.table(piece)
+        if writer is None:
+            kind = pa.parquet.ParquetWriter if file.suffix == ".parquet" else pa.csv.CSVWriter
+            writer, names = kind(file, table.schema), tuple(table.column_names)
+        writer.write_table(table)
+        nodes += table.num_rows
+    if writer is not None:
+        writer.close()
+    return nodes, names
+
+
+def _write_array(file: Path, pieces: Iterator[OutputRows], shape: tuple[int, int]) -> tuple[int, tuple[str, ...]]:
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype("<f4")), "fortran_order": False, "shape": shape}
+    with file.open("wb") as opened:
+        np.lib.format.write_array_header_2_0(opened, header)
+        for piece in pieces:
+            opened.write(np.ascontiguousarray(piece.embedding.float().numpy(), "<f4").tobytes())
+    return shape[0], ("embedding",)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int64
+from torch import Tensor
+
 from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh, running
-from partita.core.options import parse_bytes
+from partita.core.options import Size, size_of
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.neighbors import check_walkable
@@ -31,8 +35,10 @@ def on_workers(entry: str, workers: int, model: Model | None, **arguments: Any) 
     """Run an entry on so many workers of this machine; returns what the first one returned.
 
     Raises:
-        ConfigError: a model was given, which is an object of this process.
+        ConfigError: a model was given, which is an object of this process; or ``memory_limit`` is not a size.
     """
+    if arguments.get("memory_limit") is not None:
+        size_of(arguments["memory_limit"], "memory_limit")  # complains before workers are started
     if model is not None:
         raise ConfigError(
             "a model of your own is an object of this process, which other processes do not have",
@@ -67,7 +73,10 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
         StoreError: the store is the shard of another host.
     """
     store.require_host(mesh.host, mesh.hosts)
-    check_walkable(store, evaluation_sampler(config))
+    sampler = evaluation_sampler(config)
+    check_walkable(store, sampler)
+    if sampler is None and not store.has("edge_weight"):  # nothing is drawn, so nothing is drawn by weight
+        config = config.model_copy(update={"weighted": False})
     home, topology, first = open_features(store, config), open_topology(store, config), store.held("x")[1]
     if store.hot is None:
         return topology, RowTable(home, store.num_nodes, first)
@@ -81,7 +90,7 @@ def inference_of(
     config: Config,
     context: Context,
     *,
-    memory_limit: int | str | None = None,
+    memory_limit: Size | None = None,
     opened: tuple[LocalTopology, RowTable] | None = None,
 ) -> LayerwiseInference:
     """Inference with a model on the nodes of a store, as the settings of a run want it.
@@ -102,8 +111,18 @@ def inference_of(
         model,
         topology,
         inputs,
-        memory_limit=config.memory_limit if memory_limit is None else parse_bytes(memory_limit),  # type: ignore[arg-type]
+        memory_limit=config.memory_limit if memory_limit is None else size_of(memory_limit, "memory_limit"),
         context=context,
         ranges=Ranges.of(store, context.mesh),
         sampler=evaluation_sampler(config),
     )
+
+
+def ingest_order(store: GraphStore) -> Int64[Tensor, "N"] | None:
+    """Store ids of all nodes in the order in which they were ingested; ``None`` where that is 0, 1, 2, ..."""
+    original = store.original_index
+    if original is None:
+        return None
+    order = np.empty(store.num_nodes, np.int64)
+    order[original] = np.arange(store.num_nodes)
+    return as_tensor(order)

@@ -15,6 +15,7 @@ from partita.graph.store import GraphStore
 from partita.nn.model import Model
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
+from partita.runs.other_store import Trained, apply_to, with_kept
 from partita.setup.inputs import DTYPES
 
 
@@ -24,15 +25,17 @@ class LoadedRun:
 
     Attributes:
         config: its settings.
-        store: its graph store, opened.
+        store: the graph store, opened; see :func:`partita.runs.other_store.apply_to` for one of another graph.
         model: with the weights of ``checkpoint``.
         checkpoint: the one that was loaded, the best where validation chose one.
+        notes: what is not as it was in training.
     """
 
     config: Config
     store: GraphStore
     model: Model
     checkpoint: Path
+    notes: tuple[str, ...] = ()
 
 
 def read_run(
@@ -69,7 +72,10 @@ def open_store_of(
         raise RunError(
             f"was trained on another store than {opened.path}",
             where=str(folder.path),
-            fix="Give the store it was trained on (its contents have changed, or the path is another one's)",
+            fix=(
+                "Give the store it was trained on (its contents have changed, or the path is another one's); evaluate "
+                "and predict take any store with the same features: --store STORE"
+            ),
         )
     return opened
 
@@ -78,6 +84,7 @@ def load_run(
     path: str | os.PathLike[str],
     *,
     store: str | os.PathLike[str] | None = None,
+    labels: bool = True,
     model: Model | None = None,
     context: Context | None = None,
 ) -> LoadedRun:
@@ -88,16 +95,17 @@ def load_run(
 
     Args:
         path: the run folder.
-        store: path of the graph store, if it has moved.
+        store: path of a graph store with the same features; ``None``: the one that the run was trained on.
+        labels: labels will be read, so that they must be those that the model predicts.
         model: a model of the same shape, for runs that were trained with ``Trainer(model=...)``.
         context: of this worker; ``None``: it is the only one.
 
     Raises:
-        RunError: no run, no checkpoint yet, or a store that does not belong to it.
+        RunError: no run, no checkpoint yet, or a store that does not fit; the message says what differs.
     """
     context = context or Context.alone()
     folder, record, config = read_run(context, path)
-    checkpoint = folder.checkpoints / context.agree(lambda: _best_checkpoint(folder).name)
+    checkpoint = folder.checkpoints / context.agree(lambda: best_checkpoint(folder).name)
     if model is None:
         if record["model"].get("custom"):
             raise RunError(
@@ -109,10 +117,35 @@ def load_run(
     model = model.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, model))
     share_model(context, model)
-    return LoadedRun(config, open_store_of(folder, record, store), model, checkpoint)
+    opened, notes = _store_for(context, folder, record, store, labels=labels)
+    return LoadedRun(config, opened, model, checkpoint, tuple(notes))
 
 
-def _best_checkpoint(folder: RunFolder) -> Path:
+def _store_for(
+    context: Context,
+    folder: RunFolder,
+    record: Mapping[str, Any],
+    store: str | os.PathLike[str] | None,
+    *,
+    labels: bool,
+) -> tuple[GraphStore, list[str]]:
+    """The store to apply a run to, and what is not as it was in training. All workers call this."""
+    if store is None:
+        return open_store_of(folder, record), []
+    opened = GraphStore.open(store)
+    if opened.fingerprint == record["store"]["fingerprint"]:
+        return opened, []
+    trained = Trained.of(context.agree(lambda: with_kept(record)))
+    applied, notes = apply_to(opened, trained, labels=labels)
+    return applied, [f"not the store that the run was trained on ({trained.path})", *notes]
+
+
+def best_checkpoint(folder: RunFolder) -> Path:
+    """The best checkpoint of a run, the latest where none was evaluated.
+
+    Raises:
+        RunError: there is none.
+    """
     latest = latest_checkpoint(folder.checkpoints)
     if latest is None:
         path = folder.path

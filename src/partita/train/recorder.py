@@ -16,6 +16,7 @@ from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.runs.checkpoint import TrainState, save_checkpoint
 from partita.runs.folder import MetricsLog, RunFolder
+from partita.runs.other_store import kept
 from partita.tasks.task import task_name
 from partita.train.events import EventWriter
 from partita.train.job import Job
@@ -72,7 +73,7 @@ class Recorder:
         record: dict[str, Any] = {
             "status": "running",
             "started": now(),
-            "store": {**job.store.summary(), "path": str(job.store.path.resolve())},
+            "store": {**job.store.summary(), "path": str(job.store.path.resolve()), **kept(job.store.metadata)},
             "task": task_name(job.config, job.store),
             "outputs": job.task.width,
             "model": {**job.model.describe(), "custom": custom},

@@ -204,6 +204,14 @@ class Layer(nn.Module):
         """The constructor's arguments, JSON-able."""
         return {"in_width": self.in_width, "out_width": self.out_width}
 
+    def pyg_code(self) -> str | None:
+        """A call of a class of ``torch_geometric.nn`` that makes the same layer, in an exported model.
+
+        On full neighborhoods it computes the same rows, and its parameters have the same names. ``None``: there is no
+        such class.
+        """
+        return None
+
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """The layer's result over a block that holds every sampled edge of its destinations.
 

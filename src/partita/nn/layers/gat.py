@@ -128,6 +128,14 @@ class GAT(Split, ColumnSplit, Layer):
             "add_self_loops": self.add_self_loops,
         }
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        return (
+            f"GATConv({self.in_width}, {self.out_per_head}, heads={self.heads}, concat={self.concat}, "
+            f"negative_slope={self.negative_slope}, dropout={self.attn_dropout}, "
+            f"add_self_loops={self.add_self_loops}, bias={self.bias is not None})"
+        )
+
     def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S HC_H"]:
         """``W x_u``, then ``a_src . W x_u`` per head: ``heads * (out_per_head + 1)`` columns."""
         return torch.cat([self.lin(x_src), self._score(x_src, self.att_src)], dim=1)

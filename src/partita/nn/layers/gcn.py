@@ -65,6 +65,11 @@ class GCN(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "bias": self.bias is not None}
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        bias = "" if self.bias is not None else ", bias=False"
+        return f"GCNConv({self.in_width}, {self.out_width}{bias})"
+
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """``W x``."""
         return self.lin(rows)

@@ -62,6 +62,11 @@ class GIN(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "hidden": self.hidden, "eps": self.initial_eps}
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        first, second = f"nn.Linear({self.in_width}, {self.hidden})", f"nn.Linear({self.hidden}, {self.out_width})"
+        return f"GINConv(nn.Sequential({first}, nn.ReLU(), {second}), train_eps=True)"
+
     def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D in"]:
         """``(1 + eps) x_v``."""
         return (1.0 + self.eps) * x_dst

@@ -49,6 +49,11 @@ class SAGE(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "aggregator": self.aggregator, "bias": self.lin_l.bias is not None}
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        bias = "" if self.lin_l.bias is not None else ", bias=False"
+        return f'SAGEConv({self.in_width}, {self.out_width}, aggr="{self.aggregator}"{bias})'
+
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """``W_l x``."""
         return linear(rows, self.lin_l.weight)

@@ -1,0 +1,152 @@
+"""A run applied to other stores: predictions are those of the exported model in plain PyG."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import partita
+from partita.core.errors import ConfigError, RunError
+
+FEATURES, CLASSES = 6, 3
+
+
+def graph(
+    path: Path, nodes: int, seed: int, *, grown_from: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """Ingest a random graph with multi-edges, loops and isolated nodes; grown from another one, if that is given."""
+    random = np.random.default_rng(seed)
+    source = {
+        "edge_index": random.integers(0, nodes - 3, (2, 5 * nodes)),
+        "x": random.normal(size=(nodes, FEATURES)).astype(np.float32),
+        "y": random.integers(0, CLASSES, nodes),
+    }
+    if grown_from is not None:
+        old = grown_from["x"].shape[0]
+        new_edges = random.integers(0, nodes, (2, grown_from["edge_index"].shape[1] // 10))
+        source["edge_index"] = np.concatenate([grown_from["edge_index"], new_edges], axis=1)
+        for name in ("x", "y"):
+            source[name] = np.concatenate([grown_from[name], source[name][old:]])
+    source |= changes
+    source = {name: value for name, value in source.items() if value is not None}
+    partita.ingest({**source, "num_nodes": np.array(nodes)}, path)
+    return source
+
+
+def exported(run: Path, out: Path) -> Any:
+    partita.export_model(run, out)
+    spec = importlib.util.spec_from_file_location("exported_model", out / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load()
+
+
+def plain(model: Any, store: Path) -> Tensor:
+    data = partita.to_pyg(store)
+    with torch.no_grad():
+        return model(data.x.to(next(model.parameters()).dtype), data.edge_index)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("stores")
+    first = graph(made / "trained", 100, 1)
+    partita.partition(made / "trained", made / "parts", parts=2, algorithm="random")
+    graph(made / "grown", 110, 2, grown_from=first)
+    graph(made / "another", 70, 3)
+    graph(made / "unlabeled", 60, 4, y=None)
+    graph(made / "wide", 60, 5, x=np.ones((60, FEATURES + 1), np.float32))
+    graph(made / "strange", 60, 6, y=np.arange(60) % (CLASSES + 2))
+    train(made / "trained", made / "run")
+    return made
+
+
+def train(store: Path, run: Path, **settings: Any) -> None:
+    chosen = {"layers": 2, "hidden": 8, "fanout": (4, 3), "batch_size": 32, "epochs": 1, "threads": 1, **settings}
+    partita.Trainer(store, out=run, **chosen).fit()
+
+
+@pytest.mark.parametrize("name", ["trained", "parts", "grown", "another", "unlabeled"])
+def test_predictions_on_any_store_are_those_of_plain_pyg(folder, tmp_path, name) -> None:
+    found = partita.predict(folder / "run", store=folder / name, logits=True)
+    assert found.ids.tolist() == list(range(len(found)))  # in the order of ingest
+    expected = plain(exported(folder / "run", tmp_path / "model"), folder / name)
+    torch.testing.assert_close(torch.from_numpy(found.logits.copy()), expected, rtol=1e-5, atol=1e-5)
+    assert found.predicted.tolist() == expected.argmax(1).tolist()
+    assert bool(found.notes) == (name != "trained")
+    if name == "unlabeled":
+        with pytest.raises(RunError, match="has no labels"):
+            partita.evaluate(folder / "run", store=folder / name)
+    else:
+        judged = partita.evaluate(folder / "run", store=folder / name, split="all")
+        assert judged["nodes"] == len(found)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("sage", {}),
+        ("sage", {"aggregator": "max"}),
+        ("gcn", {}),
+        ("gat", {"heads": 2, "activation": "elu"}),
+        ("gin", {}),
+    ],
+)
+def test_every_layer_and_normalization_is_exported(folder, tmp_path, model, options, norm) -> None:
+    train(folder / "trained", tmp_path / "run", model=model, norm=norm, normalize_features=norm == "layer", **options)
+    found = partita.predict(tmp_path / "run", logits=True)
+    expected = plain(exported(tmp_path / "run", tmp_path / "model"), folder / "trained")
+    torch.testing.assert_close(torch.from_numpy(found.logits.copy()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_does_not_fit_is_said(folder, tmp_path) -> None:
+    run = folder / "run"
+    with pytest.raises(RunError, match=rf"has {FEATURES + 1} features, but the model was trained on {FEATURES}"):
+        partita.predict(run, store=folder / "wide")
+    partita.predict(run, store=folder / "strange")  # its labels are not read
+    with pytest.raises(RunError, match="classes that the model does not know: '3', '4'"):
+        partita.evaluate(run, store=folder / "strange")
+    for call in (partita.evaluate, partita.predict):
+        with pytest.raises(ConfigError, match="memory_limit"):
+            call(run, memory_limit="many")
+    with pytest.raises(ConfigError, match="holds embeddings and nothing else"):
+        partita.predict(run, out=tmp_path / "e.npy")
+
+
+def test_arrays_and_files_hold_the_same(folder, tmp_path) -> None:
+    options = {"logits": True, "labels": True, "splits": True, "embeddings": True, "store": folder / "parts"}
+    found = partita.predict(folder / "run", **options)
+    assert found.probabilities.shape == found.logits.shape == (100, CLASSES)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1, rtol=1e-5)
+    y = partita.to_pyg(folder / "trained").y
+    assert [int(label) for label in found.labels] == y.tolist()
+    assert set(found.splits) == {"train", "val", "test"}
+    partita.predict(folder / "run", out=tmp_path / "e.npy", embeddings=True, store=folder / "parts")
+    np.testing.assert_array_equal(np.load(tmp_path / "e.npy"), found.embeddings)
+
+
+def test_features_are_standardized_as_in_training(tmp_path) -> None:
+    random = np.random.default_rng(0)
+    rows = {"trained": random.normal(50, 9, (40, 2)), "raw": random.normal(60, 5, (40, 2))}
+    rows["alike"] = rows["raw"]
+    settings = {"trained": {"standardize": True}, "raw": {}, "alike": {"like": tmp_path / "trained"}}
+    edges = tmp_path / "edges.csv"
+    edges.write_text("src,dst\n" + "".join(f"{v},{(v * 7 + 1) % 40}\n" for v in range(40)))
+    for name, options in settings.items():
+        nodes = tmp_path / f"{name}.csv"
+        lines = [f"{v},{a:.4f},{b:.4f},{'xyz'[v % 3]}\n" for v, (a, b) in enumerate(rows[name])]
+        nodes.write_text("id,age,height,label\n" + "".join(lines))
+        partita.ingest(edges, tmp_path / name, nodes=nodes, label_column="label", **options)
+    train(tmp_path / "trained", tmp_path / "run")
+    raw, alike = (partita.predict(tmp_path / "run", store=tmp_path / name, logits=True) for name in ("raw", "alike"))
+    np.testing.assert_array_equal(raw.logits, alike.logits)
+    assert any("standardized" in note for note in raw.notes)
