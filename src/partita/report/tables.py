@@ -8,8 +8,10 @@ from statistics import median
 from typing import Any
 
 from partita.core.plan import STAGES
+from partita.report.cards import wall_seconds
 from partita.report.records import RunFiles
 from partita.report.terminal import format_bytes, format_count
+from partita.report.text import TASK_LABELS, byte_count, count, duration, metric_label, score
 
 
 @dataclass(frozen=True)
@@ -32,34 +34,40 @@ class Table:
 
 
 def summary(runs: Sequence[RunFiles]) -> Table:
-    """The main facts of every run, one column a run."""
-    facts: dict[str, Callable[[RunFiles], str]] = {
-        "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
-        "store": lambda run: str(run.record["store"]["path"]),
-        "graph": _graph,
-        "task": lambda run: run.task,
-        "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "your own",
-        "layers": _layers,
-        "workers": lambda run: f"{run.settings['workers']} on {run.record.get('device', 'cpu')}",
-        "strategy": _strategy,
-        "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
+    """The main facts of every run, one column a run; of several, with what the headline says."""
+    compared: dict[str, Callable[[RunFiles], str]] = {
         "best epoch": _best,
         **{
-            f"{split} {name.replace('_', ' ')}": lambda run, split=split, name=name: _number(  # type: ignore[misc]
+            f"{split} {metric_label(name)}": lambda run, split=split, name=name: score(  # type: ignore[misc]
                 run.record.get("metrics", {}).get(split, {}).get(name)
             )
             for split, name in dict.fromkeys(
                 (split, name) for run in runs for split, of in run.record.get("metrics", {}).items() for name in of
             )
         },
-        "seconds an epoch": lambda run: _number(median([epoch["seconds"] for epoch in run.epochs])),
-        "seeds a second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
-        "peak memory": lambda run: _bytes(run.record.get("peak_memory_bytes")),
-        "began": lambda run: _time(run.record["started"]),
+        "time per epoch": lambda run: duration(median([epoch["seconds"] for epoch in run.epochs])),
+    }
+    facts: dict[str, Callable[[RunFiles], str]] = {
+        "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
+        **(compared if len(runs) > 1 else {}),
+        "task": lambda run: TASK_LABELS.get(run.task, run.task),
+        "graph": _graph,
+        "store": lambda run: str(run.record["store"]["path"]),
+        "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "custom model",
+        "layer widths": _layers,
+        "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
+        "seeds per second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
+        "peak memory": lambda run: byte_count(run.record.get("peak_memory_bytes")),
+        "device": lambda run: str(run.record.get("device", "cpu")),
+        "workers": lambda run: str(run.settings["workers"]) if any(other.workers > 1 for other in runs) else "-",
+        "strategy": lambda run: _strategy(run) if any(other.workers > 1 for other in runs) else "-",
+        "started": lambda run: _time(run.record["started"]),
         "ended": lambda run: _time(run.record.get("ended", "-")),
+        "total time": lambda run: duration(wall_seconds(run)),
     }
     rows = [[name, *(fact(run) for run in runs)] for name, fact in facts.items()]
-    return Table("", ["", *(run.name for run in runs)], [row for row in rows if set(row[1:]) != {"-"}])
+    title = "Run" if len(runs) == 1 else "Runs compared"
+    return Table(title, ["", *(run.name for run in runs)], [row for row in rows if set(row[1:]) != {"-"}])
 
 
 def differences(runs: Sequence[RunFiles]) -> Table | None:
@@ -107,18 +115,19 @@ def _classes(split: str, known: Mapping[str, Mapping[str, Any]]) -> Table:
     first = next(iter(scores.values()))
     worst = sorted(first, key=lambda name: (first[name]["f1"] is None, first[name]["f1"] or 0.0))
     shown = worst[:MOST_CLASSES]
-    note = "Worst F1 first."
+    note = "Sorted by F1, lowest first."
     if len(known) == 1:
-        note += " Precision: part of the nodes said to be of the class that are; recall: part of these found."
+        note += " Precision: share of predictions of this class that are correct."
+        note += " Recall: share of its nodes that were found."
     if len(worst) > len(shown):
-        note += f" The worst {len(shown)} of {len(worst):,} classes."
+        note += f" The lowest {len(shown)} of {len(worst):,} classes."
     title, head = f"Classes: {split} nodes", ["class", "nodes"]
     if len(scores) == 1:
         head += ["precision", "recall", "F1"]
-        cells = {name: [_number(first[name][key]) for key in ("precision", "recall", "f1")] for name in shown}
+        cells = {name: [score(first[name][key]) for key in ("precision", "recall", "f1")] for name in shown}
     else:
         head += [f"F1: {run}" for run in scores]
-        cells = {name: [_number(of[name]["f1"]) if name in of else "-" for of in scores.values()] for name in shown}
+        cells = {name: [score(of[name]["f1"]) if name in of else "-" for of in scores.values()] for name in shown}
     rows = [[name, f"{first[name]['nodes']:,.0f}", *cells[name]] for name in shown]
     return Table(title, head, rows, note, long=True)
 
@@ -138,19 +147,21 @@ def _scores(names: Sequence[str], counts: Mapping[str, Sequence[int]]) -> dict[s
     return found
 
 
-def placements(run: RunFiles) -> Table:
-    """Who computes what."""
+def placements(run: RunFiles) -> Table | None:
+    """Which worker computes which rows."""
+    if run.workers < 2:
+        return None
     placed, _, axis = str(run.record["placements"]).partition("@")
     levels = placed.split(",")
-    names = ["input rows", *(f"layer {number}" for number in range(1, len(levels)))]
+    names = ["input features", *(f"layer {number}" for number in range(1, len(levels)))]
     sentences = run.record.get("placement_sentences") or [""] * len(levels)  # runs of before do not say
     rows = [list(row) for row in zip(names, levels, sentences, strict=True)]
     note = f"Among the workers of each {axis.rstrip('s')} axis." if axis and axis != "all" else ""
-    return Table("Who computes what", ["", "placement", ""], rows, note)
+    return Table("Placement of computation", ["", "placement", ""], rows, note)
 
 
 def ahead(runs: Sequence[RunFiles]) -> Table | None:
-    """The stages ahead of the trainer."""
+    """Sampling and loading beside training."""
     rows = [
         [run.name, name, f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
         for run in runs
@@ -158,12 +169,12 @@ def ahead(runs: Sequence[RunFiles]) -> Table | None:
     ]
     if not rows:
         return None
-    note = "On the first worker. Waiting: batches behind the stage, on average, when the trainer asked for one."
-    return Table("Stages ahead of the trainer", ["run", "stage", "seconds", "batches", "waiting"], rows, note)
+    note = "On worker 0. Queued: batches that were ready, on average, when training asked for one."
+    return Table("Prefetch", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
 
 
 def candidates(run: RunFiles) -> Table | None:
-    """What the plan said of every strategy."""
+    """The plan's estimate of every strategy."""
     plan = run.record.get("plan") or {}
     found = plan.get("candidates")
     if not found:
@@ -173,20 +184,20 @@ def candidates(run: RunFiles) -> Table | None:
             each["name"],
             _number(each["epoch"]["total"]),
             *(_number(each["epoch"][name]) if each["epoch"][name] else "-" for name in STAGES),
-            _bytes(each["sent_bytes"]),
-            _bytes(each["memory_bytes"]),
+            byte_count(each["sent_bytes"]),
+            byte_count(each["memory_bytes"]),
             str(each["tried_steps"] or "-"),
         ]
         for each in found
     ]
-    head = ["strategy", "seconds", *STAGES.values(), "sent", "memory", "steps tried"]
-    return Table("What the plan weighed", head, rows, "Estimated seconds of an epoch, the fastest first.")
+    head = ["strategy", "epoch (s)", *STAGES.values(), "sent", "memory", "trial steps"]
+    return Table("Strategies considered", head, rows, "Estimated time per epoch in seconds, fastest first.", long=True)
 
 
 def notes(run: RunFiles) -> Table | None:
-    """What a run said while it trained."""
+    """Notes of a run while it trained."""
     rows = [[str(event["epoch"] + 1), str(event["text"])] for event in run.events if "text" in event]
-    return Table("What the run said", ["epoch", ""], rows, long=True) if rows else None
+    return Table("Notes of the run", ["epoch", "note"], rows, long=True) if rows else None
 
 
 def quality(name: str, measured: Mapping[str, Any]) -> Table:
@@ -202,12 +213,13 @@ def quality(name: str, measured: Mapping[str, Any]) -> Table:
             if isinstance(value, Mapping)
         ),
     ]
-    return Table(f"Partition: {name}", ["", ""], rows, "Balance: the largest part over the mean.")
+    return Table(f"Partition: {name}", ["", ""], rows, "Balance: largest part relative to the mean.")
 
 
 def _graph(run: RunFiles) -> str:
     store = run.record["store"]
-    return ", ".join(f"{store[name]:,} {name}" for name in ("nodes", "edges", "features", "parts"))
+    facts = [count(store[name], name.removesuffix("s")) for name in ("nodes", "edges", "features")]
+    return ", ".join(facts if store.get("parts", 1) < 2 else [*facts, count(store["parts"], "part")])
 
 
 def _layers(run: RunFiles) -> str:
@@ -225,7 +237,7 @@ def _strategy(run: RunFiles) -> str:
 
 def _best(run: RunFiles) -> str:
     best = run.record.get("best")
-    return f"{best['epoch']}, {best['metric'].replace('_', ' ')} {best['value']:.4f}" if best else "-"
+    return f"{best['epoch']} (val {metric_label(best['metric'])} {score(best['value'])})" if best else "-"
 
 
 def _time(text: str) -> str:
@@ -236,11 +248,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _bytes(value: float | None) -> str:
-    return "-" if value is None else format_bytes(value)
-
-
 def _setting(value: object) -> str:
-    if value is None or value == "":
+    if value is None or value in ("", [], {}):
         return "-"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
