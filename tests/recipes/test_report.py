@@ -48,7 +48,8 @@ def check(made, driver, width, scheme):
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert driver.execute_script("return performance.getEntriesByType('resource').length") == 0
     plots = driver.execute_script(
-        f"return [...document.querySelectorAll('.plot')].map(plot => [plot.parentElement.firstChild.firstChild.textContent,"
+        "return [...document.querySelectorAll('.plot')].map(plot => "
+        "[plot.parentElement.firstChild.firstChild.textContent,"
         f" plot.querySelectorAll('{MARKS}').length, plot.getBoundingClientRect().right])"
     )
     titles = [title for title, _, _ in plots]

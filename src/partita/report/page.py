@@ -124,7 +124,7 @@ def _headlines(runs: Sequence[RunFiles]) -> str:
     rows = []
     for run in runs:
         cards = "".join(
-            f'<div class="card {card.mood}"><span>{escape(card.label)}</span><b>{escape(card.value)}</b>'
+            f'<div class="card {card.mood}"><span>{escape(card.label)}</span><strong>{escape(card.value)}</strong>'
             f"<small>{escape(card.note)}</small></div>"
             for card in headline(run)
         )
