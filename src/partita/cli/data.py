@@ -153,14 +153,14 @@ def inspect(
         else:
             print_table(pairs_table(str(path), run_rows(run)))
         return
-    from partita.graph.profile import profile
+    from partita.graph.profile import inspect as inspect_store
     from partita.graph.store import GraphStore
 
     store = GraphStore.open(path)
     found: dict[str, Any] | None = None
     if not quick and store.shard is None:
         with shown(quiet=json):
-            found = profile(store)
+            found = inspect_store(store)
     summary = store.summary()
     if json:
         finish({**summary, **({} if found is None else {"profile": found})}, str(path), as_json=True)

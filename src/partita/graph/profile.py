@@ -6,6 +6,7 @@ a feature.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,8 @@ from jaxtyping import Float, Int64, Integer
 
 from partita.core import progress
 from partita.graph.metadata import CLASSES, MULTILABEL
+from partita.graph.profile_loops import roots, scan
 from partita.graph.store import GraphStore
-from partita.kernels.compile import compiled
 
 _EDGES_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 1 << 24
@@ -26,11 +27,11 @@ IMBALANCED = 10.0
 """How many times more nodes the most frequent class has than the least frequent one before that is a warning."""
 
 
-def profile(store: GraphStore) -> dict[str, Any]:
+def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
     """Look at all of a store.
 
     Args:
-        store: a whole one.
+        store: a whole one, or its path.
 
     Returns:
         JSON values: ``edges`` (repeats, self loops, ``symmetric``: whether every edge has its reverse, compared by a
@@ -42,6 +43,7 @@ def profile(store: GraphStore) -> dict[str, Any]:
     Raises:
         StoreError: the store is a shard.
     """
+    store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("inspect")
     found: dict[str, Any] = {}
     found |= _structure(store)
@@ -65,10 +67,10 @@ def _structure(store: GraphStore) -> dict[str, Any]:
     ends = np.zeros((2, classes), dtype=np.int64)
     state = np.zeros(6, dtype=np.uint64)  # self loops, repeats, hash of edges, of reversed edges, labeled, same class
     for first, indptr, source in _rows(store, "inspect edges"):
-        _scan(first, indptr, source, out, parent, labeled, ends, state)
+        scan(first, indptr, source, out, parent, labeled, ends, state)
     loops, repeats, forward, backward, known, same = (int(each) for each in state)
     degree = store.in_degree()
-    sizes = np.bincount(_roots(parent), minlength=number)
+    sizes = np.bincount(roots(parent), minlength=number)
     isolated = int(np.count_nonzero((degree == 0) & (out == 0)))
     result: dict[str, Any] = {
         "structure": {
@@ -108,61 +110,6 @@ def _rows(store: GraphStore, doing: str) -> Iterator[tuple[int, Int64[np.ndarray
             yield first, indptr[first : last + 1] - begin, indices[begin:end]
             task.advance(end - begin)
             first = last
-
-
-@compiled
-def _scan(first, indptr, source, out, parent, labels, ends, state):
-    """Count edges, degrees and equal labels of some rows, and join the ends of every edge in ``parent``."""
-    for row in range(len(indptr) - 1):
-        node = first + row
-        sources = np.sort(source[indptr[row] : indptr[row + 1]])
-        for place in range(len(sources)):
-            other = np.int64(sources[place])
-            out[other] += 1
-            if place > 0 and sources[place - 1] == other:
-                state[1] += np.uint64(1)
-            if other == node:
-                state[0] += np.uint64(1)
-                continue
-            state[2] += _mix(np.uint64(other), np.uint64(node))
-            state[3] += _mix(np.uint64(node), np.uint64(other))
-            one, two = _find(parent, node), _find(parent, other)
-            if one != two:
-                parent[max(one, two)] = min(one, two)
-            if len(labels) > 0 and labels[node] >= 0 and labels[other] >= 0:
-                state[4] += np.uint64(1)
-                state[5] += np.uint64(labels[node] == labels[other])
-                ends[0, labels[node]] += 1
-                ends[1, labels[other]] += 1
-
-
-@compiled
-def _mix(one, two):
-    """A 64-bit hash of an ordered pair (the finalizer of SplitMix64, twice)."""
-    value = one * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
-    for _ in range(2):
-        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        value = (value ^ (value >> np.uint64(31))) + two * np.uint64(0xD1342543DE82EF95)
-    return value
-
-
-@compiled
-def _find(parent, node):
-    """The root of a node's tree; halves the path to it."""
-    while parent[node] != node:
-        parent[node] = parent[parent[node]]
-        node = parent[node]
-    return node
-
-
-@compiled
-def _roots(parent):
-    """The roots of all nodes."""
-    found = np.empty_like(parent)
-    for node in range(len(parent)):
-        found[node] = _find(parent, node)
-    return found
 
 
 def _spread(values: Int64[np.ndarray, "N"]) -> dict[str, float]:

@@ -18,7 +18,7 @@ def store_rows(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> d
 
     Args:
         summary: of :meth:`partita.GraphStore.summary`.
-        found: of :func:`partita.graph.profile.profile`; ``None``: it was not looked into.
+        found: of :func:`partita.graph.profile.inspect`; ``None``: it was not looked into.
     """
     rows = {"nodes": f"{summary['nodes']:,}", "edges": f"{summary['edges']:,}"}
     if found:

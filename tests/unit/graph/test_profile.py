@@ -13,7 +13,7 @@ import partita
 from partita.cli.main import main
 from partita.core.errors import StoreError
 from partita.graph import profile as module
-from partita.graph.profile import profile
+from partita.graph.profile import inspect
 from partita.graph.store import GraphStore
 from partita.testing.graphs import formula_store, small_random_store
 
@@ -27,7 +27,7 @@ def made(path, edges, **arrays) -> GraphStore:
 def test_structure_against_scipy(tmp_path, monkeypatch, undirected) -> None:
     monkeypatch.setattr(module, "_EDGES_AT_ONCE", 50)
     store = small_random_store(tmp_path / "graph", 300, 260, undirected=undirected)
-    found = profile(store)
+    found = partita.inspect(store.path)
     target = np.repeat(np.arange(300), store.in_degree())
     source = np.asarray(store.indices)
     number, label = connected_components(
@@ -66,7 +66,7 @@ def test_features_that_look_wrong(tmp_path, monkeypatch) -> None:
     y[[11, 12]] = -1
     edges = [[0, 1, 1, 2], [1, 0, 0, 2]]
     partita.ingest({"edge_index": np.array(edges), "x": x, "y": y, **masks}, tmp_path / "graph", allow_nan=True)
-    found = profile(GraphStore.open(tmp_path / "graph"))
+    found = inspect(GraphStore.open(tmp_path / "graph"))
     features = found["features"]
     assert (features["nan"], features["nan_columns"]) == (1, {"number": 1, "first": [0]})
     assert (features["infinite"], features["zero_rows"]) == (1, 1)
@@ -76,7 +76,7 @@ def test_features_that_look_wrong(tmp_path, monkeypatch) -> None:
     said = "\n".join(found["warnings"])
     for words in (
         "1 test nodes have exactly the features of a training node", "1 feature values are NaN, in 1 columns",
-        "1 feature values are infinite", "only zeros", 
+        "1 feature values are infinite", "only zeros",
         "isolated nodes: 17 of 20", "1 edges are repeats",
     ):  # fmt: skip
         assert words in said, said
@@ -89,7 +89,7 @@ def test_constant_columns_and_zeros_of_both_signs(tmp_path) -> None:
     x[19] = [-0.0, 5, 1, 5]
     train = np.arange(20) < 10
     arrays = {"x": x, "y": np.arange(20) % 2, "train_mask": train, "test_mask": ~train}
-    found = profile(made(tmp_path / "graph", [[0, 1], [1, 2]], **arrays))["features"]
+    found = inspect(made(tmp_path / "graph", [[0, 1], [1, 2]], **arrays))["features"]
     assert found["constant_columns"] == {"number": 2, "first": [1, 3]}
     assert found["duplicates"]["test"] == 1
 
@@ -99,14 +99,14 @@ def test_imbalance_and_absent_classes(tmp_path) -> None:
     y[:3] = 1
     train = np.arange(100) % 2 == 0
     arrays = {"x": np.eye(100, dtype=np.float32), "y": y, "train_mask": train, "test_mask": (y == 0) & ~train}
-    said = "\n".join(profile(made(tmp_path / "graph", [[0, 1], [1, 0]], **arrays))["warnings"])
+    said = "\n".join(inspect(made(tmp_path / "graph", [[0, 1], [1, 0]], **arrays))["warnings"])
     assert "classes are imbalanced: the most frequent one has 96% of the training nodes" in said
     assert "split test has no node of 1 classes: 1" in said
 
 
 @pytest.mark.parametrize("options", [{"num_classes": 0, "num_features": 0}, {"num_classes": 3, "task": "multilabel"}])
 def test_other_stores(tmp_path, options) -> None:
-    found = profile(small_random_store(tmp_path / "graph", 50, 100, **options))
+    found = inspect(small_random_store(tmp_path / "graph", 50, 100, **options))
     assert "homophily" not in found
     assert ("the store has no labels" in found["warnings"]) == (options["num_classes"] == 0)
     json.dumps(found)
@@ -116,7 +116,7 @@ def test_a_shard_is_not_looked_into(tmp_path, capsys) -> None:
     store = formula_store(tmp_path / "graph4", num_parts=4)
     partita.shard(store.path, tmp_path / "shard", host=0, hosts=2)
     with pytest.raises(StoreError, match="inspect needs the whole graph"):
-        profile(GraphStore.open(tmp_path / "shard"))
+        inspect(GraphStore.open(tmp_path / "shard"))
 
 
 def printed(capsys, *arguments) -> str:
