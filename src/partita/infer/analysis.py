@@ -7,7 +7,7 @@ graph: counts are over whole splits, lists of nodes are cut to fixed lengths.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ MOST_BALANCED = 60
 PAIRS, EXAMPLES = 20, 5
 BINS, HOMOPHILY_BINS, CURVE = 20, 10, 101
 _ROWS_AT_ONCE = 1 << 16
+_LABELED_AT_ONCE = 1 << 12
 _EDGES_AT_ONCE = 1 << 20
 
 Ids = Int64[np.ndarray, "n"]
@@ -173,26 +174,25 @@ def analyze(task: Task, outcome: Outcome) -> dict[str, Any]:
 
 
 def _answers(task: Task, output: Float[Tensor, "R C"]) -> tuple[Tensor, Tensor]:
-    """Predictions, and the scores of what is predicted: of the class (R), of every label (R, C), or the values (R)."""
+    """Predictions, and their scores: the probability of the class, or the value."""
     said, scores = [], []
     for piece in output.split(_ROWS_AT_ONCE):
         predicted, score = task.predicted(piece.float()), task.scores(piece.float())
         said.append(predicted.cpu())
-        one_class = predicted.ndim == 1 and not predicted.is_floating_point()
-        scores.append((score.gather(1, predicted[:, None].long()).squeeze(1) if one_class else score).cpu())
+        scores.append((score if predicted.is_floating_point() else score.gather(1, predicted[:, None].long())).cpu())
     return torch.cat(said), torch.cat(scores)
 
 
 def _classes_analysis(task: Task, outcome: Outcome, targets: Tensor) -> dict[str, Any]:
     predicted, scores = _answers(task, outcome.output)
     truth, said = targets.numpy().astype(np.int64), predicted.numpy().astype(np.int64)
-    confidence, names = scores.numpy().astype(np.float64), task.class_names
+    confidence, names = scores.squeeze(1).numpy().astype(np.float64), task.class_names
     right = truth == said
     found: dict[str, Any] = {
         "kind": "classes",
         "correct": int(right.sum()),
         "confusion": _confusion(truth, said, names),
-        "calibration": _calibration(confidence, right),
+        "calibration": _calibration([(confidence, right)]),
         "baseline": _majority(task, truth),
     }
     nodes = _nodes(outcome)
@@ -209,14 +209,18 @@ def _classes_analysis(task: Task, outcome: Outcome, targets: Tensor) -> dict[str
 
 
 def _labels_analysis(task: Task, outcome: Outcome, targets: Tensor) -> dict[str, Any]:
-    predicted, scores = _answers(task, outcome.output)
-    truth, said = targets.bool(), predicted.bool()
+    truth = targets.bool()
+    said = torch.cat([task.predicted(piece.float()).bool().cpu() for piece in outcome.output.split(_ROWS_AT_ONCE)])
     hits = (truth & said).sum(1).double().numpy()
     wrong = (truth ^ said).sum(1).double().numpy()
+    pieces = (
+        (task.scores(output.float()).double().cpu().numpy().ravel(), holds.numpy().ravel())
+        for output, holds in zip(outcome.output.split(_LABELED_AT_ONCE), truth.split(_LABELED_AT_ONCE), strict=True)
+    )
     found: dict[str, Any] = {
         "kind": "labels",
         "correct": int((truth == said).all(1).sum()),
-        "calibration": _calibration(scores.double().numpy().ravel(), truth.numpy().ravel()),
+        "calibration": _calibration(pieces),
         "baseline": _frequent_labels(task, truth),
     }
     nodes = _nodes(outcome)
@@ -303,22 +307,27 @@ def _confused(
     return found
 
 
-def _calibration(confidence: Float64[np.ndarray, "n"], right: Bool[np.ndarray, "n"]) -> dict[str, Any]:
+def _calibration(pieces: Iterable[tuple[Float64[np.ndarray, "n"], Bool[np.ndarray, "n"]]]) -> dict[str, Any]:
     """Answers by how sure the model is, in equal bins of 0 to 1: how many, how many right, and the sum of confidences.
 
     The expected calibration error is the mean over answers of ``abs(share right - mean confidence)`` of their bins
     (Guo et al., On Calibration of Modern Neural Networks, ICML 2017).
+
+    Args:
+        pieces: confidences, and which of the answers are right.
     """
-    place = np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
-    counts = np.bincount(place, minlength=BINS)
-    correct = np.bincount(place, weights=right, minlength=BINS)
-    sums = np.bincount(place, weights=confidence, minlength=BINS)
+    counts, correct, sums = (np.zeros(BINS) for _ in range(3))
+    for confidence, right in pieces:
+        place = np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
+        counts += np.bincount(place, minlength=BINS)
+        correct += np.bincount(place, weights=right, minlength=BINS)
+        sums += np.bincount(place, weights=confidence, minlength=BINS)
     return {
         "bins": BINS,
-        "counts": counts.tolist(),
+        "counts": counts.astype(np.int64).tolist(),
         "correct": correct.astype(np.int64).tolist(),
         "confidence": _short(sums),
-        "expected_error": float(np.abs(correct - sums).sum() / max(1, len(confidence))),
+        "expected_error": float(np.abs(correct - sums).sum() / max(1.0, counts.sum())),
     }
 
 
