@@ -294,18 +294,16 @@ def between_parts(name: str, quality: Mapping[str, Any]) -> Figure | None:
         return None
     inside = sum(row[part] for part, row in enumerate(edges))
     total = max(1, sum(map(sum, edges)))
-    # A cell of the diagonal would leave no color for the others.
-    most = max(1, max(each for target, row in enumerate(edges) for source, each in enumerate(row) if source != target))
     number = len(edges)
     data: Data = {
-        "type": "heatmap", "z": [[min(each / most, 1.0) for each in row] for row in edges], "zmin": 0, "zmax": 1,
+        "type": "heatmap", "z": [[each / max(1, sum(row)) for each in row] for row in edges], "zmin": 0, "zmax": 1,
         "colorscale": [[0.0, "rgba(59,130,196,0)"], [1.0, "rgba(59,130,196,0.9)"]], "showscale": False,
         "xgap": 1, "ygap": 1, "customdata": edges,
         "hovertemplate": "part %{x} → part %{y}: %{customdata:,} edges<extra></extra>",
     }  # fmt: skip
     if number <= 12:
         data |= {"text": [[format_count(each) for each in row] for row in edges], "texttemplate": "%{text}"}
-    note = f"Rows: part of the destination; columns: part of the source. Within parts: {inside / total:.1%} of edges."
+    note = f"Rows: part of the destination; columns: part of the source. Color: share of the row. Within parts: {inside / total:.1%} of edges."
     layout = {
         "xaxis": {**_titled("source part"), "dtick": max(1, number // 16), "showgrid": False, "zeroline": False},
         "yaxis": {
