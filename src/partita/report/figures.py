@@ -303,7 +303,8 @@ def between_parts(name: str, quality: Mapping[str, Any]) -> Figure | None:
     }  # fmt: skip
     if number <= 12:
         data |= {"text": [[format_count(each) for each in row] for row in edges], "texttemplate": "%{text}"}
-    note = f"Rows: part of the destination; columns: part of the source. Color: share of the row. Within parts: {inside / total:.1%} of edges."
+    note = "Rows: part of the destination; columns: part of the source. Color: share of the row. "
+    note += f"Within parts: {inside / total:.1%} of edges."
     layout = {
         "xaxis": {**_titled("source part"), "dtick": max(1, number // 16), "showgrid": False, "zeroline": False},
         "yaxis": {
