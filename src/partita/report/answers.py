@@ -8,9 +8,10 @@ from itertools import cycle, pairwise
 from typing import Any
 
 from partita.report.figures import COLORS, Data, Figure
+from partita.report.labels import metric_label
 from partita.report.records import RunFiles
 from partita.report.tables import Table
-from partita.report.text import count, metric_label, percent, score, short_name
+from partita.report.text import count, percent, score, short_name
 
 BLUES = [[0.0, "rgba(59,130,196,0)"], [1.0, "rgba(59,130,196,0.9)"]]
 """From nothing to blue, on any ground."""
@@ -84,7 +85,7 @@ def by_degree(run: RunFiles) -> Figure | None:
     if run.answers["kind"] == "values":
         title, value = "mean absolute error", "Error"
     elif "wrong" in found:
-        title, value = "micro F1", "Micro F1"
+        title, value = "micro-F1", "Micro-F1"
         values = [2 * hits / max(1.0, 2 * hits + wrong) for hits, wrong in zip(found["sum"], found["wrong"])]
     return _bars(f"{value} by in-degree", title, "in-degree", names, values, found["nodes"])
 

@@ -8,8 +8,9 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+from partita.report.labels import metric_label
 from partita.report.records import RunFiles
-from partita.report.text import IN_PERCENT, METRICS, count, duration, metric_label, percent, score, sentence
+from partita.report.text import IN_PERCENT, LOWER_IS_BETTER, count, duration, percent, score, sentence
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def _metric(run: RunFiles) -> list[Card]:
     if found is None or name not in found["metrics"]:
         return [Card(title, shown(value))]
     reached = found["metrics"][name]
-    higher = METRICS.get(name, ("", True))[1]
+    higher = name not in LOWER_IS_BETTER
     gain = value - reached if higher else reached - value
     by = f"{100 * abs(gain):.1f} points" if name == IN_PERCENT else score(abs(gain))
     note = f"{by} {'better' if gain > 0 else 'worse'} than the baseline" if gain else "the same as the baseline"

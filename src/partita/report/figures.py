@@ -9,9 +9,9 @@ from itertools import accumulate, cycle
 from typing import Any
 
 from partita.core.plan import STAGES
+from partita.report.labels import metric_label, stage_label
 from partita.report.records import RunFiles
 from partita.report.terminal import format_count
-from partita.report.text import STAGE_LABELS, metric_label
 
 COLORS = ("#3b82c4", "#e08214", "#1f9e77", "#c04fa0", "#d6604d", "#7a6fc9", "#8c8c2c", "#5aa9a3", "#a6733f", "#888888")
 """Told apart on white and on black, and by most who see few colors; in this order."""
@@ -127,11 +127,11 @@ SMALLEST_PIECE = 0.005
 def stages(runs: Sequence[RunFiles]) -> Figure:
     """Where the seconds of the training loop went."""
     spent = {
-        run.name: {STAGE_LABELS.get(name, name): took for name, took in (run.record.get("stage_seconds") or {}).items()}
+        run.name: {stage_label(name): took for name, took in (run.record.get("stage_seconds") or {}).items()}
         for run in runs
     }
     note = "Wall time of the training loop on worker 0. Background sampling and loading count only where training "
-    return _stacked("Time by stage", note + "waited for them.", spent, "time (s)", "s")
+    return _stacked("Time per stage", note + "waited for them.", spent, "time (s)", "s")
 
 
 def planned(run: RunFiles) -> Figure | None:
@@ -186,7 +186,7 @@ def traffic(runs: Sequence[RunFiles]) -> Figure | None:
     if not sent:
         return None
     note = "All workers together, in training steps since their last start."
-    return _stacked("Traffic between workers", note, sent, "MiB", "MiB")
+    return _stacked("Communication between workers", note, sent, "MiB", "MiB")
 
 
 def memory(runs: Sequence[RunFiles]) -> Figure | None:
@@ -243,7 +243,7 @@ def timeline(run: RunFiles) -> Figure | None:
         of = [each for each in shown if each["name"] == name]
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": name.replace("_", " "), "marker": {"color": color},
+                "type": "bar", "orientation": "h", "name": stage_label(name), "marker": {"color": color},
                 "y": [f"{each['pid']}: {lanes[each['pid'], each['tid']]}" for each in of],
                 "base": [(max(each["ts"], begin) - begin) / 1e3 for each in of],
                 "x": [(min(each["ts"] + each["dur"], end) - max(each["ts"], begin)) / 1e3 for each in of],

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from partita.report.cards import headline, wall_seconds
+from partita.report.labels import metric_label, task_label
 from partita.report.records import RunFiles
 from partita.report.terminal import format_bytes, format_count
-from partita.report.text import OUTPUT_NOUNS, TASK_LABELS, count, duration, metric_label, percent, score
+from partita.report.text import OUTPUT_NOUNS, count, duration, percent, score
 
 MOST_CLASSES = 12
 
@@ -30,7 +31,7 @@ def store_rows(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> d
         _features(found["features"]) if found and "features" in found else ""
     )
     task = summary["task"]
-    rows["task"] = "-" if task is None else TASK_LABELS.get(task, task)
+    rows["task"] = "-" if task is None else task_label(task)
     if summary["classes"] > 1:
         rows["task"] += f", {summary['classes']:,} {OUTPUT_NOUNS.get(task, 'classes')}"
     rows["splits"] = "  ".join(f"{name} {size:,}" for name, size in summary["splits"].items()) or "-"
@@ -137,7 +138,7 @@ def run_rows(run: RunFiles) -> dict[str, str]:
         "best epoch": f"{best['epoch']} by {metric_label(best['metric'])} {score(best['value'])}" if best else "-",
         **{split: "  ".join(f"{metric_label(name)} {score(value)}" for name, value in of.items())
            for split, of in found["metrics"].items()},
-        "task": TASK_LABELS.get(run.task, run.task),
+        "task": task_label(run.task),
         "store": found["store"],
         "model": f"{found['model']}, {count(found['layers'], 'layer')}",
         "workers": f"{found['workers']} ({found['strategy']})" if found["workers"] > 1 else "1",

@@ -9,9 +9,10 @@ from typing import Any
 
 from partita.core.plan import STAGES
 from partita.report.cards import wall_seconds
+from partita.report.labels import metric_label, stage_label, task_label
 from partita.report.records import RunFiles
 from partita.report.terminal import format_bytes, format_count
-from partita.report.text import TASK_LABELS, byte_count, count, duration, metric_label, score
+from partita.report.text import byte_count, count, duration, score
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def summary(runs: Sequence[RunFiles]) -> Table:
     facts: dict[str, Callable[[RunFiles], str]] = {
         "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
         **(compared if len(runs) > 1 else {}),
-        "task": lambda run: TASK_LABELS.get(run.task, run.task),
+        "task": lambda run: task_label(run.task),
         "graph": _graph,
         "store": lambda run: str(run.record["store"]["path"]),
         "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "custom model",
@@ -163,14 +164,14 @@ def placements(run: RunFiles) -> Table | None:
 def ahead(runs: Sequence[RunFiles]) -> Table | None:
     """Sampling and loading beside training."""
     rows = [
-        [run.name, name, f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
+        [run.name, stage_label(name), f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
         for run in runs
         for name, stage in (run.record.get("pipeline") or {}).items()
     ]
     if not rows:
         return None
     note = "On worker 0. Queued: batches that were ready, on average, when training asked for one."
-    return Table("Prefetch", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
+    return Table("Prefetching", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
 
 
 def candidates(run: RunFiles) -> Table | None:
@@ -197,7 +198,7 @@ def candidates(run: RunFiles) -> Table | None:
 def notes(run: RunFiles) -> Table | None:
     """Notes of a run while it trained."""
     rows = [[str(event["epoch"] + 1), str(event["text"])] for event in run.events if "text" in event]
-    return Table("Notes of the run", ["epoch", "note"], rows, long=True) if rows else None
+    return Table("Messages", ["epoch", "note"], rows, long=True) if rows else None
 
 
 def quality(name: str, measured: Mapping[str, Any]) -> Table:

@@ -4,40 +4,14 @@ from __future__ import annotations
 
 from partita.report.terminal import format_bytes
 
-METRICS: dict[str, tuple[str, bool]] = {
-    "loss": ("loss", False),
-    "accuracy": ("accuracy", True),
-    "micro_f1": ("micro F1", True),
-    "macro_f1": ("macro F1", True),
-    "roc_auc": ("ROC AUC", True),
-    "mae": ("MAE", False),
-    "rmse": ("RMSE", False),
-    "r2": ("R²", True),
-}
-"""How metrics are written, and whether higher is better. Others are written as they are called."""
-
-TASK_LABELS = {"classes": "classification", "multilabel": "multi-label classification"}
-"""Tasks that are written otherwise than they are called."""
+LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})
+"""Metrics of which less is better; of all others more is."""
 
 OUTPUT_NOUNS = {"multilabel": "labels"}
 """What a task's outputs are, unless they are classes."""
 
 IN_PERCENT = "accuracy"
 """The metric whose headline is in percent."""
-
-STAGE_LABELS = {
-    "wait_for_view": "wait for partition",
-    "wait_for_batch": "wait for batch",
-    "sum_gradients": "all-reduce gradients",
-    "settle": "synchronize statistics",
-    "join_models": "average models",
-}
-"""Stages of the training loop that are written otherwise than they are recorded."""
-
-
-def metric_label(name: str) -> str:
-    """``roc_auc`` -> ``ROC AUC``."""
-    return METRICS[name][0] if name in METRICS else name.replace("_", " ")
 
 
 def sentence(text: str) -> str:

@@ -69,9 +69,9 @@ def test_a_report_of_everything(full, tmp_path) -> None:
     titles = re.findall("<figcaption>(.*?)</figcaption>", html)
     assert {
         "Loss", "Validation accuracy", "Validation accuracy over time", "Classes: val nodes", "Classes: test nodes",
-        "Time by stage", "Thread timeline: run", "Plan: estimated vs. measured: run",
+        "Time per stage", "Thread timeline: run", "Plan: estimated vs. measured: run",
         "Strategies considered: other", "Placement of computation: run", "Rows computed: other",
-        "Feature rows read: run", "Traffic between workers", "Peak memory", "Settings that differ",
+        "Feature rows read: run", "Communication between workers", "Peak memory", "Settings that differ",
         "Machine and versions", "Settings: run", "Partition: graph", "Balance of graph", "Edges between parts of graph",
         "Runs compared", "Metrics: run", "Confusion matrix: other", "Most confused classes: run",
         "Accuracy by in-degree: run", "Accuracy by homophily: run", "Calibration: run", "Confidence: run",
@@ -122,7 +122,7 @@ def test_what_is_not_known_is_not_shown(run, tmp_path, change) -> None:
     html = write_report([run], tmp_path / "report.html").read_text()
     assert not re.findall(r"""<(?:section|div class="(?:blocks|cards|scroll))[^>]*></""", html)
     absent = [
-        "Confusion", "Embeddings", "Calibration", "Class balance", "Rows computed", "Plan", "timeline", "Traffic",
+        "Confusion", "Embeddings", "Calibration", "Class balance", "Rows computed", "Plan", "timeline", "Communication",
         "Classes", "Partition", "worker 0:", "Strategy", "Workers",
     ]  # fmt: skip
     for title in absent:
@@ -272,7 +272,7 @@ def test_other_tasks(tmp_path, monkeypatch, task) -> None:
     partita.Trainer(tmp_path / "graph", out=tmp_path / "run", layers=1, fanout=(3,), epochs=2, threads=1).fit()
     html = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
     assert ("Classes: test nodes" in html) == (task == "multilabel")
-    assert ("Validation micro F1" if task == "multilabel" else "Validation MAE") in html
-    assert ("Micro F1 by in-degree" if task == "multilabel" else "Predicted and true values") in html
+    assert ("Validation micro-F1" if task == "multilabel" else "Validation MAE") in html
+    assert ("Micro-F1 by in-degree" if task == "multilabel" else "Predicted and true values") in html
     assert ("Residuals" in html) == ("Target values by split" in html) == (task == "regression")
     assert "Baseline" in html
