@@ -29,6 +29,7 @@ _PUBLIC = {
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
+    "inspect": "partita.graph.profile",
     "make_plan": "partita.train.planning",
     "partition": "partita.partitioning.job",
     "partition_for_memory": "partita.isolated.memory_parts",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from partita.graph.export import export as export
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
+    from partita.graph.profile import inspect as inspect
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate

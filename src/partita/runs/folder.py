@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from partita.core.errors import RunError
-from partita.core.files import RUN_FORMAT, read_object, write_text
+from partita.core.files import ANALYSIS, RUN_FORMAT, read_object, write_text
 
 
 class RunFolder:
     """Paths and small files of one run.
 
     ``config.yaml`` (all settings, resolved), ``run.json`` (what ran, where, and how it ended), ``metrics.jsonl``
-    (one JSON object per event), ``events/`` (TensorBoard), ``checkpoints/``.
+    (one JSON object per event), ``events/`` (TensorBoard), ``checkpoints/``, ``analysis.json`` (what reports
+    show of the answers of the best model).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -26,6 +27,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.events = self.path / "events"
         self.checkpoints = self.path / "checkpoints"
+        self.analysis = self.path / ANALYSIS
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> RunFolder:

@@ -19,6 +19,7 @@ from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
+from partita.infer.analysis import Analysis
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
@@ -366,7 +367,12 @@ class Trainer:
         with self._timer("evaluate"), self.job.team.sending_for("evaluation"):
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
-            return {name: self._evaluation.of(name) for name in self._evaluation.splits}
+            best = self._state.best
+            analysis = Analysis(self.job.task, self._state.name if best is None else best.checkpoint)
+            metrics = {name: self._evaluation.of(name, analysis) for name in self._evaluation.splits}
+            if self.job.team.leads:
+                analysis.write(self.recorder.folder.analysis)
+            return metrics
 
     def _save(self) -> None:
         with self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
