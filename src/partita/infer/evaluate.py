@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 import torch
+from torch import nn
 
 from partita.comm.context import Context
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.run import inference_of, join, launched, on_workers
-from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.tasks.metrics import Judged, judge
 from partita.tasks.task import Task, make_task
@@ -50,7 +50,7 @@ def evaluate(
     *,
     split: str = "test",
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: int | str | None = None,
     workers: int = 1,
     context: Context | None = None,
