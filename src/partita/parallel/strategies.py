@@ -253,8 +253,8 @@ def build_engine(
                 fix="Use 'data', 'destination' or 'source' for this layer",
             )
         made[name].check(layer)
-    kind = WholeModelEngine if model.whole else Engine
-    return kind([made[name] for name in strategy.placements], worker, estimators)
+    engine = WholeModelEngine if model.whole else Engine
+    return engine([made[name] for name in strategy.placements], worker, estimators)
 
 
 def make_placement(

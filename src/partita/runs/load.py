@@ -103,7 +103,7 @@ def load_run(
     folder, record, config = read_run(context, path)
     checkpoint = folder.checkpoints / context.agree(lambda: _best_checkpoint(folder).name)
     opened = open_store_of(folder, record, store)
-    own = model_of(folder, record) if model is None else given_model(model, config, opened)
+    own = model_of(folder, record) if model is None else given_model(model, config, opened, record["outputs"])
     own = own.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, own))
     share_model(context, own)

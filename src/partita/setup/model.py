@@ -12,7 +12,6 @@ from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
-from partita.tasks.task import make_task
 
 
 def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
@@ -78,12 +77,10 @@ def of_model(model: nn.Module, config: Config | None, settings: Mapping[str, Any
     return Config.make(given, where="Trainer")
 
 
-def given_model(model: nn.Module, config: Config, store: GraphStore) -> Model:
-    """A user's model as Partita's, for the features and the task of a store.
+def given_model(model: nn.Module, config: Config, store: GraphStore, out_width: int) -> Model:
+    """A user's model as Partita's, for the features of a store and a task of so many outputs.
 
     Raises:
         ConfigError: it cannot be computed on sampled blocks.
     """
-    if isinstance(model, Model):
-        return model
-    return as_model(model, config.layers, store.num_features, make_task(config, store).width)
+    return as_model(model, config.layers, store.num_features, out_width)

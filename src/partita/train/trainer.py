@@ -30,6 +30,7 @@ from partita.runs.folder import RunFolder
 from partita.runs.load import model_of, open_store_of, read_run
 from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
+from partita.tasks.task import make_task
 from partita.train.check import check_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
@@ -93,7 +94,7 @@ class Trainer:
             config = of_model(model, config, settings)
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        own = None if model is None else given_model(model, config, opened)
+        own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
         self._resolved = resolve_strategy(context, opened, config, own, plan)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
@@ -145,7 +146,7 @@ class Trainer:
         opened = open_store_of(folder, record, store)
         own: Model | None = None
         if model is not None:
-            own = given_model(model, config, opened)
+            own = given_model(model, config, opened, record["outputs"])
         elif record["model"].get("custom") or record["model"].get("given"):
             own = model_of(folder, record)
         self._resolved = resolve_strategy(context, opened, config, own)
