@@ -103,11 +103,16 @@ def load_run(
     folder, record, config = read_run(context, path)
     checkpoint = folder.checkpoints / context.agree(lambda: _best_checkpoint(folder).name)
     opened = open_store_of(folder, record, store)
-    own = model_of(folder, record) if model is None else given_model(model, config, opened, record["outputs"])
+    own = model_of(folder, record) if model is None else given_model(model, config, opened, outputs_of(record))
     own = own.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, own))
     share_model(context, own)
     return LoadedRun(config, opened, own, checkpoint)
+
+
+def outputs_of(record: Mapping[str, Any]) -> int:
+    """Columns of the model's result; older runs have noted classes only."""
+    return int(record["outputs"] if "outputs" in record else record["store"]["classes"])
 
 
 def model_of(folder: RunFolder, record: Mapping[str, Any]) -> Model:

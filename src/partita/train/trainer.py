@@ -27,7 +27,7 @@ from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
-from partita.runs.load import model_of, open_store_of, read_run
+from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
 from partita.tasks.task import make_task
@@ -146,7 +146,7 @@ class Trainer:
         opened = open_store_of(folder, record, store)
         own: Model | None = None
         if model is not None:
-            own = given_model(model, config, opened, record["outputs"])
+            own = given_model(model, config, opened, outputs_of(record))
         elif record["model"].get("custom") or record["model"].get("given"):
             own = model_of(folder, record)
         self._resolved = resolve_strategy(context, opened, config, own)
