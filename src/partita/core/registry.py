@@ -85,13 +85,16 @@ class Registry(Generic[Thing]):
         """
         if name in self._entries:
             thing = self._entries[name]
-            return cast(Thing, imported(thing, self.setting) if isinstance(thing, str) and ":" in thing else thing)
+            return self._imported(thing) if isinstance(thing, str) and ":" in thing else cast(Thing, thing)
         if ":" in name:
-            found = imported(name, self.setting)
-            return cast(Thing, found if self._adapt is None else self._adapt(name, found))
+            return self._imported(name)
         raise ConfigError(
             f"there is no {self.what} '{name}'", where=self.setting, fix=nearest(name, [*self, *self.also])
         )
+
+    def _imported(self, text: str) -> Thing:
+        found = imported(text, self.setting)
+        return cast(Thing, found if self._adapt is None else self._adapt(text, found))
 
     def check(self, name: str) -> None:
         """See that a setting takes a name, without importing Partita's own.

@@ -7,6 +7,7 @@ import os
 from partita.comm.fake import FakeContext
 from partita.config import Config
 from partita.core.mesh import Mesh
+from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.isolated.schedules import VIEW_SCHEDULES
@@ -61,7 +62,7 @@ def check_run(store: str | os.PathLike[str], out: str | os.PathLike[str], config
     build_engine(
         strategy, model, place_topology(open_topology(opened, config), config.topology, opened, context),
         open_rows(opened, config), make_sampler(config, context.group("all", "sample")), DTYPES[config.precision],
-        context, part_offsets,
+        context, part_offsets, CacheSettings(config.cache, config.cache_policy, config.cache_layout),
     )  # fmt: skip
     split = seed_split_of(config.seed_split, strategy, opened.num_parts, mesh)
     share_of(task.seeds("train")[:0], mesh, split, part_offsets)

@@ -166,6 +166,14 @@ def test_a_name_that_cannot_be_used_is_refused(store, name, options, message) ->
         make()
 
 
+def test_a_convolution_is_registered_by_its_name(store) -> None:
+    partita.register("layer", "attention", "pyg:GATv2Conv")
+    try:
+        named_model(Config.make({"model": "attention", "model_options": "heads=2", "layers": 2}), store, 4)
+    finally:
+        LAYERS.remove("attention")
+
+
 def test_options_of_a_model_are_looked_up() -> None:
     with pytest.raises(ConfigError, match=r"takes no 'head'. Did you mean 'heads'"):
         check_names(Config.make({"model": "pyg:GATv2Conv", "model_options": {"head": 2}}))

@@ -26,6 +26,7 @@ WRONG = [
     ({"strategy": "nfp", "model": "gat", "seed_split": "owner"}, "store has 1 part"),
     ({"strategy": "data,data"}, "layers|entries|placements"),
     ({"seed_split": "owner"}, "store has 1 part"),
+    ({"preset": "dsp", "cache": "1MiB"}, "store has 1 part"),
     ({"views": "cyclic"}, "store has 1 part, so some of 2 workers would have none"),
     ({"norm": "batch"}, "batch normalization"),
     ({"metric": "acuracy"}, "accuracy"),

@@ -43,10 +43,8 @@ def command(*arguments: object) -> None:
 
 NAMED = {
     "convolution": ["--model", "pyg:GATv2Conv", "--model-options", "heads=2"],
-    "own convolution": ["--model", "own_models:MyConv"],
     "module over blocks": ["--model", "own_models:BlocksNet", "--model-options", "scale=0.5"],
-    "module over edges": ["--model", "own_models:ConvNet", "--dropout", "0.3"],
-    "basic model": ["--model", "pyg:GCN"],
+    "module over edges": ["--model", "pyg:GCN", "--dropout", "0.3"],
 }
 
 

@@ -44,9 +44,9 @@ def as_layer_type(name: str, found: Any) -> type[Layer]:
     if is_convolution(found):
         return convolution_layer(name, found)
     raise ConfigError(
-        f"'{name}' is neither a layer nor a convolution of PyG",
+        f"'{name}' is neither a layer nor a convolution of PyG, nor does it make a module",
         where="model",
-        fix="Name a subclass of Partita's Layer or of PyG's MessagePassing",
+        fix="Name a subclass of Partita's Layer, of PyG's MessagePassing or of torch.nn.Module",
     )
 
 
