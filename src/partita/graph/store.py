@@ -64,7 +64,7 @@ class GraphStore:
         if self.num_features:
             facts.append(f"{self.num_features:,} features")
         if self.task is not None:
-            facts.append(f"{self.num_classes:,} {self.task}" if self.task != "regression" else self.task)
+            facts.append(f"{self.num_classes:,} {self.task}" if self.num_classes > 1 else self.task)
         sizes = [f"{name} {len(ids):,}" for name, ids in self.splits.items()]
         facts += [" / ".join(sizes)] if sizes else []
         if self.num_parts > 1:
@@ -77,7 +77,7 @@ class GraphStore:
         """The same as a table, for notebooks."""
         facts: dict[str, object] = {"nodes": self.num_nodes, "edges": self.num_edges, "features": self.num_features}
         if self.task is not None:
-            facts["task"] = self.task if self.task == "regression" else f"{self.task} ({self.num_classes:,})"
+            facts["task"] = f"{self.task} ({self.num_classes:,})" if self.num_classes > 1 else self.task
         facts |= {f"{name} nodes": len(ids) for name, ids in self.splits.items()}
         if self.class_names is not None:
             shown = ", ".join(self.class_names[:12])
