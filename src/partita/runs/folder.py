@@ -46,7 +46,7 @@ class RunFolder:
             RunError: something is there already.
         """
         if self.path.exists() and not self._is_free():
-            fix = f"Choose another --out, or go on with it: partita train --resume {self.path}"
+            fix = f"Choose another --out, or resume it: partita train --resume {self.path}"
             raise RunError("already exists and is not empty", where=str(self.path), fix=fix)
 
     def _is_free(self) -> bool:

@@ -27,7 +27,7 @@ WRONG = [
     ({"strategy": "data,data"}, "layers|entries|placements"),
     ({"seed_split": "owner"}, "store has 1 part"),
     ({"preset": "dsp", "cache": "1MiB"}, "store has 1 part"),
-    ({"views": "cyclic"}, "store has 1 part, so some of 2 workers would have none"),
+    ({"views": "cyclic"}, "store has 1 part, fewer than the 2 workers"),
     ({"norm": "batch"}, "batch normalization"),
     ({"metric": "acuracy"}, "accuracy"),
     ({"model": "pyg:GCN", "model_options": {"dropout": 0.5}}, "the module drops out"),
