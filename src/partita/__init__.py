@@ -11,6 +11,7 @@ Importing does no work: every name is loaded when it is first used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,8 @@ if TYPE_CHECKING:
     from partita.train.trainer import Trainer as Trainer
 
 
-def open(path: str) -> GraphStore:
-    """Open a graph store; see :meth:`partita.GraphStore.open`."""
+def open(path: str | os.PathLike[str]) -> GraphStore:
+    """Open a graph store; see :meth:`partita.GraphStore.open`. Its repr says what it holds."""
     from partita.graph.store import GraphStore
 
     return GraphStore.open(path)

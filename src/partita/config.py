@@ -7,6 +7,7 @@ Every field of :class:`Config` is a key in ``run.yaml``, an option of ``partita 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -56,9 +57,18 @@ def _parse_options(value: object) -> object:
     return {name: yaml.safe_load(text) for name, text in (option.split("=", 1) for option in value)}
 
 
+def _parse_model_options(value: object) -> object:
+    """As :func:`_parse_options`; one text may hold several options, with commas between them."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        return value
+    return _parse_options([option.strip() for text in texts for option in re.split(r",(?=\s*\w+\s*=)", text)])
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
 Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
+ModelOptions = Annotated[dict[str, Any], BeforeValidator(_parse_model_options)]
 
 
 class Config(BaseModel):
@@ -69,7 +79,15 @@ class Config(BaseModel):
     )
 
     # Model
-    model: str = Field("sage", description="Layer type by name: sage, gcn, gat, gin.")
+    model: str = Field(
+        "sage",
+        description="Layer type by name: sage, gcn, gat, gin; pyg:NAME, a convolution of PyG; or package.module:Name, "
+        "a layer, a convolution or a whole model of your own.",
+    )
+    model_options: ModelOptions = Field(
+        default_factory=dict,
+        description="Arguments of the layer or model that is named, for instance heads=4,concat=false.",
+    )
     layers: int = Field(3, ge=1, description="Number of layers K.")
     hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
     heads: int = Field(

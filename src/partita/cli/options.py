@@ -54,7 +54,7 @@ def config_options() -> list[inspect.Parameter]:
         text = field.description or ""
         if choices:
             text += f" One of: {', '.join(choices)}."
-        flag = "--option" if kind == list[str] else _flag(name)
+        flag = "--option" if name == "options" else _flag(name)
         flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
         default = field.default
         if default not in (None, (), "") and not isinstance(default, bool) and field.default_factory is None:

@@ -149,11 +149,15 @@ def _train_on_workers(
         workers, device = found.workers, found.device
     if workers == 1:
         return train_worker(None, **arguments)
+    if not arguments["quiet"]:
+        sys.stderr.write(f"partita: starting {workers} workers\n")
+        sys.stderr.flush()
     from partita.comm.launch import launch
-    from partita.setup.check import check_names
+    from partita.train.check import check_run
     from partita.train.team import PURPOSES
 
-    check_names(parsed)  # complains before workers are started
+    if resume is None:
+        check_run(arguments["store"], arguments["out"], parsed)  # complains before workers are started
     with shown(quiet=True):
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
@@ -225,7 +229,7 @@ def train_worker(
 
             display = RunDisplay(console, trainer.job.config.epochs, trainer.job.metric)
             trainer.recorder.callbacks = (*trainer.recorder.callbacks, display.show)
-        summary = trainer.fit()
+        summary = trainer.fit(progress=False)
     return summary.status, str(summary.path), trainer.job.team.leads
 
 

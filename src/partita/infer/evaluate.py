@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from partita.comm.context import Context
 from partita.graph.store import GraphStore
@@ -77,7 +77,7 @@ def evaluate(
     *,
     split: str = "test",
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: int | str | None = None,
     workers: int = 1,
     context: Context | None = None,

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from torch import nn
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
 from partita.core.files import require_parent
 from partita.infer.layerwise import OutputRows
 from partita.infer.run import inference_of, join, launched, on_workers
-from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.tasks.nodes import lists
@@ -53,7 +53,7 @@ def predict(
     split: str | None = None,
     embeddings: bool = False,
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: int | str | None = None,
     workers: int = 1,
     context: Context | None = None,
@@ -93,6 +93,12 @@ def predict(
     loaded = load_run(run, store=store, model=model, context=context)
     if embeddings and len(loaded.model.stages) == 1:
         raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
+    if embeddings and loaded.model.whole:
+        raise ConfigError(
+            "a torch.nn.Module is computed as a whole, so there are no rows before its last layer",
+            where="embeddings",
+            fix="Leave out --embeddings",
+        )
     graph, task = loaded.store, make_task(loaded.config, loaded.store)
     ids = as_tensor(graph.split(split)) if split is not None else None
     if (graph.num_nodes if ids is None else len(ids)) == 0:

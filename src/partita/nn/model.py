@@ -26,10 +26,14 @@ class Model(nn.Module):
     Attributes:
         widths: columns before the first stage and after each stage, K+1 numbers.
         row_wise: no stage mixes rows other than over edges (false with batch normalization).
+        whole: the model is computed as a whole, from the inputs to the seeds, because its layers are not known; see
+            :class:`partita.nn.modules.ModuleModel`.
 
     Raises:
         ConfigError: there is no stage, or the widths of two neighboring stages do not fit.
     """
+
+    whole = False
 
     def __init__(self, stages: Sequence[Stage | Layer]) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
+from partita.core import progress
 from partita.core.plan import STAGES, Candidate, Plan
 from partita.report.labels import metric_label, stage_label
 
@@ -130,6 +132,25 @@ def display(console: Console) -> Iterator[BarDisplay | LineDisplay]:
     columns = SpinnerColumn(), said, bar, _RateColumn(), TimeRemainingColumn(compact=True)
     with Progress(*columns, console=console, transient=True) as bars:
         yield BarDisplay(bars)
+
+
+@contextmanager
+def training_shown(
+    epochs: int, metric: str, *, console: Console | None = None
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show what happens inside the block, and yield what shows the events of a run.
+
+    Args:
+        epochs: of the run.
+        metric: that picks the best model.
+        console: where; ``None``: standard error, in a notebook the output of the cell.
+    """
+    if console is None:
+        console = Console(stderr=True)
+        if console.is_jupyter:  # lines of text there, as every print is an output of its own
+            console = Console(file=sys.stdout, force_jupyter=False, force_terminal=False)
+    with display(console) as bars, progress.shown_by(bars):
+        yield RunDisplay(console, epochs, metric).show
 
 
 def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:

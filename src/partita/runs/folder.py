@@ -37,11 +37,19 @@ class RunFolder:
             RunError: something is there already; an earlier run is never overwritten.
         """
         folder = cls(path)
-        if folder.path.exists() and not folder._is_free():
-            fix = f"Choose another --out, or resume it: partita train --resume {path}"
-            raise RunError("already exists and is not empty", where=str(path), fix=fix)
+        folder.require_free()
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def require_free(self) -> None:
+        """See that a run folder can be made here.
+
+        Raises:
+            RunError: something is there already.
+        """
+        if self.path.exists() and not self._is_free():
+            fix = f"Choose another --out, or resume it: partita train --resume {self.path}"
+            raise RunError("already exists and is not empty", where=str(self.path), fix=fix)
 
     def _is_free(self) -> bool:
         """Whether nothing is in the folder but what a run leaves that was killed before it wrote ``run.json``."""

@@ -63,7 +63,7 @@ class PartViews(Views):
         model: Model,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        _check(config, store, team, strategy, task)
+        check_views(config, store, team.size, strategy, task)
         self.config, self.store, self.team, self.strategy = config, store, team, strategy
         self._task, self._model, self._context = task, model, Context.alone()
         self._group = team.group
@@ -319,8 +319,12 @@ class PartViews(Views):
         self._prefetcher.close()
 
 
-def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task) -> None:
-    """Refuse settings that make no sense where nothing is shared."""
+def check_views(config: Config, store: GraphStore, workers: int, strategy: Strategy, task: Task) -> None:
+    """Refuse settings that make no sense where nothing is shared.
+
+    Raises:
+        ConfigError: a setting is for workers that share a graph, or the store has too few parts.
+    """
     where = f"views '{config.views}'"
     if strategy.is_collective:
         raise ConfigError(
@@ -338,12 +342,12 @@ def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, ta
     if task.seeds("train").ndim > 1:
         what = "views are trained on single nodes, not on rows of nodes as the task is"
         raise ConfigError(what, where=where, fix="Use views 'whole'")
-    if store.num_parts < team.size:
+    if store.num_parts < workers:
         parts = store.num_parts
         raise ConfigError(
-            f"the store has {parts} part{'' if parts == 1 else 's'}, fewer than the {team.size} workers",
+            f"the store has {parts} part{'' if parts == 1 else 's'}, fewer than the {workers} workers",
             where=str(store.path),
-            fix=f"Run partita partition STORE OUT --parts {max(2, team.size)}, then train OUT",
+            fix=f"Run partita partition STORE OUT --parts {max(2, workers)}, then train OUT",
         )
 
 

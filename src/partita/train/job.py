@@ -81,6 +81,7 @@ class Job:
         if model is None:
             model = named_model(config, store, task.width)
         _check_model(model, config, task)
+        check_computed(model, config, store)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
@@ -105,6 +106,24 @@ class Job:
         team.seed_split = seed_split_of(config.seed_split, strategy, store.num_parts, team.context.mesh)
         views = WholeGraph(config, store, team, strategy, self.task, self.model)
         return replace(self, config=config, strategy=strategy, views=views)
+
+
+def check_computed(model: Model, config: Config, store: GraphStore) -> None:
+    """Refuse a model that is computed as a whole where it cannot be.
+
+    Raises:
+        ConfigError: with views of isolated training.
+        StoreError: on the shard of a host.
+    """
+    if not model.whole:
+        return
+    store.require_whole("a model that is computed as a whole")
+    if config.views != WHOLE:
+        raise ConfigError(
+            "a model that is computed as a whole trains on the whole graph only",
+            where=f"views {config.views}",
+            fix="Leave views out, or make the model of layers: partita.Model.from_layers",
+        )
 
 
 def _check_device(config: Config, context: Context) -> None:

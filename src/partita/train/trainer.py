@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from torch import nn
+
 from partita import kernels
 from partita.comm.context import Context
 from partita.config import Config
@@ -17,6 +19,7 @@ from partita.core.errors import ConfigError, RunError
 from partita.core.memory import keeping_freed
 from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
+from partita.core.progress import is_watched
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Analysis
@@ -25,8 +28,11 @@ from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
-from partita.runs.load import open_store_of, read_run
+from partita.runs.load import model_of, open_store_of, outputs_of, read_run
+from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
+from partita.tasks.task import make_task
+from partita.train.check import check_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
@@ -56,8 +62,9 @@ class Trainer:
         store: a store or its path.
         out: the run folder to make; it must not exist yet.
         config: all settings at once; or give them by name in ``settings``.
-        model: the name of a layer, as in the settings; or a model of your own, whose last layer must be as wide
-            as there are classes.
+        model: the name of a layer or model, as in the settings; or a model of your own, which returns as many columns
+            as there are classes: a :class:`partita.Model`, or a ``torch.nn.Module`` whose forward takes ``(blocks, x)``
+            or ``(x, edge_index)`` (see "Custom models"). ``layers`` need not be given besides, where the model says.
         plan: of the strategy, where the settings leave that open (``strategy="auto"``); ``None``: the workers plan.
         callbacks: called with every event that goes to ``metrics.jsonl``, by the first worker.
         context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
@@ -74,7 +81,7 @@ class Trainer:
         *,
         out: str | os.PathLike[str],
         config: Config | None = None,
-        model: Model | str | None = None,
+        model: nn.Module | str | None = None,
         plan: Plan | None = None,
         callbacks: Sequence[Callback] = (),
         context: Context | None = None,
@@ -84,12 +91,15 @@ class Trainer:
             settings["model"], model = model, None
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
+        if model is not None:
+            config = of_model(model, config, settings)
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        self._resolved = resolve_strategy(context, opened, config, model, plan)
-        self.job = Job.prepare(self._resolved.config, opened, context, model)
+        own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
+        self._resolved = resolve_strategy(context, opened, config, own, plan)
+        self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
+        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None)
 
     @classmethod
     def resume(
@@ -97,7 +107,7 @@ class Trainer:
         run: str | os.PathLike[str],
         *,
         store: str | os.PathLike[str] | None = None,
-        model: Model | None = None,
+        model: nn.Module | None = None,
         callbacks: Sequence[Callback] = (),
         context: Context | None = None,
         **settings: Any,
@@ -133,12 +143,15 @@ class Trainer:
             record.pop("matmul", None)
             record.pop("products", None)  # its name in older runs
         context = context or found.on(config.device, purposes=PURPOSES)
-        if record["model"].get("custom") and model is None:
-            raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
         opened = open_store_of(folder, record, store)
-        self._resolved = resolve_strategy(context, opened, config, model)
-        self.job = Job.prepare(self._resolved.config, opened, context, model)
+        own: Model | None = None
+        if model is not None:
+            own = given_model(model, config, opened, outputs_of(record))
+        elif record["model"].get("custom") or record["model"].get("given"):
+            own = model_of(folder, record)
+        self._resolved = resolve_strategy(context, opened, config, own)
+        self.job = Job.prepare(self._resolved.config, opened, context, own)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
@@ -177,6 +190,8 @@ class Trainer:
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         config = config or Config.make(settings, where="Trainer.launch")
+        if config.workers > 1:
+            check_run(store, out, config)  # complains before workers are started
         arguments = {
             "store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json"),
             "plan": None if plan is None else plan.to_json(),
@@ -193,12 +208,29 @@ class Trainer:
         """That the run's strategy is from, as it was before training; ``None`` where it was named."""
         return self._resolved.plan
 
-    def fit(self) -> RunSummary:
+    def fit(self, *, progress: bool | None = None) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
+
+        Args:
+            progress: show what the command line shows: a bar, and a line an epoch; ``None``: on a terminal and in a
+                notebook. Of several workers, the first one shows it.
 
         Returns:
             What ``run.json`` says; ``status`` is ``interrupted`` where the run was stopped.
         """
+        if not self.job.team.leads or not (is_watched() if progress is None else progress):
+            return self._fit()
+        from partita.report.terminal import training_shown
+
+        before = self.recorder.callbacks
+        with training_shown(self.job.config.epochs, self.job.metric) as show:
+            self.recorder.callbacks = (*before, show)
+            try:
+                return self._fit()
+            finally:
+                self.recorder.callbacks = before
+
+    def _fit(self) -> RunSummary:
         config, job = self.job.config, self.job
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
