@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from partita.comm.context import Context
-from partita.config import Config
+from partita.config import Config, read_yaml
 from partita.core.errors import RunError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
 from partita.setup.inputs import DTYPES
+
+_BEFORE = {"target_scaling": "none"}
+"""Settings that older runs do not name, where their default is not how these were trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ def read_run(
 
     def read() -> dict[str, Any]:
         folder = RunFolder.open(path)
-        config = Config.load(folder.config, overrides)
+        settings = read_yaml(folder.config)
+        before = {name: value for name, value in _BEFORE.items() if name not in settings}
+        config = Config.load(folder.config, {**before, **(overrides or {})})
         return {"record": folder.read_record(), "config": config.model_dump(mode="json")}
 
     found = context.agree(read)
@@ -106,6 +111,8 @@ def load_run(
                 fix="Pass the same model: partita.evaluate(run, model=...)",
             )
         model = Model.from_description(record["model"])
+    if not isinstance(config.target_scaling, str):
+        model.scale_output(*config.target_scaling)
     model = model.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, model))
     share_model(context, model)
