@@ -107,7 +107,10 @@ class Stage(nn.Module):
         self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
     ) -> Float[Tensor, "D out"]:
         """What follows the layer, for rows of which ``dst_original`` are the original indices."""
-        rows = self._post(rows, dst_original, step_key, layer)
+        return self.scaled(self._post(rows, dst_original, step_key, layer))
+
+    def scaled(self, rows: Float[Tensor, "D out"]) -> Float[Tensor, "D out"]:
+        """Rows in the units of what is predicted, at least float32; see :attr:`output_scale`."""
         if self.output_scale is None:
             return rows
         mean, deviation = self.output_scale
