@@ -73,7 +73,7 @@ def load_metis() -> None:
         raise ConfigError(
             "METIS is not installed",
             where="algorithm",
-            fix="Install it with: pip install 'partita[metis]', or use --algorithm spring, which needs nothing",
+            fix="Install it with: pip install 'partita[metis]', or use --algorithm spring, which needs no extra",
         ) from error
 
 

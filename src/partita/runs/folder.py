@@ -44,7 +44,7 @@ class RunFolder:
             is_run = folder.record.is_file()
             if not overwrite or not is_run:
                 what = "already exists and is not empty" if is_run else "already exists, and is not a run folder"
-                fix = f"Choose another --out, use --overwrite, or go on with it: partita train --resume {path}"
+                fix = f"Choose another --out, use --overwrite, or resume it: partita train --resume {path}"
                 raise RunError(what, where=str(path), fix=fix if is_run else "Choose another --out")
             folder._clear()
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
