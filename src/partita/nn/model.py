@@ -82,6 +82,15 @@ class Model(nn.Module):
         for layer, stage in enumerate(self.stages, start=1):
             stage.reset(fold(fold(int(Purpose.INITIALISE), seed), layer))  # type: ignore[operator]
 
+    def scale_output(self, mean: float, deviation: float) -> None:
+        """Let the model predict ``mean + deviation * z``, where z is what its last layer computes.
+
+        Args:
+            mean: of the targets.
+            deviation: their standard deviation, above 0.
+        """
+        self.stages[-1].output_scale = (mean, deviation)  # type: ignore[assignment]
+
     def describe(self) -> dict[str, Any]:
         """The model's architecture as JSON-able values, without its parameters."""
         return {"stages": [stage.describe() for stage in self.stages]}  # type: ignore[operator]
@@ -159,4 +168,8 @@ def _stage(description: Mapping[str, Any]) -> Stage:
     name = arguments.pop("name")
     layer = LAYERS.find(name)(**arguments)
     layer.name = name
-    return Stage(layer, **{key: value for key, value in description.items() if key != "layer"})
+    stage = Stage(layer, **{key: value for key, value in description.items() if key not in ("layer", "output_scale")})
+    if "output_scale" in description:
+        mean, deviation = description["output_scale"]
+        stage.output_scale = (mean, deviation)
+    return stage

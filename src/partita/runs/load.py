@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from partita.comm.context import Context
-from partita.config import Config
+from partita.config import Config, read_yaml
 from partita.core.errors import RunError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
@@ -20,6 +20,9 @@ from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, s
 from partita.runs.folder import RunFolder
 from partita.setup.inputs import DTYPES
 from partita.setup.model import given_model
+
+_BEFORE = {"target_scaling": "none"}
+"""Settings that older runs do not name, where their default is not how these were trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ def read_run(
 
     def read() -> dict[str, Any]:
         folder = RunFolder.open(path)
-        config = Config.load(folder.config, overrides)
+        settings = read_yaml(folder.config)
+        before = {name: value for name, value in _BEFORE.items() if name not in settings}
+        config = Config.load(folder.config, {**before, **(overrides or {})})
         return {"record": folder.read_record(), "config": config.model_dump(mode="json")}
 
     found = context.agree(read)
@@ -104,6 +109,8 @@ def load_run(
     checkpoint = folder.checkpoints / context.agree(lambda: _best_checkpoint(folder).name)
     opened = open_store_of(folder, record, store)
     own = model_of(folder, record) if model is None else given_model(model, config, opened, outputs_of(record))
+    if not isinstance(config.target_scaling, str):
+        own.scale_output(*config.target_scaling)
     own = own.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, own))
     share_model(context, own)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.registry import Registry
-from partita.tasks.task import Answers, ClassCounts, Task
+from partita.tasks.task import Answers, ClassCounts, Task, weights_of
 
 Metrics = dict[str, float]
 LOSS = "loss"
@@ -46,11 +46,12 @@ class Metric:
 
 
 def loss(answers: Answers) -> float:
-    """Mean of the loss over the seeds."""
-    task, rows = answers.task, len(answers.truth)
+    """Mean of the loss over the seeds, by their weights where they have any."""
+    task, weights = answers.task, weights_of(answers.task, answers.truth)
+    whole = max(len(answers.truth), 1) if weights is None else float(weights.sum())
     pieces = zip(answers.output.split(_ROWS_AT_ONCE), answers.truth.split(_ROWS_AT_ONCE))
     # In double precision: a copy of a piece only.
-    return sum(float(task.loss_sum(output.double(), truth)) for output, truth in pieces) / max(rows, 1)
+    return sum(float(task.loss_sum(output.double(), truth)) for output, truth in pieces) / whole
 
 
 def accuracy(answers: Answers) -> float:
@@ -96,6 +97,16 @@ def rmse(answers: Answers) -> float:
     return float((answers.predicted.double() - answers.truth.double()).square().mean().sqrt())
 
 
+def r2(answers: Answers) -> float | None:
+    """Coefficient of determination: 1 - squared error / squared deviation from the mean of the values judged.
+
+    ``None`` where these do not differ.
+    """
+    truth = answers.truth.double()
+    spread = float((truth - truth.mean()).square().sum())
+    return 1 - float((answers.predicted.double() - truth).square().sum()) / spread if spread else None
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
@@ -106,6 +117,7 @@ METRICS: Registry[Metric] = Registry(
         "roc_auc": Metric(roc_auc),
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),
+        "r2": Metric(r2),
     },
 )
 

@@ -27,20 +27,23 @@ from partita.train.isolated import check_views
 from partita.train.job import check_computed
 
 
-def check_run(store: str | os.PathLike[str], out: str | os.PathLike[str], config: Config) -> None:
+def check_run(
+    store: str | os.PathLike[str], out: str | os.PathLike[str], config: Config, *, overwrite: bool = False
+) -> None:
     """Refuse what the workers of a new run would refuse, as far as one process can tell.
 
     Args:
         store: path of the store.
         out: the run folder to make.
         config: all settings; ``workers`` are started on this machine.
+        overwrite: a run that is there already may be deleted.
 
     Raises:
         StoreError, ConfigError, RunError: the store, a setting or the run folder cannot be used.
     """
     check_names(config)
     opened = GraphStore.open(store)
-    RunFolder(out).require_free()
+    RunFolder(out).require_free(overwrite=overwrite)
     if opened.shard is not None:  # the workers find out, who know how many hosts there are
         return
     if config.matmul != "auto":

@@ -13,6 +13,7 @@ from partita.infer.run import inference_of, open_inference
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
 from partita.sample.topology import LocalTopology
+from partita.setup.optim import needs_evaluations
 from partita.tasks.metrics import Judged, Metrics, better
 from partita.tasks.task import ClassCounts
 from partita.train.job import WHOLE, Job
@@ -103,6 +104,13 @@ class Evaluation:
                 fix=f"Choose another: --metric {'|'.join(metrics)}",
             )
         if state.best is None or better(metric, value, state.best.value):
-            return state.with_(best=Best(metric, value, state.epoch, state.name), evaluations_since_best=0)
+            best = Best(metric, value, state.epoch, state.name)
+            return state.with_(best=best, evaluations_since_best=0, evaluations_since_reduction=0)
         waited = state.evaluations_since_best + 1
+        if needs_evaluations(self.job.config):
+            in_vain = state.evaluations_since_reduction + 1
+            reduced = int(in_vain > self.job.config.lr_patience)
+            state = state.with_(
+                lr_reductions=state.lr_reductions + reduced, evaluations_since_reduction=0 if reduced else in_vain
+            )
         return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)

@@ -35,7 +35,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import make_sampler
-from partita.tasks.task import Task
+from partita.tasks.task import Task, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
@@ -73,6 +73,7 @@ class PartViews(Views):
         if self.sync.every_step:
             check_model(model, team.size)
         self._replicas = None if self.sync.every_step else ViewReplicas(model, optimizer, self.sync, self._group)
+        self._weighs = weights_of(task, task.targets(task.seeds("train")[:0])) is not None
         self._seeds_of_part = _count_seeds(store)
         self._left_out = () if config.weighted else (WEIGHTS,)  # columns of the store that views need not hold
         self._planned_epochs = config.epochs
@@ -86,6 +87,14 @@ class PartViews(Views):
         self._left_off: dict[str, Any] | None = None  # by a checkpoint, in the middle of an epoch
         self._covered = Covered()
         self._entered: Phase | None = None
+
+    def _weight(self, targets: Tensor | None, joint: bool) -> float:
+        """The sum of the weights of this worker's targets, or of those of all workers, which then all call this."""
+        weights = None if targets is None else weights_of(self._task, targets)
+        total = torch.zeros(1, dtype=torch.float64) if weights is None else weights.sum()[None]
+        if joint:
+            self._group.sum_([total], kind="metadata")
+        return float(total)
 
     def _set_schedule(self) -> None:
         config = self.config
@@ -186,6 +195,8 @@ class PartViews(Views):
             seeds=lambda step: order.between(epoch, phase.before(self._rank, step), phase.before(self._rank, step + 1)),
             key=lambda step: StepKey(config.seed, epoch, share.done.steps + step),
             progress=lambda step: (epoch * whole + done + step, config.epochs * whole),
+            divisor=(lambda _, targets: self._weight(targets, phase.joint)) if self._weighs else None,
+            reductions=state.lr_reductions,
             store_ids=view.store_ids,
             covered=lambda batch: self._cover(view, batch),
         )

@@ -84,7 +84,9 @@ class Recorder:
         self.job = job
 
     @classmethod
-    def begin(cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, given: bool) -> Recorder:
+    def begin(
+        cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, given: bool, overwrite: bool = False
+    ) -> Recorder:
         """Make the folder of a new run; with ``given`` the model is an object of a user's. All workers call this.
 
         Raises:
@@ -109,7 +111,7 @@ class Recorder:
         recorder = cls(folder, record, job, callbacks)
 
         def make() -> None:
-            RunFolder.create(folder.path)
+            RunFolder.create(folder.path, overwrite=overwrite)
             recorder._write()
 
         job.team.agree(make)
@@ -202,6 +204,7 @@ class Recorder:
                 "best": None if state.best is None else asdict(state.best),
                 "early_stopped": state.stopped,
                 "metrics": metrics,
+                "learning_rate": self.job.optimizer.param_groups[0]["lr"],
                 "stage_seconds": state.stage_seconds,
                 "counts": state.counts.to_json() if state.counts else None,
                 "peak_memory_bytes": self._peak(state),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
 from partita.tasks.task import make_task
+from partita.train.baseline import baseline_of, warnings_of
 from partita.train.check import check_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
@@ -49,7 +50,7 @@ from partita.train.team import PURPOSES, StepTotals, join_team
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
     "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "matmul", "replan",
+    "device", "topology_cache", "matmul", "replan", "patience",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -67,6 +68,7 @@ class Trainer:
             or ``(x, edge_index)`` (see "Custom models"). ``layers`` need not be given besides, where the model says.
         plan: of the strategy, where the settings leave that open (``strategy="auto"``); ``None``: the workers plan.
         callbacks: called with every event that goes to ``metrics.jsonl``, by the first worker.
+        overwrite: delete a run that is in ``out`` already.
         context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
             this process, or else a single worker.
         settings: fields of :class:`partita.Config`, for instance ``epochs=20``.
@@ -84,6 +86,7 @@ class Trainer:
         model: nn.Module | str | None = None,
         plan: Plan | None = None,
         callbacks: Sequence[Callback] = (),
+        overwrite: bool = False,
         context: Context | None = None,
         **settings: Any,
     ) -> None:
@@ -99,7 +102,8 @@ class Trainer:
         self._resolved = resolve_strategy(context, opened, config, own, plan)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None)
+        self._resumed: str | None = None
+        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None, overwrite=overwrite)
 
     @classmethod
     def resume(
@@ -123,7 +127,8 @@ class Trainer:
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``checkpoint_minutes``, ``workers``, ``strategy``, ``seed_split``, ``topology``, ``cache``,
                 ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
-                ``topology_cache``, ``matmul``, ``replan``.
+                ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has stopped early goes on where
+                ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -157,6 +162,7 @@ class Trainer:
         if saved is not None:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
+        self._state, self._resumed = _going_on(self._state, self.job, given)
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state)
         return self
 
@@ -168,6 +174,7 @@ class Trainer:
         out: str | os.PathLike[str],
         config: Config | None = None,
         plan: Plan | None = None,
+        overwrite: bool = False,
         **settings: Any,
     ) -> RunSummary:
         """Train on ``workers`` processes of this machine, which are started here, to the end.
@@ -179,7 +186,7 @@ class Trainer:
             store: path of a store.
             out: the run folder to make.
             config: all settings at once; or give them by name in ``settings``.
-            plan: see the class.
+            plan, overwrite: see the class.
             settings: fields of :class:`partita.Config`, for instance ``workers=2, strategy="gsplit"``.
 
         Raises:
@@ -191,10 +198,10 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         config = config or Config.make(settings, where="Trainer.launch")
         if config.workers > 1:
-            check_run(store, out, config)  # complains before workers are started
+            check_run(store, out, config, overwrite=overwrite)  # complains before workers are started
         arguments = {
             "store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json"),
-            "plan": None if plan is None else plan.to_json(),
+            "plan": None if plan is None else plan.to_json(), "overwrite": overwrite,
         }  # fmt: skip
         found = launch(
             "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
@@ -247,6 +254,8 @@ class Trainer:
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
+                if self._resumed is not None:
+                    self.recorder.emit({"event": "note", "text": self._resumed}, self._state)
                 self._start_views()
                 while self._goes_on:
                     self._train_epoch(stop)
@@ -260,6 +269,8 @@ class Trainer:
                     self._save()
                 self.job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
+                if metrics:
+                    self._compare(metrics)
                 if metrics and self._evaluation.classes:
                     self.recorder.record["classes"] = {"names": job.task.class_names, **self._evaluation.classes}
         except BaseException as error:
@@ -406,6 +417,19 @@ class Trainer:
                 analysis.write(self.recorder.folder.analysis)
             return metrics
 
+    def _compare(self, metrics: dict[str, dict[str, float]]) -> None:
+        """Put the metrics of a model that predicts the same for every node beside those of the run."""
+        job, recorder = self.job, self.recorder
+        baseline = job.team.agree(lambda: baseline_of(job.task, list(metrics)))
+        if baseline is not None:
+            recorder.record["baseline"] = baseline
+            recorder.emit({"event": "baseline", **baseline}, self._state)
+        weighted, classes = not isinstance(job.config.class_weights, str), self._evaluation.classes
+        warnings = warnings_of(job.task, job.metric, metrics, baseline, classes, weighted=weighted)
+        recorder.record["warnings"] = warnings
+        for text in warnings:
+            recorder.emit({"event": "warning", "text": text}, self._state)
+
     def _save(self) -> None:
         with self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
             self.recorder.save(self._state.with_(views=values), tensors)
@@ -444,7 +468,28 @@ class Trainer:
         return recorder.close(status, metrics, self._state)
 
 
-def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any], plan: dict[str, Any] | None) -> str:
+def _going_on(state: TrainState, job: Job, given: Mapping[str, Any]) -> tuple[TrainState, str | None]:
+    """Where a run goes on that is resumed with some settings, and what to say of it where it had ended."""
+    epochs, patience, best = job.config.epochs, job.config.patience, state.best
+    if not state.stopped:
+        done = f"all {epochs} epochs are done; to train longer, give a larger number of epochs"
+        return state, done if state.epoch >= epochs else None
+    waited = state.evaluations_since_best
+    evaluations = f"{waited} evaluation{'' if waited == 1 else 's'}"
+    said = f"stopped early after epoch {state.epoch}: no better {job.metric.replace('_', ' ')} in {evaluations}"
+    if best is not None:
+        said += f" since epoch {best.epoch}"
+    if state.epoch >= epochs or not given.keys() & {"epochs", "patience"}:
+        return state, f"{said}; to go on, give a number of epochs above {state.epoch}, or patience"
+    until = f"until {patience} evaluations in a row are no better" if patience else "without early stopping"
+    going = state.with_(stopped=False, evaluations_since_best=0)
+    return going, f"{said}; goes on to epoch {epochs}, {until}"
+
+
+def fit_on_worker(
+    context: Context, store: str, out: str, config: dict[str, Any], plan: dict[str, Any] | None, overwrite: bool
+) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     made = None if plan is None else Plan.from_json(plan)
-    return Trainer(store, out=out, config=Config.make(config), plan=made, context=context).fit().status
+    parsed = Config.make(config)
+    return Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context).fit().status

@@ -52,7 +52,7 @@ def test_multilabel_by_hand(tasks) -> None:
 
 def test_regression_by_hand(tasks) -> None:
     metrics = judge(tasks["regression"], torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 5.0])).metrics
-    assert metrics == pytest.approx({"loss": 2.5, "mae": 1.5, "rmse": math.sqrt(2.5)})
+    assert metrics == pytest.approx({"loss": 2.5, "mae": 1.5, "rmse": math.sqrt(2.5), "r2": 1 - 5 / 4.5})
 
 
 def test_selection(tasks) -> None:
