@@ -73,8 +73,8 @@ def load_metis() -> None:
         raise ConfigError(
             "METIS is not installed",
             where="algorithm",
-            fix="Install it with: pip install 'partita[metis]' (where there is no wheel, that needs a C++ compiler), or use "
-            "--algorithm spring, which needs nothing",
+            fix="Install it with: pip install 'partita[metis]' (without a wheel for this platform, "
+            "that needs a C++ compiler), or use --algorithm spring, which needs nothing",
         ) from error
 
 
