@@ -14,6 +14,7 @@ from partita.config import Config
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"])
 OTHER_PROGRAMS = {
+    "--repetitions", "--patience",
     "--extra-index-url", "--index-url", "--dest", "--no-deps", "--wheel-dir", "--no-index", "--find-links", "--scope",
 }  # fmt: skip
 NEWCOMERS = ("index", "installation", "quickstart", "preparing_data", "coming_from_pyg", "tuning", "troubleshooting")
