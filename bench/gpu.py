@@ -3,7 +3,7 @@
     python bench/gpu.py [--scale 20] [--features 128] [--device cuda]
 
 The graph is an R-MAT graph of 2^scale nodes. Every number is the best of several rounds, the device idle before and
-after each. Edges are sampled with fan-outs 15, 10, 5 for 1,024 seeds a batch, with all edges on the device, with half
+after each. Edges are sampled with fan-outs 15, 10, 5 for 1,024 seeds per batch, with all edges on the device, with half
 of them there, and with none; rows are gathered from the device and from pinned host memory. A gather reads and writes
 every byte once, as does the copy that it is compared with: from the device to itself, or from pinned memory to the
 device. With ``--device cpu`` the same is done in host memory, to try the script out.
@@ -132,7 +132,7 @@ def main() -> None:
         for name, column in columns.items():
             gather, copy = gigabytes_per_second(column, device)
             found[f"GB/s gathered from {name}"], found[f"GB/s copied from {name}"] = gather, copy
-        found["seconds an epoch"] = epoch_seconds(store, Path(folder) / "run", options.device)
+        found["seconds per epoch"] = epoch_seconds(store, Path(folder) / "run", options.device)
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(json.dumps({"device": what, **vars(options), **{k: round(v, 3) for k, v in found.items()}}, indent=2))
 

@@ -2,7 +2,7 @@
 
     python bench/isolated_capacity.py --folder DIR --scales 20 22 24 26 --out docs/capacity_measured.csv
 
-For every scale: an R-MAT graph (16 edges a node, 16 float16 features, 1 % of the nodes are trained on), cut at random
+For every scale: an R-MAT graph (16 edges per node, 16 float16 features, 1 % of the nodes are trained on), cut at random
 into as many chunks as the budget asks for, and one epoch of Grappa's schedule by one worker: two layers of SAGE, hidden
 64, fanout 10,10, batches of 1024. ``--budget`` is for all private memory of the process above what it holds after its
 imports; a third of it is for views. The store that was generated is deleted when it is partitioned, and what was

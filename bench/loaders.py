@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without a 'pyg-lib'")
-    print("| graph | loader | test accuracy | seconds an epoch | batches alone | beside PyG on its data |")
+    print("| graph | loader | test accuracy | seconds per epoch | batches alone | beside PyG on its data |")
     print("|---|---|---|---|---|---|")
     for graph in options.graphs:
         with tempfile.TemporaryDirectory() as folder:

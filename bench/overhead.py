@@ -199,7 +199,7 @@ def alternate(
 def table(found: dict[str, list[list[dict[str, float]]]], base: str) -> list[str]:
     """Medians over the runs of the mean epoch; ratios of each run to the base of the same round, and their median."""
     kinds = {"wall": "wall", "cpu": "processor"}
-    heads = [f"{kind} s an epoch | min to max | to '{base}'" for kind in kinds.values()]
+    heads = [f"{kind} s per epoch | min to max | to '{base}'" for kind in kinds.values()]
     lines = [f"| | runs | epochs | {' | '.join(heads)} |", "|---|---|---|" + "---|---|---|" * len(kinds)]
     for name, runs in found.items():
         cells = [name, str(len(runs)), str(sum(map(len, runs)))]

@@ -1,4 +1,4 @@
-"""Seconds of an epoch with and without the pipeline, over two emulated hosts: sampling and loading beside computing.
+"""Seconds of an epoch with and without the pipeline, over two emulated hosts: sampling and loading overlapped.
 
     python bench/pipeline.py --out docs/pipeline_measured.csv --table pipeline_table.md
 

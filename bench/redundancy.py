@@ -51,7 +51,7 @@ HEAD = (
 
 
 def make_rmat(scale: int) -> Callable[[Path], object]:
-    """Both directions of 16 edges a node, a tenth of the nodes to train on; features that cost nothing."""
+    """Both directions of 16 edges per node, a tenth of the nodes to train on; features that cost nothing."""
     return lambda store: partita.generate_rmat(
         store, scale=scale, undirected=True, deduplicate=True, num_features=4, num_classes=4, split=(0.1, 0.1, 0.1)
     )
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default=",".join(list(GRAPHS)[:-1]), help="names, with commas between")
     parser.add_argument("--batch", default="1024,4096", help="seeds of a step over all workers, with commas between")
-    parser.add_argument("--fanout", default="15,10,5", help="of three layers, the hop next to the seeds first")
+    parser.add_argument("--fanout", default="15,10,5", help="of three layers, the first hop from the seed nodes first")
     parser.add_argument("--max-steps", type=int, default=100, help="of the epoch; fewer where it has fewer")
     parser.add_argument("--out", type=Path, help="file to write to")
     options = parser.parse_args()

@@ -9,14 +9,16 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("command_line.md")
+_LONG = ("train", "plan")
 _MARK = re.compile(r"(<!-- help: (.+?) -->\n```text\n).*?(\n```\n<!-- end -->)", re.DOTALL)
 
 
 def help_text(verb: str) -> str:
-    """What ``partita VERB --help`` prints on a plain terminal of 100 columns."""
+    """What ``partita VERB --help-all``, or ``--help``, prints on a plain terminal of 100 columns."""
+    flag = "--help-all" if verb in _LONG else "--help"
     environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
-        [sys.executable, "-c", "from partita.cli import main; main()", *verb.split(), "--help"],
+        [sys.executable, "-c", "from partita.cli import main; main()", *verb.split(), flag],
         capture_output=True,
         text=True,
         check=True,

@@ -37,7 +37,7 @@ DEFAULT_FANOUTS = (15, 10, 5)
 
 
 def default_fanout(layers: int) -> tuple[int, ...]:
-    """Neighbors sampled in each layer where nothing is said, the hop next to the seeds first."""
+    """Neighbors sampled in each layer where nothing is said, the first hop from the seed nodes first."""
     return (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * layers)[:layers]
 
 
@@ -72,182 +72,194 @@ class Config(BaseModel):
     model: str = Field("sage", description="Layer type by name: sage, gcn, gat, gin.")
     layers: int = Field(3, ge=1, description="Number of layers K.")
     hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
-    heads: int = Field(1, ge=1, description="Attention heads (gat): joined in hidden layers, averaged in the last.")
-    aggregator: str = Field("mean", description="How sage joins neighbors: mean, sum, max.")
+    heads: int = Field(
+        1, ge=1, description="Attention heads (gat): concatenated in hidden layers, averaged in the last."
+    )
+    aggregator: str = Field("mean", description="GraphSAGE neighbor aggregation: mean, sum, max.")
     norm: str = Field("layer", description="Normalization after hidden layers: none, layer, batch.")
     activation: str = Field("relu", description="Activation after hidden layers, by name.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout after hidden layers.")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the input features.")
     attn_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (gat).")
-    normalize_features: bool = Field(False, description="Divide every feature row by the sum of its absolute values.")
+    normalize_features: bool = Field(
+        False, description="Divide each node's features by the sum of their absolute values."
+    )
 
     # Sampling
     sampler: str = Field(
-        "node", description="How neighbors are drawn: node (for every node), layer (for a whole layer), walk."
+        "node", description="Neighbor sampling: node (per node), layer (per layer), walk (random walks)."
     )
     fanout: Fanouts = Field(
         (),
-        description="Neighbors sampled per layer; first entry is the hop next to the seeds; -1 takes all; one number "
-        "holds for every layer. Default 15,10,5 and 5 for every further layer.",
+        description="Neighbors sampled per layer, starting with the first hop from the seed nodes; -1: all; one number "
+        "applies to every layer. Default 15,10,5, and 5 for every further layer.",
     )
     layer_budget: Fanouts = Field(
         (),
-        description="Edges drawn per layer over the whole batch (sampler layer); first entry next to the seeds; one "
-        "number holds for every layer.",
+        description="Edges sampled per layer for the whole batch (sampler layer), starting with the first hop from the "
+        "seed nodes; one number applies to every layer.",
     )
     walks: int = Field(
-        10, ge=1, description="Random walks from every node (sampler walk); it takes the fanout nodes most visited."
+        10,
+        ge=1,
+        description="Random walks per node (sampler walk); the most visited nodes are its neighbors, --fanout of them.",
     )
-    walk_length: int = Field(3, ge=1, description="Steps of every walk (sampler walk).")
+    walk_length: int = Field(3, ge=1, description="Steps per walk (sampler walk).")
     walk_restart: float = Field(
         0.5,
         ge=0,
         lt=1,
-        description="Probability, before every step, to go back to where the walk began (sampler walk).",
+        description="Probability of restarting the walk before each step (sampler walk).",
     )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
-    options: Options = Field(
-        default_factory=dict, description="Options of a sampler or a layer of one's own, name=value each."
-    )
+    options: Options = Field(default_factory=dict, description="Options of a custom sampler or layer, name=value each.")
 
     # Workers
     preset: str = Field(
-        "", description="Settings of a published system (apt, dsp, gsplit, grappa, sdt-gnn); options given besides win."
+        "",
+        description="Settings of a published system: apt, dsp, gsplit, grappa, sdt-gnn; options take precedence.",
     )
-    workers: int = Field(1, ge=1, description="Worker processes; they train the model that one would.")
+    workers: int = Field(1, ge=1, description="Worker processes; the trained model does not depend on their number.")
     strategy: str = Field(
         "auto",
-        description="Who computes what: gdp, nfp, snp, dnp, gsplit, a placement per layer (input side first), one "
-        "per axis, such as data@hosts+gsplit@workers, or auto: the fastest, found out before training (in short runs "
-        "gdp).",
+        description="Parallelization strategy: gdp, nfp, snp, dnp, gsplit, one placement per layer (input side first), "
+        "one per axis, such as data@hosts+gsplit@workers, or auto: the fastest, measured before training (gdp in "
+        "short runs).",
     )
     replan: Literal["auto", "never"] = Field(
         "auto",
-        description="With strategy auto: after an epoch that took longer than planned, go on with another strategy if "
+        description="With strategy auto: after an epoch that took longer than planned, switch to another strategy if "
         "that is clearly faster.",
     )
     allow: Literal["exact", "approximate"] = Field(
         "exact",
-        description="What strategy auto may choose: what trains the model of one process, or isolated training too.",
+        description="What strategy auto may choose: exact strategies only (same model as one process), or isolated "
+        "training too.",
     )
     seed_split: Literal["auto", "owner", "even"] = Field(
-        "auto", description="Seeds of a batch go to the worker that owns them, or in equal shares."
+        "auto",
+        description="How seed nodes are assigned to workers: to their owners, or in even shares.",
     )
     topology: Literal["replicated", "partitioned"] = Field(
-        "replicated", description="Every worker draws from all of the graph, or only for the nodes that it owns."
+        "replicated",
+        description="Whether each worker holds the edges of the whole graph, or only those of the nodes that it owns.",
     )
     cache: Bytes = Field(
-        0, ge=0, description="Memory of every worker for feature rows that are asked for most, for instance 512MiB."
+        0, ge=0, description="Memory per worker for caching the most used feature rows, for instance 512MiB."
     )
     cache_policy: str = Field(
         "in-degree",
-        description="Which rows are cached: in-degree, pagerank, presample, or strategy: those that the strategy "
-        "asks this worker for most.",
+        description="Which feature rows are cached: by in-degree, pagerank or presample, or strategy: those that the "
+        "strategy reads most on this worker.",
     )
     cache_layout: str = Field(
         "own",
-        description="own: every worker caches for itself; partitioned: the workers of a host share what they cache; or "
+        description="own: a separate cache per worker; partitioned: one cache shared by the workers of a host; or "
         "package.module:Name.",
     )
 
     topology_cache: Bytes | None = Field(
         None,
         ge=0,
-        description="Device memory of every worker for the edges of nodes (device cuda), for instance 8GiB; default "
-        "what fits in half of what is free.",
+        description="Device memory per worker for edges (device cuda), for instance 8GiB; default half of the free "
+        "memory.",
     )
 
     # Isolated training
     views: str = Field(
         "whole",
-        description="What a worker trains on: the whole graph, or only parts of it, by a schedule: all, cyclic, "
-        "tournament, or package.module:Name.",
+        description="What each worker trains on: whole (the whole graph), or partitions of it by a schedule: all, "
+        "cyclic, tournament, or package.module:Name.",
     )
     halo: Literal["none", "one-hop", "one-hop+edges"] = Field(
-        "none", description="What views have of the nodes around their parts: nothing, features, edges too."
+        "none",
+        description="Which boundary (halo) nodes a partition includes: none, their features, or their edges too.",
     )
     sync: str = Field(
         "gradient-sum",
-        description="How views agree: gradient-sum in every step, model-average, or package.module:Name.",
+        description="Synchronization of partitions: gradient-sum in every step, model-average, or package.module:Name.",
     )
     coverage: str = Field(
         "resampling",
-        description="How gradients of views count whose neighborhoods are cut off: resampling, uniform, "
-        "resampling_raw, none.",
+        description="Gradient correction for neighbors outside the partition: resampling, uniform, resampling_raw, "
+        "none.",
     )
-    average_every: int = Field(1, ge=1, description="Epochs from one averaging of models to the next.")
+    average_every: int = Field(1, ge=1, description="Epochs between model averages (sync model-average).")
     optimizer_state: Literal["keep", "reset", "average"] = Field(
-        "keep", description="What becomes of the optimizer states of views when their models are averaged."
+        "keep", description="Optimizer state when models are averaged."
     )
     switch_deficit: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="A round of the tournament ends early where the mean share of in-neighbors out of sight is "
-        "above this; 0: never.",
+        description="End a tournament round early if the mean share of in-neighbors outside the partition exceeds "
+        "this; 0: never.",
     )
-    switch_window: int = Field(20, ge=1, description="Steps over which that mean is taken.")
+    switch_window: int = Field(20, ge=1, description="Steps over which --switch-deficit is averaged.")
     memory_per_worker: Bytes | None = Field(
         None,
         ge=2**20,
-        description="Memory that views, or what strategy auto chooses, must fit into, for instance 4GiB; default what "
-        "is available.",
+        description="Memory limit per worker for partitions, and for strategy auto, for instance 4GiB; default what is "
+        "available.",
     )
     compute_share: float = Field(
-        2 / 3, ge=0, lt=1, description="Share of that memory that is left for computing; the rest is for views."
+        2 / 3,
+        ge=0,
+        lt=1,
+        description="Share of --memory-per-worker reserved for computation; the rest is for partitions.",
     )
 
     # Optimization
     batch_size: int = Field(
-        1024, ge=0, description="Seed nodes per step, over all workers (model-average: of each view); 0: all of them."
+        1024, ge=0, description="Seed nodes per step, over all workers (model-average: per partition); 0: full batch."
     )
     epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
     optimizer: str = Field("adam", description="Optimizer: adam, adamw, sgd.")
     lr: float = Field(0.003, gt=0, description="Learning rate.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
-    schedule: str = Field(
-        "constant", description="How the learning rate goes on from its value over the run: constant, cosine, linear."
+    schedule: str = Field("constant", description="Learning rate schedule: constant, cosine, linear.")
+    warmup: int = Field(0, ge=0, description="Learning rate warmup steps.")
+    patience: int = Field(
+        0, ge=0, description="Early stopping: evaluations without improvement before the run stops; 0: never."
     )
-    warmup: int = Field(0, ge=0, description="Steps over which the learning rate rises from 0 at the start.")
-    patience: int = Field(0, ge=0, description="Stop after so many evaluations without a better one; 0: never.")
     task: str = Field(
         "auto",
-        description="What is learned: auto, what the store's labels are for; a task by name; package.module:Name.",
+        description="Task: auto (from the store's labels), a task by name, or package.module:Name.",
     )
-    metric: str = Field("auto", description="What picks the best model: auto, or a metric that the task reports.")
-    eval_every: int = Field(1, ge=0, description="Evaluate on the validation split every n epochs; 0: only at the end.")
+    metric: str = Field("auto", description="Metric that selects the best epoch: auto, or one that the task reports.")
+    eval_every: int = Field(1, ge=0, description="Evaluate on the validation nodes every n epochs; 0: only at the end.")
     precision: Literal["float32", "bf16", "float64"] = Field(
-        "float32", description="Arithmetic of the model; bf16 keeps float32 weights; float64 is for verification."
+        "float32", description="Floating-point precision; bf16 keeps float32 weights; float64 is for verification."
     )
 
     # Run
-    seed: int = Field(0, ge=0, description="Everything random in the run is a function of this.")
+    seed: int = Field(0, ge=0, description="Random seed of the run.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "cpu",
-        description="What computes: cpu; cuda, a device for every worker of a host; auto: cuda where it can be used.",
+        description="cpu; cuda (one device per worker); auto: cuda if available.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads; 0: as many as this process may use.")
+    threads: int = Field(0, ge=0, description="CPU threads; 0: all that are available.")
     matmul: str = Field(
         "auto",
-        description="Library for matrix multiplications (device cpu, precision float32): torch, its own; onednn; "
-        "onednn-all, gradients of weights as well; auto: torch, or in long runs what is measured to be fastest.",
+        description="Matrix-multiplication backend (device cpu, precision float32): torch; onednn; onednn-all (weight "
+        "gradients as well); auto: torch, or in long runs the fastest by measurement.",
     )
     prefetch: int = Field(
         2,
         ge=0,
-        description="Batches that may wait behind the sampler, and as many behind the loader, which work ahead in "
-        "threads of their own; 0: all is done one after the other.",
+        description="Batches prefetched by the sampling thread, and by the loading thread; 0: sample, load and train "
+        "in sequence.",
     )
-    trace: bool = Field(False, description="Write what every thread does when to trace.json, for chrome://tracing.")
+    trace: bool = Field(False, description="Write a timeline of all threads to trace.json, for chrome://tracing.")
     memory_limit: Bytes | None = Field(
         None,
         ge=2**20,
-        description="Private memory for evaluation and prediction buffers, for instance 2GiB; "
-        "default a quarter of what is available.",
+        description="Memory for evaluation and prediction buffers, for instance 2GiB; default a quarter of what is "
+        "available.",
     )
-    checkpoint_minutes: float = Field(10.0, gt=0, description="Longest time between two checkpoints, in minutes.")
+    checkpoint_minutes: float = Field(10.0, gt=0, description="Maximum minutes between checkpoints.")
 
     @model_validator(mode="before")
     @classmethod
@@ -260,7 +272,7 @@ class Config(BaseModel):
             if (value := values.pop(other, None)) is None:
                 continue
             if name in values:
-                raise ValueError(f"{name} and {other} say the same thing; give one of them")
+                raise ValueError(f"{name} and {other} mean the same setting; give one of them")
             values[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         return {**_preset(values.get("preset")), **values}
 
@@ -359,11 +371,11 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError("is not valid YAML", where=f"{path}{line}", fix="Write one 'key: value' a line") from None
+        raise ConfigError("is not valid YAML", where=f"{path}{line}", fix="Write one 'key: value' per line") from None
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise ConfigError("must be a mapping of settings", where=str(path), fix="Write one 'key: value' a line")
+        raise ConfigError("must be a mapping of settings", where=str(path), fix="Write one 'key: value' per line")
     return values
 
 

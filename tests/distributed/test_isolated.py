@@ -242,9 +242,11 @@ def test_killed_and_gone_on_with_gives_the_same_bytes(store, undisturbed, tmp_pa
 
 
 def test_too_many_workers_are_refused(store, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"5 chunks make 3 pairs at a time, too few for 4 workers.*--parts 8"):
+    with pytest.raises(
+        ConfigError, match=r"5 partitions give only 3 pairs per round; 4 workers need at least 8 partitions.*--parts 8"
+    ):
         partita.Trainer.launch(store.path, out=tmp_path / "run", workers=4, **SETTINGS, views="tournament")
-    with pytest.raises(ConfigError, match=r"the store has 5 parts, so some of 6 workers.*--parts 6"):
+    with pytest.raises(ConfigError, match=r"the store has 5 parts, fewer than the 6 workers.*--parts 6"):
         partita.Trainer.launch(store.path, out=tmp_path / "run", workers=6, **SETTINGS, views="cyclic")
     with pytest.raises(ConfigError, match="batch normalization"):
         partita.Trainer.launch(

@@ -92,7 +92,7 @@ def test_a_wrong_plan_is_made_again(runs):
     assert switches[0]["to"] == "dnp"
     events = [json.loads(line) for line in (out / "auto" / "metrics.jsonl").read_text().splitlines()]
     said = [event["text"] for event in events if event["event"] == "note"]
-    assert "were expected" in said[0]
+    assert "instead of" in said[0]
     changed = [event for event in events if event["event"] == "strategy"]
     assert [event["to"] for event in changed] == [switch["to"] for switch in switches]
     config = yaml.safe_load((out / "auto" / "config.yaml").read_text())
@@ -135,7 +135,7 @@ def test_a_plan_in_a_file(runs, store, tmp_path):
     assert summary.record["plan"]["strategy"] == plan.best.name
     with pytest.raises(ConfigError, match="made for workers 2, this run has 1"):
         partita.Trainer(store, out=tmp_path / "run", plan=plan, **SETTINGS)
-    with pytest.raises(ConfigError, match="a plan is given besides"):
+    with pytest.raises(ConfigError, match="and a plan are both given"):
         partita.Trainer(store, out=tmp_path / "run", plan=plan, strategy="gdp", **SETTINGS)
     assert not (tmp_path / "run").exists()
 

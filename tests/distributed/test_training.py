@@ -176,6 +176,6 @@ def test_what_does_not_fit_is_one_message(graph, tmp_path) -> None:
         partita.Trainer.launch(graph / "parts2", out=tmp_path / "b", workers=2, norm="batch", **SETTINGS)
     with pytest.raises(ConfigError, match="Did you mean 'gsplit'"):
         partita.Trainer.launch(graph / "parts2", out=tmp_path / "c", workers=2, strategy="gsplti", **SETTINGS)
-    with pytest.raises(ConfigError, match="3 workers are asked for"):
+    with pytest.raises(ConfigError, match="workers=3, but"):
         partita.Trainer(graph / "parts2", out=tmp_path / "d", workers=3, **SETTINGS)
     assert list(tmp_path.iterdir()) == []

@@ -202,7 +202,7 @@ def test_bad_input_is_one_message_and_exit_code_2(arguments, words, graph, run, 
 
 
 def test_debug_shows_the_traceback(tmp_path) -> None:
-    done = partita("verify", tmp_path / "absent", "--debug", code=1)
+    done = partita("verify", tmp_path / "absent", "--debug", code=2)
     assert "Traceback" in done.stderr
 
 
@@ -314,12 +314,12 @@ def test_ones_own_partitioner_on_the_command_line(graph, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--parts", "0"], "no number of parts"),
+        (["--parts", "0"], "invalid number of parts"),
         (["--parts", "5000"], "more than the 1,500 nodes"),
         (["--parts", "2", "--algorithm", "metsi"], "Did you mean 'metis'"),
         (["--parts", "2", "--algorithm", "none:such"], "cannot be imported"),
         (["--parts", "2", "--weights", "presample"], "partita presample"),
-        (["--parts", "2", "--option", "cap"], "'cap' is no option"),
+        (["--parts", "2", "--option", "cap"], "'cap' is not an option"),
         (["--parts", "2", "--algorithm", "short.npy"], "does not fit 1,500 nodes"),
         (["--parts", "2", "--algorithm", "outside.npy"], "node 7 has part 9"),
     ],
@@ -395,4 +395,4 @@ def test_dsp_as_published_on_two_workers(graph, tmp_path) -> None:
     done = partita(
         "train", tmp_path / "parts", "--out", tmp_path / "shown", "--workers", "2", "--preset", "dsp", *options
     )
-    assert "ahead of the trainer" in done.stdout
+    assert "prefetch" in done.stdout

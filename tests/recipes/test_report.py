@@ -52,7 +52,7 @@ def check(made, driver, width, scheme):
     )
     titles = [title for title, _, _ in plots]
     assert len(titles) >= 10
-    assert "What the threads did: apt" in titles
+    assert "Thread timeline: apt" in titles
     assert "Rows computed: apt" in titles
     for title, marks, right in plots:
         assert marks, title

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
 import typer
 
-from partita.cli import data, partitions, plans, reports, runs
+from partita.cli import data, help, partitions, plans, reports, runs
 
 app = typer.Typer(
     name="partita",
     help="Trains graph neural networks on graphs too big or too slow for one device.",
     epilog="Start with: partita generate sbm graph, then partita train graph --out run. "
-    "Every verb has examples: partita train --help",
+    "Every verb has examples: partita help train",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -32,9 +33,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _shared(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (may stand anywhere).")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     pass
 
@@ -44,3 +45,31 @@ partitions.register(app)
 plans.register(app)
 runs.register(app)
 reports.register(app)
+help.register(app)
+
+
+def command() -> Any:
+    """The command with all verbs, ready to be called with arguments."""
+    from typer.main import get_command
+
+    if help.COMPLETE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
+    found = get_command(app)
+    _say_defaults(found)
+    return found
+
+
+def _say_defaults(command: Any) -> None:
+    """Put every default into the help of its option."""
+    for each in getattr(command, "commands", {}).values():
+        _say_defaults(each)
+    for option in command.params:
+        default = option.default
+        if not getattr(option, "show_default", False) or default is None or isinstance(default, bool):
+            continue
+        shown = option.show_default if isinstance(option.show_default, str) else default
+        if getattr(option, "help", None) and "default" not in option.help.lower():
+            option.help = f"{option.help} Default: {shown}."
+        option.show_default = False

@@ -14,7 +14,7 @@ from partita.cli.shell import finish, shown
 from partita.graph.options import RmatOptions, SbmOptions
 from partita.sources.options import IngestOptions
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store to make.")]
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store to create.")]
 
 _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a graph store.
 
@@ -82,11 +82,11 @@ _GENERATE_FLAGS = {
     "dtype": "--feature-dtype",
 }
 
-generate = typer.Typer(no_args_is_help=True, help="Generate a graph store from a formula and a seed.")
+generate = typer.Typer(no_args_is_help=True, help="Generate a synthetic graph store.")
 
 
 def ingest(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Where the edges are.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="File, directory or dataset name.")],
     store: Store,
     *,
     json: Json = False,
@@ -100,7 +100,7 @@ def ingest(
     values = dict(summary)
     if not json:
         values |= {"seconds": f"{summary.seconds:.2f}", "edges_per_second": f"{summary.edges_per_second:,.0f}"}
-    finish(values, "Ingested", as_json=json)
+    finish(values, "Graph store created", as_json=json)
 
 
 def rmat(store: Store, *, json: Json = False, **options: Any) -> None:
@@ -126,7 +126,7 @@ def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], a
     summary = GraphStore.open(store).summary()
     shown_keys = ("path", "nodes", "edges", "features", "task", "classes", "splits", "source", "split_rule")
     result = {name: summary[name] for name in shown_keys} | {"seconds": round(time.perf_counter() - started, 2)}
-    finish(result, "Made", as_json=as_json)
+    finish(result, "Graph store created", as_json=as_json)
 
 
 def inspect(
@@ -147,7 +147,7 @@ def export(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
     """Export."""

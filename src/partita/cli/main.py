@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 from partita.core.errors import PartitaError
 
@@ -16,13 +17,15 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    from partita.cli.app import app
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    from partita.cli.app import command
 
     try:
-        app(arguments, prog_name="partita", standalone_mode=True)
+        command()(arguments, prog_name="partita", standalone_mode=True)
     except PartitaError as error:
         if debug:
-            raise
+            traceback.print_exc()
         _say_error("\n".join([str(error), *getattr(error, "__notes__", [])]))
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -30,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except MemoryError:
         if debug:
-            raise
+            traceback.print_exc()
         _say_error(
             "out of memory. Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training "
             "also a lower --memory-per-worker, or more parts"
@@ -38,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exc()
         _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
         sys.exit(1)
 

@@ -15,6 +15,7 @@ import typer
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
+from partita.cli.help import HELP_ALL, help_all
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.options import OLD_NAMES, OptionField, Options, fields_of
@@ -30,11 +31,23 @@ _GROUPS = {
     "batch_size": "Optimization",
     "seed": "Run",
 }
+_ORDER = ("Model", "Optimization", "Sampling", "Run", "Workers", "Isolated training")
+_RARE = {
+    "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
+    "walk_restart", "options", "replace", "matmul", "prefetch", "trace", "memory_limit", "checkpoint_minutes",
+    "replan", "allow", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "topology_cache",
+}  # fmt: skip
+"""Settings that only ``--help-all`` shows, with all those of isolated training."""
+_RARE_GROUP = "Isolated training"
 
 
 def config_options() -> list[inspect.Parameter]:
-    """One keyword parameter per field of :class:`partita.Config`, ``None`` where not given; old names are hidden."""
-    parameters, group = [], ""
+    """One keyword parameter per field of :class:`partita.Config`, ``None`` where not given, in the order of the help.
+
+    Old names are hidden, and so is what few need, until ``--help-all`` shows it.
+    """
+    found: dict[str, list[inspect.Parameter]] = {group: [] for group in _ORDER}
+    group = ""
     for name, field in Config.model_fields.items():
         group = _GROUPS.get(name, group)
         kind, choices = _setting_type(field)
@@ -44,9 +57,14 @@ def config_options() -> list[inspect.Parameter]:
         flag = "--option" if kind == list[str] else _flag(name)
         flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
         default = field.default
-        shown = str(default) if default not in (None, (), "") and not isinstance(default, bool) else False
-        option = typer.Option(flags, help=text, rich_help_panel=group, show_default=shown)
-        parameters.append(_keyword(name, Annotated[kind | None, option], None))
+        if default not in (None, (), "") and not isinstance(default, bool) and field.default_factory is None:
+            text += f" Default: {_shown(default)}."
+        hidden = name in _RARE or group == _RARE_GROUP
+        option = typer.Option(flags, help=text, rich_help_panel=group, show_default=False, hidden=hidden)
+        found[group].append(_keyword(name, Annotated[kind | None, option], None))
+    parameters = [parameter for group in _ORDER for parameter in found[group]]
+    everything = typer.Option("--help-all", is_eager=True, callback=help_all, help="Show all options and exit.")
+    parameters.append(_keyword(HELP_ALL, Annotated[bool, everything], False))
     for old in OLD_NAMES:
         option = typer.Option(_flag(old), hidden=True)
         parameters.append(_keyword(old, Annotated[str | None, option], None))
@@ -118,14 +136,16 @@ def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     first = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     parameters = [*first, *extra, *own[len(first) :]]
+    parameters.sort(key=lambda parameter: parameter.name == HELP_ALL)  # --help-all beside --help
 
     @wraps(function)
     def command(**values: Any) -> None:
+        values.pop(HELP_ALL, None)
         for old, name in OLD_NAMES.items():
             if (value := values.pop(old, None)) is None:
                 continue
             if values.get(name) is not None:
-                raise ConfigError(f"{_flag(name)} and {_flag(old)} say the same thing", fix="Give one of them")
+                raise ConfigError(f"{_flag(name)} and {_flag(old)} mean the same setting", fix="Give one of them")
             sys.stderr.write(f"partita: {_flag(old)} is now {_flag(name)}\n")
             values[name] = value
         function(**values)
@@ -133,6 +153,10 @@ def with_options(function: Callable[..., Any], extra: list[inspect.Parameter]) -
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
     return command
+
+
+def _shown(default: object) -> str:
+    return f"{default:.3g}" if isinstance(default, float) else str(default)
 
 
 def _flag(name: str) -> str:

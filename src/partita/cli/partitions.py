@@ -13,9 +13,9 @@ from partita.core.options import fields_of
 from partita.partitioning.options import MemoryPartitionOptions, PartitionOptions, ShardOptions
 from partita.sample.options import PresampleOptions
 
-_PRESAMPLE_HELP = """Sample mini-batches as training would, and keep in the store how often each node and edge was met.
+_PRESAMPLE_HELP = """Sample mini-batches as in training, and store how often each node and edge is sampled.
 
-partition --weights presample then cuts what mini-batches use.
+partition --weights presample then minimizes the cut of mini-batches.
 
 Example:
 
@@ -79,20 +79,20 @@ def _for_memory(parts: str, options: dict[str, Any]) -> dict[str, Any] | None:
     if parts != "auto":
         for name in values.keys() - fields_of(PartitionOptions).keys():
             raise ConfigError(
-                f"it decides the number of parts, and {parts} are asked for",
+                f"only for --parts auto, but --parts is {parts}",
                 where=f"--{name.replace('_', '-')}",
                 fix="Leave it out, or write --parts auto",
             )
         return None
     if "memory_per_worker" not in values:
         raise ConfigError(
-            "auto needs to know a worker's memory", where="--parts", fix="Add for instance --memory-per-worker 4GiB"
+            "auto needs the memory of a worker", where="--parts", fix="Add for instance --memory-per-worker 4GiB"
         )
     return values
 
 
 def presample(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The graph store, which gets two more columns.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The graph store; two columns are added to it.")],
     *,
     json: Json = False,
     **options: Any,
@@ -107,10 +107,10 @@ def presample(
 
 def partition(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A graph store, or a file of edges.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store or assignment file to make.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store or assignment file to create.")],
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it takes, then measure the partition; write nothing.")
+        bool, typer.Option("--dry-run", help="Estimate time and memory, then measure the partition; write nothing.")
     ] = False,
     json: Json = False,
     **options: Any,
@@ -185,7 +185,7 @@ def _say(console: Any, sentence: str) -> None:
 
 def shard(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A whole graph store, in parts.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The shard to make.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The shard to create.")],
     *,
     json: Json = False,
     **options: Any,
@@ -203,7 +203,7 @@ def quality(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")],
     *,
     assignment: Annotated[
-        Path | None, typer.Option(help="A file with a part for every node; else the store's own parts.")
+        Path | None, typer.Option(help="A file with a part for every node (default: the store's own parts).")
     ] = None,
     parts: Annotated[int | None, typer.Option(help="Number of parts of the assignment.")] = None,
     json: Json = False,
@@ -216,7 +216,7 @@ def quality(
 
     if (assignment is None) != (parts is None):
         raise ConfigError(
-            "--assignment and --parts belong together", fix="Give both, or none for the store's own parts"
+            "--assignment and --parts must be given together", fix="Give both, or none for the store's own parts"
         )
     with shown(quiet=json):
         opened = GraphStore.open(store)

@@ -38,17 +38,18 @@ Examples:
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint host1:29400 --no-python partita measure --out links.json
 """
 _SHOWN = 12
-_WIDTH = 100
 
 
 def plan(
-    store: Annotated[Path, typer.Argument(help="The graph store to train on, in a part for each worker.")],
+    store: Annotated[Path, typer.Argument(help="The graph store to train on, with one part per worker.")],
     *,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the plan to this file, as JSON.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
-    hosts: Annotated[int, typer.Option("--hosts", min=1, help="Hosts, with --workers on each of them.")] = 1,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of settings; options take precedence.")
+    ] = None,
+    hosts: Annotated[int, typer.Option("--hosts", min=1, help="Number of hosts, with --workers on each.")] = 1,
     links: Annotated[
-        Path | None, typer.Option("--links", help="File of partita measure, possibly of other machines.")
+        Path | None, typer.Option("--links", help="Link measurements (partita measure --out), also of other machines.")
     ] = None,
     json: Json = False,
     **settings: Any,
@@ -85,11 +86,12 @@ def plan(
 
     made = Plan.from_json(found)
     for table in plan_tables(made, most=_SHOWN):
-        print_table(table, least=_WIDTH)
+        print_table(table)
     typer.echo(why(made))
     if given is not None and not given.is_of_here:
         system, cores = given.machine.get("system"), given.machine.get("cores")
-        typer.echo(f"Links were measured elsewhere, or long ago: {system}, {cores} cores, {given.date}.")
+        made_on = f"{system}, {cores} cores, {given.date}"
+        typer.echo(f"Note: the link measurements come from another machine, or are old: {made_on}.")
     if hosts == 1:
         said = [f"--config {config}"] if config is not None else []
         said += [f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if value is not None]
@@ -143,7 +145,9 @@ def plan_worker(
 def measure(
     *,
     workers: Annotated[int, typer.Option("--workers", min=2, help="Processes on this machine.")] = 2,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write; default: where plans look for it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write (default: where partita plan looks for it).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure."""

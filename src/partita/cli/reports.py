@@ -27,7 +27,7 @@ Examples:
 def report(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN|STORE...", help="Run folders and graph stores.")],
     *,
-    out: Annotated[Path, typer.Option("--out", help="The HTML file to write; replaced where it exists.")],
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")],
     json: Json = False,
 ) -> None:
     """Report."""

@@ -17,8 +17,8 @@ from partita.core.errors import ConfigError
 if TYPE_CHECKING:
     from partita.train.recorder import RunSummary
 
-StorePath = Annotated[Path | None, typer.Option("--store", help="Where the run's store lies now, if it was moved.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes on this machine that share the work.")]
+StorePath = Annotated[Path | None, typer.Option("--store", help="Path to the graph store, if it has moved.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Worker processes on this machine.")]
 Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
 
 _TRAIN_HELP = """Train a model on a graph store.
@@ -64,14 +64,16 @@ Examples:
 def train(
     store: Annotated[Path | None, typer.Argument(help="The graph store to train on.", show_default=False)] = None,
     *,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder to make.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="YAML file of settings; options win over it.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Go on with this run instead.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder to create.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of settings; options take precedence.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Resume this run.")] = None,
     placements: Annotated[
-        str | None, typer.Option("--placements", help="Strategy as a list: a placement per layer, input side first.")
+        str | None, typer.Option("--placements", help="Strategy as one placement per layer, input side first.")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="File of partita plan: train with the strategy that is best in it.")
+        Path | None, typer.Option("--plan", help="Plan file (partita plan --out): use its best strategy.")
     ] = None,
     json: Json = False,
     **settings: Any,
@@ -79,7 +81,7 @@ def train(
     """Train."""
     if placements is not None:
         if settings.get("strategy") is not None:
-            raise ConfigError("--strategy and --placements say the same thing", fix="Give one of them")
+            raise ConfigError("--strategy and --placements mean the same setting", fix="Give one of them")
         settings["strategy"] = placements
     parsed = _parsed(store, out, config, resume, plan, settings)
     arguments: dict[str, Any] = {
@@ -117,7 +119,7 @@ def _parsed(
 
     if resume is not None:
         if out is not None or config is not None or plan is not None:
-            raise ConfigError("--resume goes on in its own run folder", fix="Leave out --out, --config and --plan")
+            raise ConfigError("--resume continues in the run's own folder", fix="Leave out --out, --config and --plan")
         return Config.make({}, where="command line")
     if store is None or out is None:
         missing = "a store" if store is None else "--out"
@@ -169,7 +171,7 @@ def _print_run(summary: RunSummary, *, as_json: bool) -> None:
 
         print_table(run_table(summary.record))
     if summary.status == "interrupted":
-        sys.stderr.write(f"partita: stopped and saved. Go on with: partita train --resume {summary.path}\n")
+        sys.stderr.write(f"partita: stopped and saved. Continue with: partita train --resume {summary.path}\n")
         sys.exit(INTERRUPTED)
     if not as_json:
         typer.echo(
@@ -248,7 +250,9 @@ def predict(
     *,
     out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file.")],
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
-    embeddings: Annotated[bool, typer.Option("--embeddings", help="Add the row before the last layer.")] = False,
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Also write the output of the last hidden layer.")
+    ] = False,
     store: StorePath = None,
     workers: Workers = 1,
     memory_limit: Memory = None,

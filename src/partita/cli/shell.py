@@ -12,6 +12,8 @@ from typing import Any
 from partita.core import progress
 
 INTERRUPTED = 130
+WIDE = 10_000
+"""Columns of what is not a terminal: nothing is wrapped there."""
 
 
 @contextmanager
@@ -32,12 +34,14 @@ def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
         from partita.report.terminal import display
 
         console = Console(stderr=True, force_terminal=terminal)
+        if not console.is_terminal:  # a line of a log stays a line
+            console.width = WIDE
         with display(console) as bars, progress.shown_by(bars):
             yield console
     except KeyboardInterrupt as interrupt:
         if terminal is not None:
             raise
-        advice = "; ".join(getattr(interrupt, "__notes__", [])) or "Nothing was left half-written"
+        advice = "; ".join(getattr(interrupt, "__notes__", [])) or "No partial files are left"
         sys.stderr.write(f"partita: interrupted. {advice}\n")
         sys.exit(INTERRUPTED)
 
@@ -47,11 +51,12 @@ def finish(value: Mapping[str, Any], title: str, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(value) + "\n")
         return
-    from rich.console import Console
-
+    from partita.report.labels import task_label
     from partita.report.terminal import pairs_table
 
-    Console().print(pairs_table(title, {name.replace("_", " "): show(item) for name, item in value.items()}))
+    if value.get("task") is not None:
+        value = {**value, "task": task_label(str(value["task"]))}
+    print_table(pairs_table(title, {name.replace("_", " "): show(item) for name, item in value.items()}))
 
 
 def show(value: object) -> object:
@@ -75,8 +80,14 @@ def say(notes: Sequence[str]) -> None:
             sys.stderr.write(f"partita: note: {note}\n")
 
 
-def print_table(table: Any, least: int = 80) -> None:
-    """Print a table on standard output; where that is no terminal, so many columns wide."""
+def print_table(table: Any) -> None:
+    """Print a table on standard output; where that is not a terminal, no line is wrapped."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else least).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    console = Console(width=WIDE, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

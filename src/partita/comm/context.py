@@ -189,7 +189,7 @@ class Context:
             return self._groups[axis, purpose]
         except KeyError:
             known = ", ".join(f"{a}/{p}" for a, p in self._groups)
-            raise ValueError(f"no group {axis}/{purpose} was asked for at the start: {known}") from None
+            raise ValueError(f"no group {axis}/{purpose} was created at the start: {known}") from None
 
     def communicators(self, purpose: str) -> int:
         """How many threads may exchange at once for a purpose: each by a :func:`~partita.comm.group.communicator`."""

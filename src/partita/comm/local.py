@@ -284,7 +284,7 @@ def _lost(worker: _Worker) -> PartitaError:
             name = "unknown"
         error = WorkerLost(
             f"worker {worker.rank} was killed by signal {-code} ({name})",
-            fix="If nobody did it, memory ran out: see the kernel's log, and use fewer workers" if code == -9 else None,
+            fix="Probably out of memory: see the kernel's log, and use fewer workers" if code == -9 else None,
         )
     _add_output(error, worker)
     return error

@@ -9,6 +9,11 @@ AXES = ("all", "workers", "hosts")
 """Over all workers; over those of one host; over those at one position of every host."""
 
 
+def running(size: int) -> str:
+    """How many processes there are, in words."""
+    return "only one process is running" if size == 1 else f"{size} processes are running"
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Hosts x workers, host-major: ``rank = host * workers + worker``.

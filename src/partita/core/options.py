@@ -211,5 +211,5 @@ def named_numbers(texts: Iterable[str]) -> dict[str, float]:
         try:
             found[name] = float(value)
         except ValueError:
-            raise ValueError(f"'{text}' is no option; write for instance cap=0.1") from None
+            raise ValueError(f"'{text}' is not an option; write for instance cap=0.1") from None
     return found

@@ -146,9 +146,9 @@ class Plan:
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ConfigError(f"no plan: {error!r}", where=where, fix=_AGAIN) from None
+            raise ConfigError(f"not a plan: {error!r}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:
-            raise ConfigError("no strategy is in it", where=where, fix=_AGAIN)
+            raise ConfigError("it contains no strategy", where=where, fix=_AGAIN)
         return cls(**{**rest, **lists, "made_for": made_for})
 
     @classmethod

@@ -64,7 +64,7 @@ class TopologySummary:
 class TopologyBuilder:
     """Sorts edges into the columns ``indptr``, ``indices``, ``edge_weight``, ``self_loops``.
 
-    Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes a node for ``indptr``, 4 each for counting
+    Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes per node for ``indptr``, 4 each for counting
     self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed.
     On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more).
 
@@ -91,7 +91,7 @@ class TopologyBuilder:
         self_loops: str = "keep",
     ) -> None:
         if self_loops not in get_args(SelfLoops):
-            raise ConfigError(f"'{self_loops}' is no way to treat self loops", fix="Choose keep, drop or add")
+            raise ConfigError(f"invalid self_loops: '{self_loops}'", fix="Choose keep, drop or add")
         self._writer = writer
         self._memory_limit = max(1, int(memory_limit))
         self._weighted = weighted

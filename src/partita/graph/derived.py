@@ -98,7 +98,7 @@ class DerivedColumns:
         """
         forms = derived(self.store.metadata)
         if name not in forms:
-            raise ValueError(f"'{name}' is no derived column. {nearest(name, forms)}")
+            raise ValueError(f"'{name}' is not a derived column. {nearest(name, forms)}")
         dtype, shape = forms[name]
         self._maps[name] = map_new_column(self._file(name), shape, dtype)
         return self._maps[name].view(np.ndarray)

@@ -45,9 +45,7 @@ def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[st
     store, out = store if isinstance(store, GraphStore) else GraphStore.open(store), Path(out)
     store.require_whole("export")
     if out.suffix != ".npz":
-        raise ConfigError(
-            f"'{out.suffix}' is no format to export to", where=str(out), fix="Name a file that ends in .npz"
-        )
+        raise ConfigError(f"cannot export to '{out.suffix}' files", where=str(out), fix="Name a file that ends in .npz")
     require_parent(out)
     if out.exists() and not overwrite:
         raise ConfigError("is there already", where=str(out), fix="Choose another file, or overwrite it")

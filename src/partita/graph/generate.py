@@ -56,7 +56,7 @@ def generate_rmat(path: str | os.PathLike[str], options: RmatOptions) -> Path:
     if not 1 <= scale <= 40:
         raise ConfigError(f"scale {scale} is outside 1 to 40", where="scale")
     if min(a, b, c) < 0 or a + b + c > 1:
-        raise ConfigError(f"({a}, {b}, {c}) are no probabilities of quarters", where="a, b, c")
+        raise ConfigError(f"({a}, {b}, {c}) are not probabilities of quadrants", where="a, b, c")
     _check_common(edge_factor, options)
     num_nodes = 1 << scale
     key = fold(int(Purpose.GENERATE), seed)

@@ -129,7 +129,7 @@ class StoreMetadata:
                 for name, record in content.pop("columns").items()
             }
             if not all(name.isidentifier() for name in columns):
-                raise TypeError("a column's name is no identifier")
+                raise TypeError("a column's name is not an identifier")
             names, shard = content.pop("class_names"), content.pop("shard", None)
             return cls(
                 columns=columns,

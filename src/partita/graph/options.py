@@ -11,11 +11,11 @@ from partita.core.options import Options, Size, fractions, parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class _GenerateOptions(Options):
-    seed: Annotated[int, "Everything is a function of this."] = 0
+    seed: Annotated[int, "Random seed."] = 0
     dtype: Annotated[Any, "float32 or float16."] = "float32"
     split: Annotated[Sequence[float], "Fractions of training, validation and test nodes.", fractions] = (0.6, 0.2, 0.2)
     memory_limit: Annotated[Size, "Private memory for sorting, for instance 2GiB.", parse_bytes] = "1GiB"
-    overwrite: Annotated[bool, "Replace a store that is there already."] = False
+    overwrite: Annotated[bool, "Replace an existing store."] = False
 
 
 @dataclass(frozen=True, kw_only=True)

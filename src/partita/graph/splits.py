@@ -38,7 +38,7 @@ def seeded_split(
     """
     if len(fractions) != len(NAMES) or not all(f >= 0 for f in fractions) or sum(fractions) > 1 + 1e-9:
         raise ConfigError(
-            f"{tuple(fractions)} are no fractions of training, validation and test nodes",
+            f"{tuple(fractions)} is not a valid train/validation/test split",
             where="split",
             fix="Give three numbers >= 0 with a sum of at most 1, for instance 0.6,0.2,0.2",
         )

@@ -49,8 +49,8 @@ def _mapped(path: Path, record: ColumnRecord) -> Shaped[np.ndarray, "..."]:
     except (OSError, ValueError, SyntaxError, EOFError) as error:
         raise _DamageError(name, f"{path.name} cannot be mapped ({error})") from error
     if column.dtype.str != record.dtype or column.shape != record.shape:
-        found, promised = f"{column.dtype.str} {column.shape}", f"{record.dtype} {record.shape}"
-        raise _DamageError(name, f"{path.name} holds {found}, the metadata promises {promised}")
+        found, recorded = f"{column.dtype.str} {column.shape}", f"{record.dtype} {record.shape}"
+        raise _DamageError(name, f"{path.name} holds {found}, the metadata says {recorded}")
     return column.view(np.ndarray)  # np.memmap makes every slice slow; the plain view keeps the map alive
 
 
@@ -81,7 +81,7 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
     for name, spec in known(columns).items():
         ids = columns[name]
         if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
-            raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is no list of node ids")
+            raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is not a list of node ids")
 
 
 def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str, int]:
@@ -110,7 +110,7 @@ def _check_hot(columns: _Columns) -> None:
         return
     ids, rows, x = columns["hot_index"], columns["hot_x"], columns.get("x")
     if ids.dtype.str != "<i8" or ids.ndim != 1:
-        raise _DamageError("hot_index", f"{ids.dtype.name} {ids.shape} is no list of node ids")
+        raise _DamageError("hot_index", f"{ids.dtype.name} {ids.shape} is not a list of node ids")
     if x is None or rows.dtype != x.dtype or rows.shape != (len(ids), *x.shape[1:]):
         raise _DamageError("hot_x", f"{rows.dtype.name} {rows.shape} does not fit {len(ids):,} rows of features")
 

@@ -57,7 +57,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
             fix=how_to_mend(store.shard),
         )
     lines = [
-        f"{name}: {c.dtype} {c.shape}, {c.bytes:,} bytes, as promised" for name, c in store.metadata.columns.items()
+        f"{name}: {c.dtype} {c.shape}, {c.bytes:,} bytes, matches metadata"
+        for name, c in store.metadata.columns.items()
     ]
     if store.shard is not None:
         nodes = f"nodes {store.shard.first_node:,}:{store.shard.last_node:,} of {store.num_nodes:,}"
@@ -105,7 +106,7 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
         wrong = (src < 0) | (src >= store.num_nodes)
         if wrong.any():
             position = start + int(np.argmax(wrong))
-            return f"entry {position:,} is {int(indices[position])}, no id of one of {store.num_nodes:,} nodes"
+            return f"entry {position:,} is {int(indices[position])}, not the id of one of {store.num_nodes:,} nodes"
         rows = _rows_of(indptr, first + start, first + start + len(src))
         np.add.at(loops, rows[rows == src], 1)
     if store.self_loops is None:
@@ -193,7 +194,7 @@ def _check_permutation(store: GraphStore, task: progress.Bar) -> str | None:
     for start, part in _chunks(order, task):
         wrong = (order[part] < 0) | (order[part] >= store.num_nodes)
         if wrong.any():
-            return f"entry {start + int(np.argmax(wrong)):,} is no index of a node"
+            return f"entry {start + int(np.argmax(wrong)):,} is not the index of a node"
         seen[order[part]] = True
     return None if seen.all() else f"not a permutation: index {int(np.argmin(seen)):,} is missing"
 
@@ -239,14 +240,14 @@ def _check_presampled(store: GraphStore, task: progress.Bar) -> str | None:
         rows = _rows_of(indptr, first + start, first + start + len(drawn))[drawn]
         wrong = node[rows] < 2
         if wrong.any():
-            return f"node {int(rows[np.argmax(wrong)]):,} was never a destination, but edges of it were drawn"
+            return f"node {int(rows[np.argmax(wrong)]):,} was never a destination, but has sampled edges"
     return None
 
 
 def _check_split(store: GraphStore, name: str) -> str | None:
     ids = store.column(name)
     if len(ids) and (ids.min() < 0 or ids.max() >= store.num_nodes):
-        return "holds an id that is no node"
+        return "holds an id that is not a node"
     return None if (np.diff(store.to_original(ids)) > 0).all() else "is not in ascending original index, or has repeats"
 
 

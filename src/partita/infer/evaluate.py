@@ -62,7 +62,7 @@ def evaluate(
     Args:
         run: the run folder. Of several workers only the first one reads it.
         split: ``train``, ``val``, ``test`` or another split of the store.
-        store: where the run's store lies now, if it was moved.
+        store: path of the graph store, if it has moved.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         workers: so many processes are started on this machine to share the work; 1 for none.

@@ -63,7 +63,7 @@ def predict(
     One row per node: ``node`` (the user's id), ``prediction`` (class name or number; for multi-label a list of
     names, in CSV joined by ``;``; for regression the value), and for classes ``probability`` of that class, for
     multi-label ``probabilities`` of all labels. With ``embeddings`` a column ``embedding`` (in CSV ``embedding_0``
-    ...) holds the node's row before the last layer.
+    ...) holds the output of the last hidden layer.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
     writes the file.
@@ -73,7 +73,7 @@ def predict(
         out: a ``.parquet`` or ``.csv`` file; an existing one is replaced when the new one is complete.
         split: only the nodes of this split; default all nodes.
         embeddings: write them too.
-        store: where the run's store lies now, if it was moved.
+        store: path of the graph store, if it has moved.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         workers: so many processes are started on this machine to share the work; 1 for none.
@@ -96,7 +96,7 @@ def predict(
     graph, task = loaded.store, make_task(loaded.config, loaded.store)
     ids = as_tensor(graph.split(split)) if split is not None else None
     if (graph.num_nodes if ids is None else len(ids)) == 0:
-        raise ConfigError("there is no node to predict", fix=nearest("", ("train", "val", "test")))
+        raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     tables = (
         _table(task, rows, embeddings, flat=out.suffix == ".csv")

@@ -65,7 +65,7 @@ class RowTable:
             if torch.equal(self.extra_ids[at], wanted):
                 rows[~here] = self.extra.read(at)
                 return rows
-        raise IndexError("rows of nodes are asked for that this host does not hold")
+        raise IndexError("this host does not hold all requested rows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.core.mesh import Mesh
+from partita.core.mesh import Mesh, running
 from partita.core.options import parse_bytes
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
@@ -52,7 +52,7 @@ def join(context: Context | None, workers: int) -> Context:
     size = context.mesh.size
     if workers not in (1, size):
         raise ConfigError(
-            f"{workers} workers are asked for, but this process is one of {size}",
+            f"workers={workers}, but {running(size)}",
             where="workers",
             fix="Leave workers out where a launcher starts them",
         )

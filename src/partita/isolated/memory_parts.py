@@ -65,7 +65,7 @@ def plan_for_memory(
     """
     if Path(out).suffix in SUFFIXES:
         raise ConfigError(
-            "whether parts fit is measured in a store, and this names a file of an assignment",
+            "--parts auto measures the parts of a store, but OUT is an assignment file",
             where=str(out),
             fix="Name a store to make, or give a number of parts",
         )
@@ -141,7 +141,7 @@ def _store(source: GraphStore | str | os.PathLike[str], options: PartitionOption
     store = prepare(source, options).store
     if store is None:
         raise ConfigError(
-            "only the parts of a graph store can be measured, and the source is a list of edges",
+            "--parts auto needs a graph store, but the source is a list of edges",
             where="source",
             fix="Make a store with: partita ingest, or give a number of parts",
         )

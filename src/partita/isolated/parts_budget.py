@@ -132,7 +132,7 @@ def parts_for(
 
 def _no_room(memory: int, share: float) -> ConfigError:
     return ConfigError(
-        f"of {memory:,} bytes, {share:.0%} are for computing, and nothing is left for a part",
+        f"of {memory:,} bytes, {share:.0%} are reserved for computation, which leaves no memory for a part",
         where="memory_per_worker",
         fix="Give the workers more memory, or computing a smaller share",
     )

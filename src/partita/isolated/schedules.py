@@ -144,14 +144,14 @@ class Tournament:
         _check(num_parts, num_workers)
         fix = f"Run partita partition STORE OUT --parts {2 * num_workers}, then train OUT"
         if num_parts < 2:
-            raise ConfigError("one chunk makes no pair", where="schedule 'tournament'", fix=fix)
+            raise ConfigError("one partition gives no pair", where="schedule 'tournament'", fix=fix)
         views = -(-num_parts // 2)
         if num_workers > views:
             raise ConfigError(
-                f"{num_parts} chunk{'' if num_parts == 1 else 's'} make {views} pair{'' if views == 1 else 's'} at a "
-                f"time, too few for {num_workers} workers",
+                f"{num_parts} partitions give only {views} pair{'' if views == 1 else 's'} per round; "
+                f"{num_workers} workers need at least {2 * num_workers} partitions",
                 where="schedule 'tournament'",
-                fix=f"{fix}; or use at most {views} workers",
+                fix=f"{fix}; or use at most {views} worker{'' if views == 1 else 's'}",
             )
         self.num_parts, self.num_workers = num_parts, num_workers
         self.num_rounds = 2 * views - 1

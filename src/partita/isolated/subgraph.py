@@ -224,7 +224,7 @@ def checked_halo(halo: str) -> Halo:
     for known in HALOS:
         if halo == known:
             return known
-    raise ConfigError(f"'{halo}' is no halo", where="halo", fix=nearest(halo, HALOS))
+    raise ConfigError(f"'{halo}' is not a halo", where="halo", fix=nearest(halo, HALOS))
 
 
 def _pieces_of_runs(store: GraphStore, owned: Owned, degrees: Int64[np.ndarray, "n_1"]) -> Iterator[tuple[int, At]]:

@@ -142,7 +142,7 @@ class GradientSum:
         Raises:
             RuntimeError: always.
         """
-        raise RuntimeError("gradients are summed in every step; there are no models to join")
+        raise RuntimeError("gradients are summed in every step; there are no models to average")
 
 
 class ModelAverage:
@@ -164,7 +164,7 @@ class ModelAverage:
             raise ConfigError(f"every {settings.every} epochs", where="average_every", fix="Give at least 1")
         if settings.optimizer not in OPTIMIZER_RULES:
             raise ConfigError(
-                f"there is no rule '{settings.optimizer}' for optimizer states",
+                f"unknown rule '{settings.optimizer}' for optimizer states",
                 where="optimizer_state",
                 fix=nearest(settings.optimizer, OPTIMIZER_RULES),
             )

@@ -139,7 +139,7 @@ class PartView:
     ) -> ViewSize:
         """The exact size of a view, by reading the edges of its parts once. Arguments and errors as in :meth:`load`.
 
-        Memory: 24 bytes a node, up to 24 more a halo node in passing, and some 10 MiB.
+        Memory: 24 bytes per node, up to 24 more a halo node in passing, and some 10 MiB.
         """
         found = Subgraph.find(store, parts, halo)
         sizes = found.owned.count, len(found.halo_ids), found.num_edges
@@ -231,7 +231,7 @@ class PartView:
 
         Args:
             dtype: float32 or float64: what is computed in.
-            normalize: bring the absolute values of each row to a sum of 1; 4 bytes a node.
+            normalize: bring the absolute values of each row to a sum of 1; 4 bytes per node.
             dropout: probability of dropping an input element in training.
 
         Raises:

@@ -181,7 +181,7 @@ class NeighborLoader:
         sources, destinations, edges = [], [], []
         for hop, fanout in enumerate(self.num_neighbors):
             frontier = nodes[known:]
-            # The hop next to the seeds is the last layer's, as in training.
+            # The first hop from the seed nodes is the last layer's, as in training.
             sampled = topology.sample(frontier, key.at(Purpose.SAMPLE, hops - hop), fanout, positions=True)
             destinations.append(known + torch.repeat_interleave(torch.arange(len(frontier)), sampled.indptr.diff()))
             known = len(nodes)

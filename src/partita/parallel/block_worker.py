@@ -97,8 +97,8 @@ class BlockWorker:
         for number, stage in enumerate(self.stages, start=1):
             if stage.layer.coefficients is not None and not self.sampler.draws_graph_edges:
                 raise ConfigError(
-                    "the layer's coefficients belong to the edges of the graph, and the sampler takes nodes that its "
-                    "walks visit as neighbors, whether an edge joins them or not",
+                    "the layer's coefficients belong to the edges of the graph, and the sampler takes the nodes that "
+                    "its walks visit as neighbors, whether or not there is an edge",
                     where=f"sampler, layer {number} ({stage.layer.name})",
                     fix="Use the model sage, gin or gat, or the sampler node or layer",
                 )

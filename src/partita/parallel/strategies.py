@@ -141,7 +141,7 @@ def parse_strategy(text: str, layers: int) -> Strategy:
     """
     if text == AUTO:
         raise ConfigError(
-            "which strategy is the fastest is to be found out before a run is made",
+            "strategy 'auto' must be resolved before training starts",
             where=f"strategy '{text}'",
             fix="Train with partita train, or name the best strategy of partita.make_plan",
         )
@@ -354,7 +354,7 @@ def check_model(model: Model, workers: int) -> None:
             )
         if stage.layer.draws_by_call:  # type: ignore[union-attr]
             raise ConfigError(
-                "the convolution drops out with draws that depend on which rows are computed together, so several "
+                "the convolution's dropout depends on which rows are computed together, so several "
                 "workers would train another model",
                 where=f"layer {number} ({stage.layer.name})",  # type: ignore[union-attr]
                 fix="Set its dropout to 0 (dropout between the layers is exact), use one of Partita's own layers, or "

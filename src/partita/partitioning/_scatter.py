@@ -134,7 +134,7 @@ class Scatter:
             row, wrong = group_items(offsets, row, first, piece, self._parts, rank, starts, grouped)
             if wrong >= 0:
                 raise StoreError(
-                    f"entry {first + wrong:,} is {piece[wrong]}, no id of one of {self.num_nodes:,} nodes",
+                    f"entry {first + wrong:,} is {piece[wrong]}, not the id of one of {self.num_nodes:,} nodes",
                     where="column 'indices'",
                     fix="Check the store with: partita verify STORE",
                 )

@@ -18,7 +18,7 @@ _ENOUGH = 0.002  # of the nodes moved in a pass: further passes change next to n
 class Clusters:
     """Clusters of nodes, made by passes over the edges. A cluster is named by the node that founded it.
 
-    Memory: 4 bytes a node for the cluster, 8 for volumes, 4 for the richest neighbors where they are wanted, and
+    Memory: 4 bytes per node for the cluster, 8 for volumes, 4 for the richest neighbors where they are wanted, and
     while clusters are settled 4 to 12 more.
 
     Args:
@@ -61,7 +61,7 @@ class Clusters:
         touched = np.empty(min(most, len(self.of)), dtype=self.of.dtype)
         for number in range(1, passes + 1):
             moved = 0
-            for rows in self._task.stream.rows(f"settle clusters, pass {number} of {passes}"):
+            for rows in self._task.stream.rows(f"refine clusters, pass {number} of {passes}"):
                 moved += _settle(
                     rows.first, rows.indptr, rows.src, rows.weight, self._degree, self.of, self._volume, counts,
                     touched, np.int64(cap),

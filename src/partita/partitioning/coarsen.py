@@ -60,7 +60,7 @@ def contract(
     """
     table = _Table(most_links)
     read = 0
-    for edges in stream.edges("join clusters"):
+    for edges in stream.edges("merge clusters"):
         done = 0
         while done < len(edges.src):
             done, table.used = _count(

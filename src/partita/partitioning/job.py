@@ -244,7 +244,7 @@ def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: P
     """
     levels, num_parts = parse_parts(options.parts)
     if not math.isfinite(options.epsilon) or options.epsilon < 0:
-        what = f"{options.epsilon} is no imbalance"
+        what = f"{options.epsilon} is not a valid imbalance"
         raise ConfigError(what, where="epsilon", fix="Give a number >= 0, for instance 0.05")
     if options.refine < 0:
         raise ConfigError(f"{options.refine} passes", where="refine", fix="Give a number >= 0")
@@ -291,8 +291,8 @@ def _open(
     else:
         return None, source
     if any(value is not None and value is not False for value in edges.values()):
-        what = "columns and direction are asked for, but the source is a graph store"
-        raise ConfigError(what, fix="Leave them out: a store knows its edges")
+        what = "columns and direction are only for files of edges, and the source is a graph store"
+        raise ConfigError(what, fix="Leave them out: a store holds its own edges")
     assert store is not None
     return store, StoreStream(store)
 
@@ -310,7 +310,7 @@ def parse_parts(parts: int | str) -> tuple[tuple[int, ...], int]:
         levels = ()
     if not levels or min(levels) < 1 or math.prod(levels) > _LARGEST_PARTS:
         raise ConfigError(
-            f"'{text}' is no number of parts", where="parts", fix="Write a number >= 1, or levels such as 2x4"
+            f"invalid number of parts: '{text}'", where="parts", fix="Write a number >= 1, or levels such as 2x4"
         )
     return (levels if len(levels) > 1 else ()), math.prod(levels)
 

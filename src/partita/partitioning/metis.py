@@ -74,7 +74,7 @@ def load_metis() -> None:
             "METIS is not installed",
             where="algorithm",
             fix="Install it with: pip install 'partita[metis]' (without a wheel for this platform, "
-            "that needs a C++ compiler), or use --algorithm spring, which needs nothing",
+            "that needs a C++ compiler), or use --algorithm spring, which needs no extra",
         ) from error
 
 

@@ -13,19 +13,19 @@ from partita.sources.options import ColumnName, column
 @dataclass(frozen=True, kw_only=True)
 class _PartitionOptions(Options):
     algorithm: Annotated[Any, "See above.", str] = "spring+"
-    weights: Annotated[str, "What is balanced and cut: none, presample, edges, node or degree."] = "none"
-    epsilon: Annotated[float, "Imbalance that is allowed."] = 0.05
-    refine: Annotated[int, "At most so many passes of refinement after the algorithm."] = 0
-    seed: Annotated[int, "Of everything random."] = 0
+    weights: Annotated[str, "Weights to balance and cut by: none, presample, edges, node or degree."] = "none"
+    epsilon: Annotated[float, "Allowed imbalance of the parts."] = 0.05
+    refine: Annotated[int, "Maximum refinement passes after the algorithm."] = 0
+    seed: Annotated[int, "Random seed."] = 0
     options: Annotated[
-        Mapping[str, float] | None, "Of the algorithm, NAME=NUMBER; may be given several times.", named_numbers
+        Mapping[str, float] | None, "Option of the algorithm, NAME=NUMBER; may be repeated.", named_numbers
     ] = None
     feature_dtype: Annotated[str | None, "float16 or float32 for the new store's features."] = None
     memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", parse_bytes] = None
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
-    undirected: Annotated[bool, "Every line stands for both directions."] = False
-    overwrite: Annotated[bool, "Replace a store that is there already."] = False
+    undirected: Annotated[bool, "Store every line in both directions."] = False
+    overwrite: Annotated[bool, "Replace an existing store."] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,11 @@ class MemoryPartitionOptions(_PartitionOptions):
 
     memory_per_worker: Annotated[Size, "Memory of a worker, for instance 4GiB.", parse_bytes]
     workers: Annotated[int, "Number of workers: the least number of parts; default 1."] = 1
-    halo: Annotated[str, "What a worker holds around a part: none, one-hop (default) or one-hop+edges."] = "one-hop"
+    halo: Annotated[str, "Boundary (halo) nodes included with a part: none, one-hop (default) or one-hop+edges."] = (
+        "one-hop"
+    )
     compute_share: Annotated[
-        float, "Share of that memory that is left for computing; the rest is for a part. Default 2/3."
+        float, "Share of that memory reserved for computation; the rest is for a part. Default 2/3."
     ] = 2 / 3
     say: Annotated[Callable[[str], None] | None, "Is called with one sentence about every number of parts."] = None
 
@@ -56,9 +58,9 @@ class ShardOptions(Options):
     hosts: Annotated[int, "Number of hosts; divides the number of parts."]
     topology: Annotated[str, "partitioned: edges into own nodes; replicated: all edges."] = "partitioned"
     hot_bytes: Annotated[
-        int, "Room for feature rows of other hosts' nodes besides, for instance 2GiB.", parse_bytes
+        int, "Memory for feature rows of other hosts' nodes, for instance 2GiB.", parse_bytes
     ] = 0  # fmt: skip
     hot: Annotated[
-        Any, "Which of them: by in-degree, or by presample (how often presampling met them).", str
+        Any, "How they are ranked: in-degree, or presample (sampling counts).", str
     ] = "in-degree"  # fmt: skip
-    overwrite: Annotated[bool, "Replace a store that is there already."] = False
+    overwrite: Annotated[bool, "Replace an existing store."] = False

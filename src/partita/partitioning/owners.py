@@ -62,7 +62,7 @@ class Owners(NamedTuple):
 
 
 def open_owners(task: PartitionTask, rule: str) -> Owners:
-    """Owners of no node yet. Memory: 4 bytes a node, the result itself.
+    """Owners of no node yet. Memory: 4 bytes per node, the result itself.
 
     Args:
         task: with a survey.

@@ -49,7 +49,7 @@ def reorder(
     Rows keep the order of their neighbors, and nodes keep their original index, labels, splits and names; so the
     new store is the same graph. Columns that the writer has already, from an interrupted run, are not written again.
 
-    Private memory besides ``parts``: 4 bytes a node (8 from 2^31 nodes on), and buffers of at most 64 MiB.
+    Private memory besides ``parts``: 4 bytes per node (8 from 2^31 nodes on), and buffers of at most 64 MiB.
 
     Args:
         store: the graph, with any number of parts.
@@ -74,12 +74,12 @@ def reorder(
         ResourceError: the disk has no room for the new store.
     """
     if num_parts < 1:
-        raise ConfigError(f"{num_parts} parts are none", where="num_parts", fix="Give a number of at least 1")
+        raise ConfigError(f"invalid number of parts: {num_parts}", where="num_parts", fix="Give a number of at least 1")
     if levels and (min(levels) < 1 or math.prod(levels) != num_parts):
         product = " x ".join(str(level) for level in levels)
         raise ConfigError(f"{product} are not {num_parts} parts", where="levels", fix="Give levels whose product fits")
     if feature_dtype not in (None, *_FEATURE_DTYPES):
-        raise ConfigError(f"'{feature_dtype}' is no dtype of features", where="feature_dtype", fix="float16 or float32")
+        raise ConfigError(f"invalid feature dtype: '{feature_dtype}'", where="feature_dtype", fix="float16 or float32")
     if feature_dtype is not None and store.x is None:
         raise ConfigError("the store has no features to convert", where="feature_dtype", fix="Leave it out")
     parts = checked_parts(parts, store.num_nodes, num_parts, "parts")

@@ -58,7 +58,7 @@ def shard(
     """Write what one host needs of a graph: a store with the features, and the edges, of its own nodes only.
 
     Host h of H owns the parts ``h * P / H`` to ``(h + 1) * P / H - 1``. All node columns are whole in every shard,
-    so that degrees, labels, splits and names of any node are known without asking. Private memory: 32 bytes a node
+    so that degrees, labels, splits and names of any node are known without asking. Private memory: 32 bytes per node
     to rank hot nodes, and buffers of 8 MiB.
 
     Args:
@@ -105,7 +105,7 @@ def _plan(store: GraphStore, out: Path, host: int, hosts: int, topology: str) ->
         )
     if topology not in get_args(ShardTopology):
         raise ConfigError(
-            f"'{topology}' is no topology", where="topology", fix=nearest(topology, get_args(ShardTopology))
+            f"invalid topology: '{topology}'", where="topology", fix=nearest(topology, get_args(ShardTopology))
         )
     if store.num_parts % hosts:
         raise ConfigError(
@@ -134,7 +134,7 @@ def _hot_ids(
 ) -> Int64[np.ndarray, "M"]:
     """Ascending store ids of the other hosts' nodes whose rows find room, best first."""
     if hot_bytes < 0:
-        raise ConfigError(f"{hot_bytes} bytes are no room", where="hot_bytes", fix="Give 0 or more")
+        raise ConfigError(f"invalid size: {hot_bytes} bytes", where="hot_bytes", fix="Give 0 or more")
     if hot_bytes == 0:
         return np.empty(0, dtype=np.int64)
     if store.x is None:
@@ -167,7 +167,7 @@ def _ranked(store: GraphStore, hot: str | Integer[np.ndarray, "_"]) -> Int64[np.
     """Store ids, best first."""
     if isinstance(hot, str):
         if hot not in _RANKINGS:
-            raise ConfigError(f"'{hot}' is no way to rank nodes", where="hot", fix=nearest(hot, _RANKINGS))
+            raise ConfigError(f"invalid ranking: '{hot}'", where="hot", fix=nearest(hot, _RANKINGS))
         return np.argsort(-_RANKINGS[hot](store), kind="stable")
     ranked = np.asarray(hot, dtype=np.int64)
     if len(ranked) and (ranked.min() < 0 or ranked.max() >= store.num_nodes):

@@ -12,7 +12,7 @@ _LARGEST_INT32_VOLUME = 2**30  # edges; each adds two to the sum of degrees
 
 
 def survey(stream: EdgeStream) -> StreamStats:
-    """Read a stream once. Memory: 4 bytes a node, 8 from 2^30 edges on and for weighted streams.
+    """Read a stream once. Memory: 4 bytes per node, 8 from 2^30 edges on and for weighted streams.
 
     Raises:
         InputError: an edge names a node outside [0, N).

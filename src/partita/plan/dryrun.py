@@ -178,7 +178,7 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
         raise ConfigError(f"{mesh.size} workers", where="workers", fix=f"Plan for {MOST_WORKERS} at most")
     if config.views != WHOLE:
         raise ConfigError(
-            f"views '{config.views}' train another model than one process does, so there is nothing to choose",
+            f"views '{config.views}' train a different model than a single process, so there is no strategy to choose",
             where="views",
             fix="Leave out views, and the presets grappa and sdt-gnn",
         )

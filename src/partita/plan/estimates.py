@@ -26,7 +26,7 @@ by so much."""
 
 CLEARLY = 0.1
 """Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
-is hardly surer than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
+is no more precise than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""

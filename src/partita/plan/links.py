@@ -101,7 +101,7 @@ class Links:
             rest = {name: values[name] for name in ("hosts", "workers", "machine", "date")}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
-                f"no measured links: {error!r}", where=where, fix="Make it with: partita measure --out FILE"
+                f"not a file of measured links: {error!r}", where=where, fix="Make it with: partita measure --out FILE"
             ) from None
         for of_link in curves.values():
             for link, curve in of_link.items():

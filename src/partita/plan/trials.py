@@ -11,7 +11,7 @@ import numpy as np
 from partita.core.plan import Seconds
 
 TrialRun = Callable[[Mapping[str, Any], float], "Trial"]
-"""Takes some steps with changed settings, for about so many seconds, all workers together, of which nothing is left."""
+"""Takes some steps with changed settings, for about so many seconds, all workers together; effects are discarded."""
 
 PRIORS = 0.005, 0.5, 0.005
 """How many trials an estimate's own word counts as: on what a worker does by itself, on bytes that it sends, and on

@@ -9,6 +9,7 @@ from itertools import accumulate, cycle
 from typing import Any
 
 from partita.core.plan import STAGES
+from partita.report.labels import metric_label, stage_label
 from partita.report.records import RunFiles
 
 COLORS = ("#3b82c4", "#e08214", "#1f9e77", "#c04fa0", "#d6604d", "#7a6fc9", "#8c8c2c", "#5aa9a3", "#a6733f", "#888888")
@@ -62,7 +63,7 @@ def _loss(runs: Sequence[RunFiles]) -> Figure:
 
 
 def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figure:
-    shown, data = metric.replace("_", " "), []
+    shown, data = metric_label(metric), []
     for run, color in zip(runs, cycle(COLORS)):
         ends = accumulate(epoch["seconds"] for epoch in run.epochs)
         points = [
@@ -88,18 +89,25 @@ def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figur
 
 def stages(runs: Sequence[RunFiles]) -> Figure:
     """Where the seconds of the training loop went."""
-    spent = {run.name: run.record.get("stage_seconds") or {} for run in runs}
-    note = "Seconds of the training loop, on the first worker. Of the threads ahead of it only the waiting counts."
-    return _stacked("Where the time went", note, spent, "seconds", "s")
+    spent = {run.name: _labeled(run.record.get("stage_seconds") or {}) for run in runs}
+    note = (
+        "Wall time of the training loop on worker 0. Background sampling and loading count only where training "
+        "waited for them."
+    )
+    return _stacked("Time per stage", note, spent, "seconds", "s")
+
+
+def _labeled(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {stage_label(name): value for name, value in seconds.items()}
 
 
 def planned(run: RunFiles) -> Figure | None:
-    """What the plan estimated of an epoch, beside what it took; ``None`` without a plan."""
+    """What the plan estimated of an epoch, compared with what was measured; ``None`` without a plan."""
     plan = run.record.get("plan")
     if not plan or "measured_epoch_seconds" not in plan:
         return None
     estimated, measured = plan["estimated_epoch_seconds"], plan["measured_epoch_seconds"]
-    names = {name: label for name, label in {**STAGES, "total": "an epoch"}.items() if name in estimated}
+    names = {name: label for name, label in {**STAGES, "total": "epoch"}.items() if name in estimated}
     data = [
         {
             "type": "bar", "name": label, "x": list(names.values()), "y": [of.get(name, 0.0) for name in names],
@@ -107,8 +115,8 @@ def planned(run: RunFiles) -> Figure | None:
         }
         for label, of, color in (("estimated", estimated, COLORS[9]), ("measured", measured, COLORS[0]))
     ]  # fmt: skip
-    note = "Seconds of an epoch; measured: the median over the epochs since the strategy was last chosen."
-    return Figure("The plan and what came of it", note, data, {"barmode": "group", "yaxis": _titled("s")})
+    note = "Seconds per epoch. Measured: the median over the epochs since the strategy was last chosen."
+    return Figure("Plan: estimated vs. measured", note, data, {"barmode": "group", "yaxis": _titled("seconds")})
 
 
 def work(run: RunFiles) -> list[Figure]:
@@ -124,8 +132,8 @@ def work(run: RunFiles) -> list[Figure]:
     reads = {name: worker["counts"]["rows_from"] for name, worker in zip(names, workers)}
     since = " Since the workers were last started."
     return [
-        _stacked("Rows computed", "Layer 1 is the one next to the input." + since, rows, "rows", ""),
-        _stacked("Input rows read", "By where a worker got them." + since, reads, "rows", ""),
+        _stacked("Rows computed", "Layer 1 is the input layer." + since, rows, "rows", ""),
+        _stacked("Feature rows read", "By source." + since, reads, "rows", ""),
     ]
 
 
@@ -144,8 +152,8 @@ def traffic(runs: Sequence[RunFiles]) -> Figure | None:
             sent[name] = kinds
     if not sent:
         return None
-    note = "All workers together, in training steps since they were last started."
-    return _stacked("Bytes between workers", note, sent, "MiB", "MiB")
+    note = "Sum over all workers, in training steps since they were last started."
+    return _stacked("Communication between workers", note, sent, "MiB", "MiB")
 
 
 def memory(runs: Sequence[RunFiles]) -> Figure | None:
@@ -171,9 +179,9 @@ def memory(runs: Sequence[RunFiles]) -> Figure | None:
                 "hovertemplate": "%{y}: %{x:,.0f} MiB allowed<extra></extra>",
             }
         )  # fmt: skip
-    note = "The most private memory of the first worker, above what it held before training, without mapped files."
+    note = "Peak private memory of worker 0, above what it held before training, without memory-mapped files."
     layout = {"xaxis": _titled("MiB"), "yaxis": _reversed(), "showlegend": bool(allowed)}
-    return Figure("Memory", note, data, layout, _bars_height(len(runs)))
+    return Figure("Peak memory", note, data, layout, _bars_height(len(runs)))
 
 
 TIMELINE_STEPS = 8
@@ -202,7 +210,7 @@ def timeline(run: RunFiles) -> Figure | None:
         of = [each for each in shown if each["name"] == name]
         data.append(
             {
-                "type": "bar", "orientation": "h", "name": name.replace("_", " "), "marker": {"color": color},
+                "type": "bar", "orientation": "h", "name": stage_label(name), "marker": {"color": color},
                 "y": [f"{each['pid']}: {lanes[each['pid'], each['tid']]}" for each in of],
                 "base": [(max(each["ts"], begin) - begin) / 1e3 for each in of],
                 "x": [(min(each["ts"] + each["dur"], end) - max(each["ts"], begin)) / 1e3 for each in of],
@@ -212,14 +220,14 @@ def timeline(run: RunFiles) -> Figure | None:
         )  # fmt: skip
     order = [f"{pid}: {lane}" for (pid, _), lane in sorted(lanes.items())]
     used = {y for trace in data for y in trace["y"]}
-    note = f"{len(first)} steps in the middle of the trace, by worker and thread. Stages work on later batches."
+    note = f"{len(first)} steps in the middle of the trace, by worker and thread. Background threads are ahead."
     layout = {
         "barmode": "overlay",
         "showlegend": True,
         "xaxis": _titled("ms"),
         "yaxis": {**_reversed(), "categoryorder": "array", "categoryarray": [each for each in order if each in used]},
     }
-    return Figure("What the threads did", note, data, layout, _bars_height(len(used), len(data)))
+    return Figure("Thread timeline", note, data, layout, _bars_height(len(used), len(data)))
 
 
 MOST_PARTS = 64
@@ -237,13 +245,13 @@ def parts(name: str, quality: Mapping[str, Any]) -> Figure:
                 "type": "bar", "name": key.replace("_", " "), "x": names, "marker": {"color": color},
                 "y": [count / mean for count in spread["counts"][:MOST_PARTS]],
                 "customdata": spread["counts"][:MOST_PARTS],
-                "hovertemplate": "%{x}: %{customdata:,} (%{y:.2f} of the mean)<extra>" + key + "</extra>",
+                "hovertemplate": "%{x}: %{customdata:,} (%{y:.2f} x mean)<extra>" + key + "</extra>",
             }
         )  # fmt: skip
-    note = "What every part has, over the mean; 1 everywhere is even."
+    note = "Size of every part, relative to the mean; 1 everywhere is a perfect balance."
     if number > MOST_PARTS:
         note += f" The first {MOST_PARTS} of {number:,} parts."
-    return Figure(f"Parts of {name}", note, data, {"barmode": "group", "yaxis": _titled("of the mean")})
+    return Figure(f"Parts of {name}", note, data, {"barmode": "group", "yaxis": _titled("relative to the mean")})
 
 
 def _stacked(title: str, note: str, values: Mapping[str, Mapping[str, float]], unit: str, short: str) -> Figure:

@@ -74,7 +74,7 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
     yield "Learning", [*figures.curves(runs), *tables.classes(runs)]
     yield "Time", [*_there(figures.stages(runs), tables.ahead(runs)), *each(figures.timeline)]
     yield "Plan", each(figures.planned, tables.candidates)
-    yield "Work and traffic", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]
+    yield "Computation and communication", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]
     yield "Memory", _there(figures.memory(runs))
     yield "Settings and machine", [tables.machine(runs), *each(tables.notes, tables.settings)]
 

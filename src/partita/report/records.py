@@ -75,7 +75,7 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
         raise RunError(
             "no epoch of it has ended, so there is nothing to show",
             where=str(path / "metrics.jsonl"),
-            fix=f"Let it go on: partita train --resume {path}",
+            fix=f"Continue it with: partita train --resume {path}",
         )
     try:
         settings = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")) or {}
@@ -128,5 +128,5 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
             found.append({**event, "event": event["event"], "epoch": int(event["epoch"])})
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):
-                raise RunError(f"is no event: {error!r}", where=f"{path}, line {number}") from None
+                raise RunError(f"is not an event: {error!r}", where=f"{path}, line {number}") from None
     return found

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from partita.core.plan import STAGES
+from partita.report.labels import metric_label, stage_label, task_label
 from partita.report.records import RunFiles
 from partita.report.terminal import format_bytes, format_count
 
@@ -37,7 +38,7 @@ def summary(runs: Sequence[RunFiles]) -> Table:
         "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
         "store": lambda run: str(run.record["store"]["path"]),
         "graph": _graph,
-        "task": lambda run: run.task,
+        "task": lambda run: task_label(run.task),
         "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "your own",
         "layers": _layers,
         "workers": lambda run: f"{run.settings['workers']} on {run.record.get('device', 'cpu')}",
@@ -45,15 +46,15 @@ def summary(runs: Sequence[RunFiles]) -> Table:
         "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
         "best epoch": _best,
         **{
-            f"{split} {name.replace('_', ' ')}": lambda run, split=split, name=name: _number(  # type: ignore[misc]
+            f"{split} {metric_label(name)}": lambda run, split=split, name=name: _number(  # type: ignore[misc]
                 run.record.get("metrics", {}).get(split, {}).get(name)
             )
             for split, name in dict.fromkeys(
                 (split, name) for run in runs for split, of in run.record.get("metrics", {}).items() for name in of
             )
         },
-        "seconds an epoch": lambda run: _number(median([epoch["seconds"] for epoch in run.epochs])),
-        "seeds a second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
+        "seconds per epoch": lambda run: _number(median([epoch["seconds"] for epoch in run.epochs])),
+        "seeds per second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
         "peak memory": lambda run: _bytes(run.record.get("peak_memory_bytes")),
         "began": lambda run: _time(run.record["started"]),
         "ended": lambda run: _time(run.record.get("ended", "-")),
@@ -107,11 +108,11 @@ def _classes(split: str, known: Mapping[str, Mapping[str, Any]]) -> Table:
     first = next(iter(scores.values()))
     worst = sorted(first, key=lambda name: (first[name]["f1"] is None, first[name]["f1"] or 0.0))
     shown = worst[:MOST_CLASSES]
-    note = "Worst F1 first."
+    note = "Sorted by F1, lowest first."
     if len(known) == 1:
-        note += " Precision: part of the nodes said to be of the class that are; recall: part of these found."
+        note += " Precision: share of predictions of this class that are correct. Recall: share of its nodes found."
     if len(worst) > len(shown):
-        note += f" The worst {len(shown)} of {len(worst):,} classes."
+        note += f" The lowest {len(shown)} of {len(worst):,} classes."
     title, head = f"Classes: {split} nodes", ["class", "nodes"]
     if len(scores) == 1:
         head += ["precision", "recall", "F1"]
@@ -139,31 +140,31 @@ def _scores(names: Sequence[str], counts: Mapping[str, Sequence[int]]) -> dict[s
 
 
 def placements(run: RunFiles) -> Table:
-    """Who computes what."""
+    """Where the rows of every layer are computed."""
     placed, _, axis = str(run.record["placements"]).partition("@")
     levels = placed.split(",")
-    names = ["input rows", *(f"layer {number}" for number in range(1, len(levels)))]
+    names = ["input features", *(f"layer {number}" for number in range(1, len(levels)))]
     sentences = run.record.get("placement_sentences") or [""] * len(levels)  # runs of before do not say
     rows = [list(row) for row in zip(names, levels, sentences, strict=True)]
     note = f"Among the workers of each {axis.rstrip('s')} axis." if axis and axis != "all" else ""
-    return Table("Who computes what", ["", "placement", ""], rows, note)
+    return Table("Placement of computation", ["", "placement", ""], rows, note)
 
 
 def ahead(runs: Sequence[RunFiles]) -> Table | None:
-    """The stages ahead of the trainer."""
+    """The background threads that sample and load."""
     rows = [
-        [run.name, name, f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
+        [run.name, stage_label(name), f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
         for run in runs
         for name, stage in (run.record.get("pipeline") or {}).items()
     ]
     if not rows:
         return None
-    note = "On the first worker. Waiting: batches behind the stage, on average, when the trainer asked for one."
-    return Table("Stages ahead of the trainer", ["run", "stage", "seconds", "batches", "waiting"], rows, note)
+    note = "On worker 0. Queued: batches ready, on average, when training took one."
+    return Table("Prefetching", ["run", "stage", "seconds", "batches", "queued"], rows, note)
 
 
 def candidates(run: RunFiles) -> Table | None:
-    """What the plan said of every strategy."""
+    """What the plan estimated of every strategy."""
     plan = run.record.get("plan") or {}
     found = plan.get("candidates")
     if not found:
@@ -179,14 +180,14 @@ def candidates(run: RunFiles) -> Table | None:
         ]
         for each in found
     ]
-    head = ["strategy", "seconds", *STAGES.values(), "sent", "memory", "steps tried"]
-    return Table("What the plan weighed", head, rows, "Estimated seconds of an epoch, the fastest first.")
+    head = ["strategy", "seconds", *STAGES.values(), "sent", "memory", "trial steps"]
+    return Table("Strategies considered", head, rows, "Estimated seconds per epoch, fastest first.")
 
 
 def notes(run: RunFiles) -> Table | None:
-    """What a run said while it trained."""
+    """Messages of a run."""
     rows = [[str(event["epoch"] + 1), str(event["text"])] for event in run.events if "text" in event]
-    return Table("What the run said", ["epoch", ""], rows, long=True) if rows else None
+    return Table("Messages", ["epoch", ""], rows, long=True) if rows else None
 
 
 def quality(name: str, measured: Mapping[str, Any]) -> Table:
@@ -202,7 +203,7 @@ def quality(name: str, measured: Mapping[str, Any]) -> Table:
             if isinstance(value, Mapping)
         ),
     ]
-    return Table(f"Partition: {name}", ["", ""], rows, "Balance: the largest part over the mean.")
+    return Table(f"Partition: {name}", ["", ""], rows, "Balance: largest part relative to the mean.")
 
 
 def _graph(run: RunFiles) -> str:
@@ -225,7 +226,7 @@ def _strategy(run: RunFiles) -> str:
 
 def _best(run: RunFiles) -> str:
     best = run.record.get("best")
-    return f"{best['epoch']}, {best['metric'].replace('_', ' ')} {best['value']:.4f}" if best else "-"
+    return f"{best['epoch']}, {metric_label(best['metric'])} {best['value']:.4f}" if best else "-"
 
 
 def _time(text: str) -> str:

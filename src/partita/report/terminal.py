@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.core.plan import STAGES, Candidate, Plan
+from partita.report.labels import metric_label, stage_label
 
-_PLAIN_SECONDS = 10.0
+_PLAIN_SECONDS = 30.0
+"""From one line about a piece of work to the next, where the output is not a terminal."""
 
 
 def format_bytes(count: float) -> str:
@@ -93,8 +96,10 @@ class _LineTask:
         now = time.monotonic()
         if now - self.said < _PLAIN_SECONDS:
             return
-        self.said = now
         rate = self.done / (now - self.started)
+        if self.total and (self.total - self.done) < _PLAIN_SECONDS * rate:
+            return  # over before there is anything else to say
+        self.said = now
         line = f"{self.description}: {_format_amount(self.done, self.unit)}, {_format_amount(rate, self.unit)}/s"
         if self.total and rate > 0:
             line += f", {(self.total - self.done) / rate:,.0f} s left"
@@ -102,7 +107,7 @@ class _LineTask:
 
 
 class LineDisplay:
-    """A line every ten seconds, for logs; implements :class:`partita.core.progress.Display`."""
+    """A line every half minute, for logs; implements :class:`partita.core.progress.Display`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -137,6 +142,7 @@ def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:
     return table
 
 
+_APPROXIMATE = "*: approximate training (results differ from single-process training), with --allow approximate"
 _MOST_PARTS_SHOWN = 32
 
 
@@ -158,15 +164,15 @@ def links_table(links: Mapping[str, Any]) -> Table:
     """Latency and throughput between workers."""
     title = f"{links['hosts']} host{'s' * (links['hosts'] > 1)} with {links['workers']} workers each"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
-    table.add_column("")
-    for name in ("between workers of", "smallest", "at best"):
-        table.add_column(name, justify="right")
-    for what, kind in (("rows exchanged", "send"), ("tensors summed", "sum")):
+    table.add_column("", no_wrap=True)
+    for name in ("link", "latency", "bandwidth"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for what, kind in (("send rows", "send"), ("sum tensors", "sum")):
         for link, curve in links[kind].items():
             sizes, seconds = curve["num_bytes"], curve["seconds"]
             best = max(size / spent for size, spent in zip(sizes, seconds, strict=True))
             smallest = f"{1000 * seconds[0]:.2f} ms for {format_bytes(sizes[0])}"
-            table.add_row(what, link.replace("_", " "), smallest, f"{format_bytes(best)}/s from each")
+            table.add_row(what, link.replace("_", " "), smallest, f"{format_bytes(best)}/s per worker")
     return table
 
 
@@ -180,8 +186,8 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
 
 
 def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
-    title = f"An epoch of {plan.steps:,} steps"
-    title += f", estimated from {plan.sampled_steps:,}" if plan.sampled_steps else ""
+    title = f"{_steps(plan.steps)} per epoch"
+    title += f"; estimated from {_steps(plan.sampled_steps, 'sampled ')}" if plan.sampled_steps else ""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
     table.header_style = "dim"
     unit, scale, digits = ("seconds", 1.0, 2) if plan.best.epoch.total >= 1 else ("ms", 1000.0, 1)
@@ -197,7 +203,7 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
         columns["to hosts"] = lambda one: format_bytes(one.epoch_links.get("other_host", 0)) if one.exact else "-"
     columns["memory"] = lambda one: format_bytes(one.memory_bytes)
     if tried := any(one.tried_steps for one in shown):
-        columns["tried"] = lambda one: str(one.tried_steps or "-")
+        columns["trial steps"] = lambda one: str(one.tried_steps or "-")
     table.add_column("strategy", overflow="fold")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
@@ -206,18 +212,22 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
         table.add_row(name, *(of(one) for of in columns.values()), style=None if one.exact else "dim")
     left = len(plan.candidates) - len(shown)
     notes = {
-        "bold: on what a strategy loses most against the first": len(shown) > 1,
-        "to hosts: of what is sent, about so much leaves a host": far,
-        "tried: for so many steps": tried,
-        "*: trains another model than one process does; needs --allow approximate": plan.approximate,
-        f"{left:,} slower lists of placements are not shown; --json has all": left,
+        "bold: the main reason it is slower than the best": len(shown) > 1,
+        "to hosts: approximate share that is sent to other hosts": far,
+        "trial steps: steps actually run": tried,
+        _APPROXIMATE: plan.approximate,
+        f"{left:,} slower strategies not shown; --json has all": left,
     }
     table.caption, table.caption_justify = "\n".join(note for note, needed in notes.items() if needed), "left"
     return table
 
 
+def _steps(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}step{'' if count == 1 else 's'}"
+
+
 def _stage(plan: Plan, stage: str, show: Callable[[float], str], one: Candidate) -> Text:
-    """Seconds of a stage; bold where it is the one on which a strategy loses most."""
+    """Seconds of a stage; bold where it is the main reason that a strategy is slower than the best."""
     spent, of_best = one.epoch.to_json(), plan.best.epoch.to_json()
     worst = max(STAGES, key=lambda name: spent[name] - of_best[name])
     bold = one.exact and one is not plan.best and stage == worst
@@ -228,7 +238,7 @@ def _refusals(plan: Plan) -> Table:
     reasons: dict[str, list[str]] = {}
     for strategy, reason in plan.refused.items():
         reasons.setdefault(reason, []).append(strategy)
-    table = Table(title="Cannot be used", title_justify="left", title_style="bold", box=None, padding=(0, 2))
+    table = Table(title="Not applicable", title_justify="left", title_style="bold", box=None, padding=(0, 2))
     table.show_header = False
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
@@ -244,7 +254,7 @@ def _epoch_cells(event: Mapping[str, Any], epochs: int, metric: str) -> dict[str
     left = (epochs - event["epoch"] - 1) * event.get("seconds", 0.0)
     return {
         "epoch": f"{event['epoch'] + 1:>{len(str(epochs))}}/{epochs}",
-        **{name.replace("_", " "): f"{event[name]:.4f}" for name in names},
+        **{metric_label(name): f"{event[name]:.4f}" for name in names},
         "seeds/s": format_count(event["seeds_per_second"]),
         "left": format_seconds(left) if left >= 1 else "",
     }
@@ -281,7 +291,7 @@ class RunDisplay:
         elif kind in ("note", "plan", "strategy"):
             self._say(str(event["text"]))
         elif kind == "switch" and event["reason"] == "deficit":
-            lost = f"{event['deficit']:.0%} of in-neighbors are out of sight"
+            lost = f"{event['deficit']:.0%} of in-neighbors are outside the partition"
             self._say(f"round {event['round'] + 1} ends early: {lost}")
 
     def _row(self, cells: Mapping[str, str]) -> None:
@@ -301,37 +311,49 @@ def run_table(record: Mapping[str, Any]) -> Table:
     pairs = {"status": record["status"] + (" (stopped early)" if record["early_stopped"] else "")}
     best = record["best"]
     if best:
-        pairs["best epoch"] = f"{best['epoch']} by {best['metric'].replace('_', ' ')} {best['value']:.4f}"
+        pairs["best epoch"] = f"{best['epoch']} (validation {metric_label(best['metric'])} {best['value']:.4f})"
     for split, metrics in record["metrics"].items():
-        pairs[split] = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in metrics.items())
+        pairs[split] = "  ".join(f"{metric_label(name)} {value:.4f}" for name, value in metrics.items())
     plan = record.get("plan")
     if plan:
         estimated, measured = plan["estimated_epoch_seconds"], plan.get("measured_epoch_seconds", {})
-        for name, label in {"total": f"an epoch of {plan['strategy']}", **STAGES}.items():
+        for name, label in {"total": f"epoch ({plan['strategy']})", **STAGES}.items():
             if measured.get(name) or estimated.get(name):
                 expected = f", estimated {1000 * estimated[name]:,.1f}" if name in estimated else ""
                 pairs[label] = f"{1000 * measured.get(name, 0.0):,.1f} ms{expected}"
-    seconds = record["stage_seconds"]
-    pairs["seconds"] = "  ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
+    if wall := _wall_seconds(record):
+        pairs["wall time"] = format_seconds(wall)
+    spent = {name: f"{value:.1f}" for name, value in record["stage_seconds"].items()}
+    pairs["seconds"] = "  ".join(f"{stage_label(name)} {value}" for name, value in spent.items() if value != "0.0")
     ahead = [
-        f"{name} {stage['seconds']:.1f} s for {stage['items']:,} batches, {stage['waiting']:.1f} waiting"
+        f"{stage_label(name)} {stage['seconds']:.1f} s ({stage['items']:,} batches, "
+        f"{stage['waiting']:.1f} queued on average)"
         for name, stage in (record.get("pipeline") or {}).items()
     ]
     if ahead:
-        pairs["ahead of the trainer"] = "  ".join(ahead)
+        pairs["prefetch"] = "  ".join(ahead)
     counts = record["counts"]
     if counts:
         pairs["sampled edges"] = f"{counts['sampled_edges']:,}"
-        pairs["input rows"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} reads"
+        pairs["feature rows read"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} in total"
     views = record.get("views")
     if views:
         waited = sum(times["waited"] for times in views["loading"])
         loaded = sum(times["views"] for times in views["loading"])
-        pairs["views"] = f"{loaded:,} loaded ({views['schedule']} of {views['parts']} parts), waited {waited:.1f} s"
+        pairs["partitions"] = (
+            f"{loaded:,} loaded (schedule {views['schedule']}, {views['parts']} in all), waited {waited:.1f} s"
+        )
     traffic = record.get("traffic_bytes")
     if traffic:
         parts = [f"{kind} {format_bytes(sent)}" for kind, sent in traffic.items() if kind != "evaluation" and sent]
         moved = sum(traffic["evaluation"].values())
         pairs["between workers"] = "  ".join([*parts, *([f"evaluation {format_bytes(moved)}"] if moved else [])])
     pairs["peak memory"] = format_bytes(record["peak_memory_bytes"])
-    return pairs_table("Run", pairs)
+    return pairs_table("Run", {name: value for name, value in pairs.items() if value})
+
+
+def _wall_seconds(record: Mapping[str, Any]) -> float:
+    """From the start of a run to its end; 0 where that is not known, or where it was interrupted in between."""
+    if record.get("resumed") or not (record.get("started") and record.get("ended")):
+        return 0.0
+    return (datetime.fromisoformat(record["ended"]) - datetime.fromisoformat(record["started"])).total_seconds()

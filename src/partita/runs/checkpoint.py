@@ -193,7 +193,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
     own = model.state_dict()
     if {k: tuple(v.shape) for k, v in own.items()} != {k: tuple(v.shape) for k, v in tensors.items()}:
         raise RunError(
-            "holds the weights of another model",
+            "holds the weights of a different model",
             where=str(checkpoint),
             fix="Give the same model= and settings as when the run was started",
         )

@@ -36,7 +36,7 @@ class RunFolder:
         """
         folder = cls(path)
         if folder.path.exists() and not folder._is_free():
-            fix = f"Choose another --out, or go on with it: partita train --resume {path}"
+            fix = f"Choose another --out, or resume it: partita train --resume {path}"
             raise RunError("already exists and is not empty", where=str(path), fix=fix)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return folder

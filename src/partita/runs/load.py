@@ -59,7 +59,7 @@ def read_run(
 def open_store_of(
     folder: RunFolder, record: Mapping[str, Any], store: str | os.PathLike[str] | None = None
 ) -> GraphStore:
-    """Open the store that the run of a ``run.json`` was trained on; ``store``: where it lies now, if it was moved.
+    """Open the store that the run of a ``run.json`` was trained on; ``store``: its path, if it has moved.
 
     Raises:
         RunError: the store there is not the one that the run was trained on.
@@ -88,7 +88,7 @@ def load_run(
 
     Args:
         path: the run folder.
-        store: where its store lies now, if it was moved.
+        store: path of the graph store, if it has moved.
         model: a model of the same shape, for runs that were trained with ``Trainer(model=...)``.
         context: of this worker; ``None``: it is the only one.
 

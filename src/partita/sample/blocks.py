@@ -70,7 +70,7 @@ def sample_block(
     )
     if sampled.visit_weight is not None:
         if coefficients is not None:
-            raise ValueError("what is drawn are no edges of the graph, so they have no coefficients")
+            raise ValueError("the sampled neighbors are not edges of the graph, so they have no coefficients")
         return block if reduce is None else block.with_(weight=sampled.visit_weight.to(dtype))
     importance = sampled.importance
     if coefficients is not None:

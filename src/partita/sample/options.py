@@ -14,12 +14,12 @@ class PresampleOptions(Options):
     """See :func:`partita.presample`."""
 
     fanout: Annotated[
-        Sequence[int], "Neighbors per layer; the first entry is the hop next to the seeds; -1: all.", whole_numbers
+        Sequence[int], "Neighbors per layer, starting with the first hop from the seed nodes; -1: all.", whole_numbers
     ] = (15, 10, 5)
-    batch_size: Annotated[int, "Seeds of a mini-batch over all workers."] = 1024
-    epochs: Annotated[int, "Times over the seeds."] = 10
-    seed: Annotated[int, "Of all draws."] = 0
-    split: Annotated[str, "Whose nodes are the seeds."] = "train"
-    replace: Annotated[bool, "Draw with replacement."] = False
-    weighted: Annotated[bool, "Draw in proportion to edge weights."] = False
+    batch_size: Annotated[int, "Seed nodes per mini-batch, over all workers."] = 1024
+    epochs: Annotated[int, "Epochs to sample."] = 10
+    seed: Annotated[int, "Random seed."] = 0
+    split: Annotated[str, "Split whose nodes are the seed nodes."] = "train"
+    replace: Annotated[bool, "Sample with replacement."] = False
+    weighted: Annotated[bool, "Sample in proportion to edge weights."] = False
     memory_limit: Annotated[Size, "Private memory for buffers, for instance 2GiB.", parse_bytes] = "1GiB"

@@ -46,7 +46,7 @@ class PresampleSummary:
 
     Attributes:
         path: of the store.
-        fanout: neighbors per layer, the first entry is the hop next to the seeds; -1: all.
+        fanout: neighbors per layer, starting with the first hop from the seed nodes; -1: all.
         batch_size: seeds of a mini-batch.
         epochs: over the seeds.
         seed: of all draws.
@@ -85,7 +85,7 @@ class PresampleSummary:
 def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOptions) -> PresampleSummary:
     """Sample mini-batches as training would, count, and add ``presample_node`` and ``presample_edge`` to the store.
 
-    A store that is open already does not see the new columns; open it again. Memory: 9 bytes a node (5 below 2^31
+    A store that is open already does not see the new columns; open it again. Memory: 9 bytes per node (5 below 2^31
     nodes), and buffers.
 
     Args:

@@ -77,8 +77,8 @@ def check_sampler(config: Config) -> None:
     if config.views != WHOLE and not kind.counts_neighbors:
         able = [name for name in SAMPLERS if SAMPLERS.find(name).counts_neighbors]
         raise ConfigError(
-            f"views '{config.views}' correct for the neighbors that are out of view by how many in-edges each node "
-            f"has drawn, and the sampler '{config.sampler}' does not draw a given number for each node",
+            f"views '{config.views}' correct for neighbors outside the partition by the number of in-edges sampled for "
+            f"each node, and the sampler '{config.sampler}' does not sample a given number for each node",
             where="sampler",
             fix=f"Use sampler {' or '.join(able)}, or views {WHOLE}",
         )

@@ -138,7 +138,7 @@ class ArrayGraph:
         return 0 if not shapes else max(shape[0] if len(shape) == 2 else 1 for shape in shapes)
 
     def masks(self, split: int) -> dict[str, Bool[np.ndarray, "N"]]:
-        """The masks of one split: "train", "val", "test", as far as there.
+        """The masks of one split: "train", "val", "test", if present.
 
         Raises:
             InputError: there is no split of this number.
@@ -204,7 +204,7 @@ class ArrayGraph:
         shape = self._arrays["x_shape"].expect("iu", 1)
         values = [int(value) for value in shape.load()] if shape.shape == (2,) else []
         if len(values) != 2 or values[0] < 0 or values[1] < 1:
-            raise shape.fail("does not hold the numbers of nodes and of features", "Leave features out, or mend it")
+            raise shape.fail("does not hold the numbers of nodes and of features", "Fix it, or leave the features out")
         if self._arrays["x_indptr"].expect("iu", 1).shape[0] != values[0] + 1:
             have = self._arrays["x_indptr"].shape[0]
             raise self._arrays["x_indptr"].fail(f"has {have} entries, needs {values[0] + 1}")

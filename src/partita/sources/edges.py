@@ -237,7 +237,7 @@ def check_weights(batch: Cells) -> None:
         InputError: naming the first bad one.
     """
     weights = batch.floats(2)
-    fix = "Weights are numbers >= 0; mend it, or drop the edge"
+    fix = "Weights are numbers >= 0; fix the weight, or drop the edge"
     batch.check(np.isnan(weights), 2, "the weight is not a number", fix)
     batch.check(weights < 0, 2, "the weight {} is negative", fix)
     batch.check(weights > np.finfo(np.float32).max, 2, "the weight {} is too large for float32", fix)

@@ -88,7 +88,7 @@ class IndexIds(Ids):
         if self._known is not None:
             allowed = f"ids are 0..{self._known - 1}, because {self._known_from} has {self._known} nodes"
             what = f"id {{}} is out of range: {allowed}"
-            batch.check(values >= self._known, column, what, "Mend the id, or use ids=int")
+            batch.check(values >= self._known, column, what, "Fix the id, or use ids=int")
         self._largest = max(self._largest, int(values.max(initial=-1)))
         return values
 

@@ -42,7 +42,7 @@ class IngestInputs:
         num_nodes_from: the array that says so.
         tables: about nodes.
         members: the one of the tables that says which nodes there are; ``None``: the edges do.
-        arrays: "features", "labels" and "splits" by position, as far as there; features in a graph of arrays are not.
+        arrays: "features", "labels" and "splits" by position, if present; features in a graph of arrays are not.
     """
 
     graph: EdgeTable | ArrayGraph

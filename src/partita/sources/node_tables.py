@@ -128,7 +128,7 @@ def describe_table(
 def _checked(found: NodeTable, needed: str) -> NodeTable:
     used = (found.id_column, *found.columns)
     if len(used) < 2 and needed != "column":
-        what = f"has no {needed} besides the node ids"
+        what = f"has no {needed} apart from the node ids"
         raise InputError(what, where=found.where, fix="Name the columns, or the separator")
     for column in used:
         if used.count(column) > 1:
@@ -225,7 +225,7 @@ def located(
     seen = np.zeros(len(ids), bool)
     for batch in nodes.batches(ids, labels, with_ids=True):
         found = ids.find(batch, 0)
-        fix = "Mend the id, add its edges, or delete the row"
+        fix = "Fix the id, add its edges, or delete the row"
         batch.check(found < 0, 0, "there is no node {}", fix)
         batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
         seen[found] = True

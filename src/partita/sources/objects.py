@@ -48,7 +48,7 @@ def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__") and not hasattr(source, "shape"):
         return _of_dataset(where, source)
     else:
-        raise InputError(f"{where} is no graph", where="source", fix=f"Give {_OBJECTS}")
+        raise InputError(f"{where} is not a graph", where="source", fix=f"Give {_OBJECTS}")
     arrays = {name: array_of(f"{where}, {name}", value) for name, value in found.items() if value is not None}
     return where, {name: ArrayFile.held(f"{where}, {name}", array) for name, array in arrays.items()}
 
@@ -187,7 +187,7 @@ def mask_of(ids: Int[np.ndarray, "n"], num_nodes: int, where: str) -> Bool[np.nd
     wrong = np.flatnonzero((ids < 0) | (ids >= num_nodes))
     if len(wrong):
         what = f"node {ids[wrong[0]]} in row {wrong[0]} (from 0): the graph has nodes 0 to {num_nodes - 1}"
-        raise InputError(what, where=where, fix="Mend the file")
+        raise InputError(what, where=where, fix="Fix the file")
     mask = np.zeros(num_nodes, dtype=bool)
     mask[ids] = True
     return mask

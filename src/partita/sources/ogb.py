@@ -163,7 +163,7 @@ def _pieces(path: Path, dtype: type) -> Iterator[Num[np.ndarray, "n columns"]]:
                 yield np.stack(columns, axis=1)
                 task.advance(len(piece))
     except (pa.ArrowInvalid, OSError, EOFError, ValueError) as error:
-        raise InputError(f"is no table of numbers ({error})", where=str(path), fix="Fetch it again") from None
+        raise InputError(f"is not a table of numbers ({error})", where=str(path), fix="Fetch it again") from None
 
 
 def fetched(name: str) -> Path:

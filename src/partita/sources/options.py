@@ -33,7 +33,7 @@ class IngestOptions(Options):
     """See :func:`partita.ingest`."""
 
     format: Annotated[str, "auto, csv, tsv, snap, parquet or npz."] = "auto"
-    delimiter: Annotated[str | None, "One character, tab, or space; else found out."] = None
+    delimiter: Annotated[str | None, "One character, tab, or space (default: auto-detect)."] = None
     header: Annotated[
         bool | None, "Whether the first line of text tables names the columns (default: decided by evidence)."
     ] = None
@@ -41,9 +41,9 @@ class IngestOptions(Options):
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
     weight_column: Annotated[ColumnName | None, "Name or position of the edge weights.", column] = None
-    undirected: Annotated[bool, "Every edge stands for both directions."] = False
+    undirected: Annotated[bool, "Store every edge in both directions."] = False
     deduplicate: Annotated[bool, "Keep only the first of equal edges."] = False
-    self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one a node)."] = "keep"
+    self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one per node)."] = "keep"
     ids: Annotated[Literal["auto", "int", "str", "index"], "Node ids: auto, int, str, or index (0 to N-1)."] = "auto"
     nodes: Annotated[About | None, "Table: id, features, label, split."] = None
     features: Annotated[About | None, "Table: id, features; or .npy, row i is node i."] = None
@@ -71,7 +71,7 @@ class IngestOptions(Options):
     ] = None
     label_column: Annotated[
         ColumnName | Sequence[ColumnName] | None,
-        "The label column; several, by commas, are multi-label.",
+        "The label column; several, separated by commas, for multi-label.",
         columns,
     ] = None
     split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
@@ -83,9 +83,9 @@ class IngestOptions(Options):
     feature_dtype: Annotated[Literal["float32", "float16"], "float32 or float16."] = "float32"
     allow_nan: Annotated[bool, "Accept features that are not finite."] = False
     split: Annotated[
-        Sequence[float] | None, "Fractions of a random split where the source has none.", fractions
+        Sequence[float] | None, "Fractions of a random train/val/test split, if the source has none.", fractions
     ] = (0.6, 0.2, 0.2)  # fmt: skip
     split_seed: Annotated[int, "Seed of the random split."] = 0
     split_index: Annotated[int | None, "Which of several splits of an .npz file."] = None
     memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", parse_bytes] = None
-    overwrite: Annotated[bool, "Replace a store that is there already."] = False
+    overwrite: Annotated[bool, "Replace an existing store."] = False

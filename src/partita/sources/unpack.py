@@ -61,7 +61,7 @@ def _unpack(path: Path, copy: Path) -> None:
                     target.write(chunk)
                     task.advance(len(chunk))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"is not a sound gzip file ({error})", where=str(path), fix="Fetch it again") from None
+            raise InputError(f"is not a valid gzip file ({error})", where=str(path), fix="Fetch it again") from None
         except OSError as error:
             if is_disk_full(error):
                 free = shutil.disk_usage(copy.parent).free

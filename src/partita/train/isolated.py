@@ -95,7 +95,7 @@ class PartViews(Views):
         if config.switch_deficit:
             if not self.schedule.num_rounds:
                 raise ConfigError(
-                    f"views '{config.views}' have no rounds that could end early",
+                    f"views '{config.views}' have no rounds to end early",
                     where="switch_deficit",
                     fix="Use views that have rounds, such as 'tournament', or leave switch_deficit out",
                 )
@@ -341,7 +341,7 @@ def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, ta
     if store.num_parts < team.size:
         parts = store.num_parts
         raise ConfigError(
-            f"the store has {parts} part{'' if parts == 1 else 's'}, so some of {team.size} workers would have none",
+            f"the store has {parts} part{'' if parts == 1 else 's'}, fewer than the {team.size} workers",
             where=str(store.path),
             fix=f"Run partita partition STORE OUT --parts {max(2, team.size)}, then train OUT",
         )

@@ -94,19 +94,22 @@ def choose_products(job: Job, recorded: str | None) -> Choice:
     if recorded is None and steps * sum(shape.flop * times for shape, times in shapes.items()) < WORTH_FLOP:
         return Choice(TORCH)
     if not all(team.group.gather(onednn_works())):
-        return Choice(
-            TORCH, None if recorded is None else f"matrix multiplication by torch: there is no {recorded} here"
-        )
+        return Choice(TORCH, None if recorded is None else f"matmul backend: torch ({recorded} is not available here)")
     if recorded is not None:
         return Choice(recorded)
 
     def measure() -> dict[str, str]:
         name, gain = fastest(seconds_of(shapes))
         if name == TORCH:
-            return {"name": name, "note": f"matrix multiplication by torch (oneDNN is {gain:.1f} times as fast here)"}
-        return {"name": name, "note": f"matrix multiplication by {name}, {gain:.1f} times as fast here as torch"}
+            return {"name": name, "note": f"matmul backend: torch ({_compared(gain)} here)"}
+        return {"name": name, "note": f"matmul backend: {name} ({gain:.1f}x faster than torch here)"}
 
     return Choice(**team.agree(measure))
+
+
+def _compared(gain: float) -> str:
+    """How fast oneDNN is where PyTorch's own product is kept."""
+    return f"oneDNN is only {gain:.1f}x faster" if gain > 1 else f"oneDNN is {1 / gain:.1f}x slower"
 
 
 def batch_rows(config: Config, nodes: int, edges: int, seeds: int, workers: int) -> list[tuple[int, int]]:

@@ -66,7 +66,7 @@ class PlanMonitor:
     def text(self) -> str:
         """What to say before training."""
         best = self.plan.best
-        return f"strategy {best.name}, about {show_seconds(best.epoch.total)} an epoch: {why(self.plan)}"
+        return f"strategy {best.name}, about {show_seconds(best.epoch.total)} per epoch: {why(self.plan)}"
 
     def begin(self, sofar: Seconds) -> None:
         """An epoch begins; ``sofar`` as :func:`stage_seconds` gives it."""
@@ -112,7 +112,7 @@ class PlanMonitor:
                 told.append(f"{show_seconds(abs(took - thought))} {'more' if took > thought else 'less'} on {stage}")
         if not told and abs(measured.total - expected.total) <= SURPRISE * expected.total:
             return None
-        text = f"an epoch took {show_seconds(measured.total)}, {show_seconds(expected.total)} were expected"
+        text = f"an epoch took {show_seconds(measured.total)} instead of {show_seconds(expected.total)}"
         return text + (f": {', '.join(told)}" if told else "")
 
     def _revise(self) -> None:
@@ -136,7 +136,7 @@ class PlanMonitor:
         change = {"from": self._current.name, "to": to.name, "seconds": seconds}
         self._switches.append({"epoch": epoch, **change})
         self._current, self._estimated, self._epochs, self._stages = to, to.epoch, [], []
-        text = f"strategy {to.name} from now on, about {show_seconds(to.epoch.total)} an epoch"
+        text = f"switching to strategy {to.name}, about {show_seconds(to.epoch.total)} per epoch"
         return {"event": "strategy", "text": text, **change}
 
     @property

@@ -48,7 +48,7 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
         return plan_elsewhere(store, config, hosts=hosts, links=links)
     if hosts > 1:
         raise ConfigError(
-            f"nothing is known of the links between {hosts} hosts",
+            f"there are no measurements of the links between {hosts} hosts",
             where="hosts",
             fix="Run partita measure --out FILE on all of them with torchrun, and give its file with --links",
         )
@@ -127,7 +127,7 @@ def resolve_strategy(
     if config.strategy != AUTO:
         if plan is not None:
             raise ConfigError(
-                f"strategy {config.strategy} is named, and a plan is given besides",
+                f"strategy {config.strategy} and a plan are both given",
                 where="strategy",
                 fix="Leave out one of them",
             )

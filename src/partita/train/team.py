@@ -16,6 +16,7 @@ from partita.comm.device import choose
 from partita.comm.meter import KINDS, Meter, Snapshot
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.mesh import running
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
 from partita.isolated.coverage import NO_BATCHES, Covered
@@ -189,14 +190,14 @@ def join_team(context: Context | None, config: Config) -> tuple[Context, Config]
     context = context or Context.from_environment(device, purposes=PURPOSES) or Context.alone(device, purposes=PURPOSES)
     if choose(device).type != context.device.type:
         raise ConfigError(
-            f"device {device} is asked for, but this worker computes on {context.device.type}",
+            f"device={device}, but this worker computes on {context.device.type}",
             where="device",
             fix=f'Make the context with device="{device}", or set device to {context.device.type}',
         )
     size = context.mesh.size
     if config.workers not in (1, size):
         raise ConfigError(
-            f"{config.workers} workers are asked for, but this process is one of {size}",
+            f"workers={config.workers}, but {running(size)}",
             where="workers",
             fix="Use partita train --workers, Trainer.launch, or torchrun",
         )

@@ -105,7 +105,7 @@ class Trainer:
 
         Args:
             run: the run folder.
-            store: where its store lies now, if it was moved.
+            store: path of the graph store, if it has moved.
             model: for runs of a user's own model: one of the same shape.
             callbacks: called with every event that goes to ``metrics.jsonl``.
             context: see the class.

@@ -44,8 +44,8 @@ def test_old_names_are_taken_with_a_word(graph, tmp_path, capsys) -> None:
 def test_old_names_are_hidden_and_not_given_beside_the_new_ones(verb, old, name, capsys) -> None:
     flag = f"--{name.replace('_', '-')}"
     code, _, err = run(capsys, verb, "graph", f"--{old}", "auto", flag, "auto")
-    assert (code, f"{flag} and --{old} say the same thing" in err) == (2, True), err
-    code, out, _ = run(capsys, verb, "--help")
+    assert (code, f"{flag} and --{old} mean the same setting" in err) == (2, True), err
+    code, out, _ = run(capsys, verb, "--help-all")
     assert (code, flag in out, f"--{old}" in out) == (0, True, False)
 
 
@@ -72,7 +72,7 @@ def test_options_are_read_as_values(tmp_path, capsys) -> None:
         (["generate", "sbm", "g", "--feature-dtype", "float64"], "Use float32 or float16"),
         (["generate", "sbm", "g", "--split", "a,b"], "--split: 'a,b' is not a list of fractions such as 0.6,0.2,0.2"),
         (["presample", "g", "--fanout", "5,five"], "--fanout: '5,five' is not a list of whole numbers"),
-        (["partition", "g", "h", "--parts", 2, "--option", "cap"], "--option: 'cap' is no option"),
+        (["partition", "g", "h", "--parts", 2, "--option", "cap"], "--option: 'cap' is not an option"),
         (["partition", "g", "h"], "--parts"),
     ],
 )

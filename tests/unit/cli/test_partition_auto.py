@@ -60,17 +60,17 @@ def test_a_dry_run_explains_and_writes_nothing(graph, tmp_path, capsys) -> None:
     [
         (
             ["--parts", "auto"],
-            "--parts: auto needs to know a worker's memory. Add for instance --memory-per-worker 4GiB",
+            "--parts: auto needs the memory of a worker. Add for instance --memory-per-worker 4GiB",
         ),
-        (["--parts", "4", "--memory-per-worker", "1GiB"], "--memory-per-worker: it decides the number of parts"),
-        (["--parts", "4", "--halo", "none"], "--halo: it decides the number of parts, and 4 are asked for"),
+        (["--parts", "4", "--memory-per-worker", "1GiB"], "--memory-per-worker: only for --parts auto"),
+        (["--parts", "4", "--halo", "none"], "--halo: only for --parts auto, but --parts is 4"),
         (["--parts", "2x2", "--workers", 2], "write --parts auto"),
         (["--parts", "4", "--compute-share", 0.5], "--compute-share"),
         ([*AUTO, "--memory-per-worker", "much"], "'much' is not a size"),
-        ([*AUTO, "--memory-per-worker", "2"], "nothing is left for a part"),
+        ([*AUTO, "--memory-per-worker", "2"], "leaves no memory for a part"),
         ([*AUTO, "--compute-share", 1], "Give at least 0 and less than 1"),
         ([*AUTO, "--halo", "onehop"], "Did you mean 'one-hop'?"),
-        ([*AUTO, "--undirected"], "a store knows its edges"),
+        ([*AUTO, "--undirected"], "a store holds its own edges"),
         ([*AUTO, "--memory-per-worker", "6KiB"], "the largest part needs"),
     ],
 )
@@ -83,7 +83,7 @@ def test_messages(graph, tmp_path, capsys, options, message) -> None:
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_only_stores_and_only_into_stores(graph, tmp_path, capsys, dry) -> None:
     code, _, err = run(capsys, "partition", graph, tmp_path / "parts.csv", *AUTO, *dry)
-    assert (code, "names a file of an assignment" in err) == (2, True), err
+    assert (code, "OUT is an assignment file" in err) == (2, True), err
     (tmp_path / "edges.csv").write_text("a,b\n0,1\n1,0\n")
     code, _, err = run(capsys, "partition", tmp_path / "edges.csv", tmp_path / "out", *AUTO, *dry)
     assert (code, "the source is a list of edges" in err) == (2, True), err

@@ -57,7 +57,7 @@ def test_a_table_for_people_and_overwriting(tmp_path, capsys):
         (["--host", 2, "--hosts", 2], "no host 2 of 2"),
         (["--host", 0, "--hosts", 3], "--parts 3xWORKERS"),
         (["--host", 0, "--hosts", 2, "--hot", "much"], "--hot: 'much' is not a size"),
-        (["--host", 0, "--hosts", 2, "--hot", "1KiB", "--hot-policy", "degree"], "no way to rank nodes"),
+        (["--host", 0, "--hosts", 2, "--hot", "1KiB", "--hot-policy", "degree"], "invalid ranking"),
         (["--host", 0, "--hosts", 2, "--hot", "1KiB", "--hot-policy", "presample"], "partita presample"),
         (["--host", 0], "--hosts"),
     ],

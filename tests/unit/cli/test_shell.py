@@ -12,7 +12,7 @@ def test_ctrl_c_ends_the_command_with_a_word(capsys, quiet) -> None:
     with pytest.raises(SystemExit) as ended, shown(quiet=quiet):
         raise KeyboardInterrupt
     assert ended.value.code == INTERRUPTED
-    assert capsys.readouterr().err == "partita: interrupted. Nothing was left half-written\n"
+    assert capsys.readouterr().err == "partita: interrupted. No partial files are left\n"
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -70,7 +70,7 @@ def test_a_graph_for_pyg(tmp_path, partitioned) -> None:
 
 def test_bad_input(tmp_path) -> None:
     small_random_store(tmp_path / "graph", 10, 20)
-    with pytest.raises(ConfigError, match=r"'\.pt' is no format"):
+    with pytest.raises(ConfigError, match=r"cannot export to '\.pt' files"):
         partita.export(tmp_path / "graph", tmp_path / "graph.pt")
     with pytest.raises(ConfigError, match="no such directory"):
         partita.export(tmp_path / "graph", tmp_path / "no" / "graph.npz")

@@ -135,14 +135,14 @@ def test_no_more_parts_than_nodes(random_graph, tmp_path) -> None:
     ("arguments", "error", "message"),
     [
         ({"memory_per_worker": "much"}, ConfigError, "memory_per_worker: 'much' is not a size"),
-        ({"memory_per_worker": 1}, ConfigError, "memory_per_worker: .*nothing is left for a part"),
+        ({"memory_per_worker": 1}, ConfigError, "memory_per_worker: .*leaves no memory for a part"),
         ({"compute_share": 1.0}, ConfigError, "compute_share: .*less than 1"),
         ({"workers": 0}, ConfigError, "workers: .*out of range"),
-        ({"halo": "two-hop"}, ConfigError, "halo: 'two-hop' is no halo"),
+        ({"halo": "two-hop"}, ConfigError, "halo: 'two-hop' is not a halo"),
         ({"algorithm": "metsi"}, ConfigError, "Did you mean 'metis'"),
-        ({"undirected": True}, ConfigError, "a store knows its edges"),
-        ({"feature_dtype": "int8"}, ConfigError, "no dtype of features"),
-        ({"feature_dtype": "half a float"}, ConfigError, "no dtype of features"),
+        ({"undirected": True}, ConfigError, "a store holds its own edges"),
+        ({"feature_dtype": "int8"}, ConfigError, "invalid feature dtype"),
+        ({"feature_dtype": "half a float"}, ConfigError, "invalid feature dtype"),
     ],
 )
 def test_bad_arguments_get_one_clear_message(random_graph, tmp_path, arguments, error, message) -> None:
@@ -152,7 +152,7 @@ def test_bad_arguments_get_one_clear_message(random_graph, tmp_path, arguments, 
 
 
 def test_only_stores_and_only_into_stores(random_graph, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="names a file of an assignment"):
+    with pytest.raises(ConfigError, match="OUT is an assignment file"):
         partition_for_memory(random_graph, tmp_path / "parts.npy", memory_per_worker="1MiB")
     (tmp_path / "edges.csv").write_text("a,b\n0,1\n")
     with pytest.raises(ConfigError, match="the source is a list of edges"):

@@ -129,9 +129,11 @@ def test_known_rounds() -> None:
 
 
 def test_refusals_and_names() -> None:
-    with pytest.raises(ConfigError, match=r"4 chunks make 2 pairs at a time, too few for 3 workers.*--parts 6"):
+    with pytest.raises(
+        ConfigError, match=r"4 partitions give only 2 pairs per round; 3 workers need at least 6 partitions.*--parts 6"
+    ):
         Tournament(4, 3, 10)
-    with pytest.raises(ConfigError, match=r"one chunk makes no pair.*--parts 2"):
+    with pytest.raises(ConfigError, match=r"one partition gives no pair.*--parts 2"):
         Tournament(1, 1, 10)
     with pytest.raises(ConfigError, match="Give at least 1"):
         All(0, 1)
@@ -259,5 +261,5 @@ def test_numbers_that_cannot_be() -> None:
             parts_for(**{"graph_bytes": 1, "memory": GIB, "workers": 1, **wrong})
     with pytest.raises(ConfigError, match="less than 1"):
         parts_for(1, GIB, 1, share=1.0)
-    with pytest.raises(ConfigError, match="nothing is left"):
+    with pytest.raises(ConfigError, match="leaves no memory"):
         parts_for(1, 0, 1)

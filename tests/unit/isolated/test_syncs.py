@@ -256,7 +256,7 @@ def test_when_models_are_joined() -> None:
     sync = SYNCS.find("model-average")(SyncSettings(every=3))
     assert [epoch for epoch in range(8) if sync.due(epoch, 8)] == [2, 5, 7]
     assert not any(SYNCS.find("gradient-sum")(SyncSettings()).due(epoch, 8) for epoch in range(8))
-    with pytest.raises(RuntimeError, match="no models to join"):
+    with pytest.raises(RuntimeError, match="no models to average"):
         SYNCS.find("gradient-sum")(SyncSettings()).join_models([], Group.alone())
 
 

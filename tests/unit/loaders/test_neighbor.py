@@ -89,7 +89,7 @@ def _check_hops(store, batch, fanouts, replace, weighted) -> None:
 
 
 def test_draws_are_those_of_training(store) -> None:
-    """The hop next to the seeds is the last layer's block of a run with the same seed."""
+    """The first hop from the seed nodes is the last layer's block of a run with the same seed."""
     batch = next(iter(NeighborLoader(store, [4, 3], "train", batch_size=50, seed=7)))
     block = sample_block(LocalTopology(store), batch.n_id[:50], StepKey(7, 0, 0), 2, 4)
     assert batch.num_sampled_edges[0] == block.num_edges

@@ -115,19 +115,19 @@ def test_an_empty_part_is_allowed_and_said(graph, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"parts": 0}, ConfigError, "'0' is no number of parts"),
-        ({"parts": "2x"}, ConfigError, "'2x' is no number of parts"),
-        ({"parts": "2x-1"}, ConfigError, "no number of parts"),
+        ({"parts": 0}, ConfigError, "invalid number of parts: '0'"),
+        ({"parts": "2x"}, ConfigError, "invalid number of parts: '2x'"),
+        ({"parts": "2x-1"}, ConfigError, "invalid number of parts"),
         ({"parts": 301}, InputError, "301 parts are more than the 300 nodes"),
         ({"parts": 2, "algorithm": "metsi"}, ConfigError, "Did you mean 'metis'"),
         ({"parts": 2, "weights": "presample"}, ConfigError, "partita presample"),
         ({"parts": 2, "weights": "heavy"}, ConfigError, "there is no weighting 'heavy'"),
-        ({"parts": 2, "epsilon": -1}, ConfigError, "no imbalance"),
-        ({"parts": 2, "epsilon": float("nan")}, ConfigError, "no imbalance"),
+        ({"parts": 2, "epsilon": -1}, ConfigError, "not a valid imbalance"),
+        ({"parts": 2, "epsilon": float("nan")}, ConfigError, "not a valid imbalance"),
         ({"parts": 2, "refine": -1}, ConfigError, "-1 passes"),
         ({"parts": 2, "memory_limit": "lots"}, ConfigError, "not a size"),
-        ({"parts": 2, "undirected": True}, ConfigError, "a store knows its edges"),
-        ({"parts": 2, "feature_dtype": "int8"}, ConfigError, "no dtype of features"),
+        ({"parts": 2, "undirected": True}, ConfigError, "a store holds its own edges"),
+        ({"parts": 2, "feature_dtype": "int8"}, ConfigError, "invalid feature dtype"),
     ],
 )
 def test_bad_arguments_get_one_clear_message(graph, tmp_path, arguments, error, message):

@@ -285,7 +285,7 @@ def test_numbers_that_were_not_finite_stay_so(tmp_path):
         ({"num_parts": 0}, ConfigError, "num_parts: 0 parts"),
         ({"levels": (2, 2)}, ConfigError, "levels: 2 x 2 are not 3 parts"),
         ({"levels": (-3, -1)}, ConfigError, "levels"),
-        ({"feature_dtype": "int8"}, ConfigError, "'int8' is no dtype"),
+        ({"feature_dtype": "int8"}, ConfigError, "invalid feature dtype: 'int8'"),
         ({"parts": np.zeros(59, dtype=np.int32)}, InputError, "does not fit 60 nodes"),
         ({"parts": np.full(60, 3)}, InputError, r"node 0 has part 3, outside \[0, 3\)"),
         ({"parts": -np.ones(60, dtype=np.int64)}, InputError, "part -1"),

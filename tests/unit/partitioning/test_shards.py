@@ -170,7 +170,7 @@ def test_there_is_no_more_than_all_others(tmp_path, store):
         ({"hosts": 3}, r"4 parts cannot be divided among 3 hosts evenly.*--parts 3xWORKERS"),
         ({"topology": "replicate"}, r"no topology.*replicated"),
         ({"hot_bytes": -1}, r"-1 bytes"),
-        ({"hot_bytes": 9, "hot": "in_degree"}, r"no way to rank.*in-degree"),
+        ({"hot_bytes": 9, "hot": "in_degree"}, r"invalid ranking.*in-degree"),
         ({"hot_bytes": 9, "hot": np.array([60])}, r"not all are ids of 60 nodes"),
         ({"hot_bytes": 9, "hot": np.array([3, 3])}, r"ranked twice"),
     ],
@@ -283,7 +283,7 @@ def rewritten(made, path, columns=None, **changes):
         ({"cut": {"x": "nodes"}}, "does not fit"),
         ({"cut": {"x": "edges", **dict.fromkeys(EDGE_COLUMNS, "edges")}}, "are not the .* rows of the shard"),
         ({"columns": {"hot_x": np.zeros((2, 4), dtype=np.float16)}}, "hot_x.*does not fit 3 rows"),
-        ({"columns": {"hot_index": np.zeros((3, 1), dtype=np.int64)}}, "hot_index.*no list of node ids"),
+        ({"columns": {"hot_index": np.zeros((3, 1), dtype=np.int64)}}, "hot_index.*not a list of node ids"),
         ({"columns": {"x": np.zeros((29, 4), dtype=np.float16)}}, "are not the 30 rows of the shard"),
     ],
 )
@@ -310,7 +310,7 @@ def test_wrong_content_is_found(tmp_path, shards, columns, message):
 def test_sources_of_a_shard_are_checked(tmp_path, shards):
     indices = shards[1].held("indices")[0].copy()
     indices[5] = 60
-    with pytest.raises(StoreError, match="entry 5 is 60, no id of one of 60 nodes"):
+    with pytest.raises(StoreError, match="entry 5 is 60, not the id of one of 60 nodes"):
         verify(rewritten(shards[1], tmp_path / "out", {"indices": indices}))
 
 

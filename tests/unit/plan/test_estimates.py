@@ -117,7 +117,7 @@ def test_what_a_layer_cannot_do_is_refused_with_its_reason(store):
     ("settings", "message"),
     [
         ({"workers": 65}, "65 workers"),
-        ({"preset": "grappa"}, "nothing to choose"),
+        ({"preset": "grappa"}, "no strategy to choose"),
     ],
 )
 def test_what_cannot_be_planned(store, settings, message):

@@ -23,7 +23,7 @@ def test_the_reason_is_the_difference():
     assert text.startswith(
         "gdp is the fastest: dnp, the next, would spend 2.00 s more on sending rows, and 1.00 s less"
     )
-    assert text.endswith("With sending rows 2.0 times as fast, dnp would be.")
+    assert text.endswith("dnp would be fastest if sending rows were 2.0x as fast.")
 
 
 def test_several_reasons():
@@ -31,18 +31,22 @@ def test_several_reasons():
     assert "1.00 s more on sampling, 2.00 s more on sending rows and 3.00 s more on reading rows." in text
 
 
-def test_what_nobody_has_is_not_asked_for():
+def test_what_would_have_to_change_is_always_said():
     text = why(plan(candidate("gdp"), candidate("dnp", exchange=20.0, compute=1.0)))
-    assert text.endswith("1.00 s less on computing.")
+    assert text.endswith("dnp would be fastest if sending rows were more than 10x as fast.")
+    text = why(plan(candidate("gdp"), candidate("dnp", sample=2.0, exchange=1.0, compute=1.5)))
+    assert text.endswith("dnp would be fastest if sampling and sending rows were 4.0x as fast.")
+    text = why(plan(candidate("gdp"), candidate("nfp", exchange=2.0)))
+    assert text.endswith("nfp is faster in no stage, so no faster link or processor would make it the fastest.")
 
 
 def test_next_to_nothing():
-    assert "as long as each other" in why(plan(candidate("gdp"), candidate("snp", sample=1.01)))
+    assert "equally fast, within 2%" in why(plan(candidate("gdp"), candidate("snp", sample=1.01)))
 
 
 def test_what_is_hardly_faster():
     text = why(plan(candidate("gdp", compute=2.1), candidate("dnp")))
-    assert text == "dnp seems 3% faster, which is too little to be sure of, and gdp sends less."
+    assert text == "dnp seems 3% faster, within the precision of trials, and gdp sends less."
 
 
 def test_nothing_to_choose():
@@ -59,6 +63,6 @@ def test_another_model():
     grappa = replace(candidate("grappa"), settings={"views": "tournament"})
     text = why(plan(grappa, candidate("gdp", compute=3.0)))
     assert text == (
-        "grappa is the fastest, and trains another model than one process does: gdp, which does not, takes 4.10 s an "
-        "epoch."
+        "grappa is the fastest, but approximate (results differ from single-process training). gdp, the fastest exact "
+        "strategy, takes 4.10 s per epoch."
     )

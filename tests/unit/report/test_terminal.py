@@ -126,7 +126,14 @@ def test_the_summary_of_a_run() -> None:
     }
     shown = console(False)
     shown.print(run_table(record))
-    for words in ("stopped early", "3 by macro f1 0.5000", "macro f1 0.2500", "1,234", "1.0 MiB"):
+    for words in (
+        "stopped early",
+        "3 (validation macro-F1 0.5000)",
+        "macro-F1 0.2500",
+        "forward 1.2",
+        "1,234",
+        "1.0 MiB",
+    ):
         assert words in printed(shown)
     shown.print(run_table({**record, "best": None, "counts": None, "metrics": {}}))
 
@@ -166,11 +173,11 @@ def test_a_plan_for_hosts_and_isolated_training():
         "3.0 KiB",
         "grappa *",
         "1.50",
-        "1 slower lists",
+        "1 slower strategies",
         "--allow approximate",
     ):
         assert shown in text
-    assert "tried" not in text
+    assert "trial steps" not in text
     assert "data,source,data" not in text
 
 

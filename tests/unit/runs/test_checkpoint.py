@@ -108,7 +108,7 @@ def test_half_a_checkpoint_is_no_checkpoint(tmp_path) -> None:
 def test_another_model_or_a_damaged_file_is_refused(tmp_path) -> None:
     model, optimizer = _trained(torch.optim.Adam, 1)
     path = save_checkpoint(tmp_path, model, optimizer, TrainState())
-    with pytest.raises(RunError, match="another model"):
+    with pytest.raises(RunError, match="a different model"):
         load_model(path, torch.nn.Linear(3, 4))
     weights = path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:40])

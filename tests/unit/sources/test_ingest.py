@@ -465,7 +465,7 @@ BAD = {
         r"e\.csv: split_index=1, but the source has no numbered splits",
     ),
     "choice": ({}, {**EDGES_ONLY, "ids": "integer"}, "ids: 'integer' is not a choice"),
-    "fractions": ({}, {**EDGES_ONLY, "split": (0.9, 0.9, 0.9)}, "split: .* are no fractions"),
+    "fractions": ({}, {**EDGES_ONLY, "split": (0.9, 0.9, 0.9)}, "split: .* is not a valid"),
     "memory": ({}, {**EDGES_ONLY, "memory_limit": 0}, "memory_limit: 0 is not a size"),
     "nodes and features": ({}, {**WITH_NODES, "features": "n.csv"}, "nodes and features exclude each other"),
 }

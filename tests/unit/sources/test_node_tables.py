@@ -201,7 +201,7 @@ def test_roles_of_columns(tmp_path):
         describe(tmp_path, full, id_column="a", label_columns=["a"])
     with pytest.raises(InputError, match=r"no column 'lable' \(label\)\. Did you mean 'label'"):
         describe(tmp_path, full, label_columns=["lable"])
-    with pytest.raises(InputError, match="has no feature column besides"):
+    with pytest.raises(InputError, match="has no feature column apart from"):
         describe(tmp_path, "1\n2\n", roles="features")
 
 

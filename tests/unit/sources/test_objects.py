@@ -156,8 +156,8 @@ def test_a_graph_without_features_and_labels(tmp_path, arrays) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (5, "int is no graph"),
-        (np.zeros((3, 3)), "ndarray is no graph"),
+        (5, "int is not a graph"),
+        (np.zeros((3, 3)), "ndarray is not a graph"),
         ([], "0 graphs"),
         ([geometric.Data(), geometric.Data()], "2 graphs"),
         (geometric.Data(x=torch.zeros(3, 1)), "no edge_index"),

@@ -49,7 +49,7 @@ def test_packed_files_give_the_same_store(files) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"junk", "not a sound gzip file"),
+        (b"junk", "not a valid gzip file"),
         (gzip.compress(b"x" * 9000, mtime=0)[:-9], "gzip"),
         (gzip.compress(b"junk", mtime=0), "damaged"),
     ],

@@ -231,7 +231,7 @@ def test_refusals(stores, tmp_path, settings, message) -> None:
 
 
 def test_a_store_of_one_part_makes_no_pair(stores, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"one chunk makes no pair.*--parts 2"):
+    with pytest.raises(ConfigError, match=r"one partition gives no pair.*--parts 2"):
         train(stores[1], tmp_path / "run", **SWEEP)
 
 

@@ -185,7 +185,7 @@ def test_the_faster_one_is_used_recorded_and_named(monkeypatch, tmp_path, store,
     assert {shape.before for shape in asked[0]} == {24}
     assert summary.record["matmul"] == "onednn-all"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["matmul"] == "onednn-all"
-    assert notes(tmp_path / "run") == ["matrix multiplication by onednn-all, 3.0 times as fast here as torch"]
+    assert notes(tmp_path / "run") == ["matmul backend: onednn-all (3.0x faster than torch here)"]
     assert seen[0]["event"] == "note"
     with counting(monkeypatch) as calls:  # the run is over
         matmul.linear(torch.ones(600, 32), torch.ones(32, 32))
@@ -198,7 +198,7 @@ def test_torch_stays_where_the_others_are_hardly_faster(monkeypatch, tmp_path, s
     with counting(monkeypatch) as calls:
         summary = partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit()
     assert (summary.record["matmul"], calls) == (TORCH, [0])
-    assert notes(tmp_path / "run") == ["matrix multiplication by torch (oneDNN is 1.2 times as fast here)"]
+    assert notes(tmp_path / "run") == ["matmul backend: torch (oneDNN is only 1.2x faster here)"]
 
 
 @needs_onednn
@@ -242,7 +242,7 @@ def test_a_run_goes_on_with_torch_where_its_backend_is_missing(monkeypatch, tmp_
     for module in (matmul, choice):
         monkeypatch.setattr(module, "onednn_works", lambda: False)
     assert partita.Trainer.resume(tmp_path / "run", epochs=3).fit().record["matmul"] == TORCH
-    assert notes(tmp_path / "run")[-1] == "matrix multiplication by torch: there is no onednn here"
+    assert notes(tmp_path / "run")[-1] == "matmul backend: torch (onednn is not available here)"
 
 
 def test_auto_is_torch_where_there_is_nothing_else(monkeypatch, tmp_path, store, worth) -> None:

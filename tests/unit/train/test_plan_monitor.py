@@ -41,7 +41,7 @@ def test_another_strategy_is_ahead():
     take(run, 6.0, Seconds(exchange=4.0, compute=2.0))
     found = run.judge(10)
     assert found["strategy"] == "gdp"
-    assert found["text"] == "an epoch took 6.00 s, 3.00 s were expected: 3.00 s more on sending rows"
+    assert found["text"] == "an epoch took 6.00 s instead of 3.00 s: 3.00 s more on sending rows"
     event = run.switch(4, 0.5)
     assert (event["from"], event["to"]) == ("dnp", "gdp")
     take(run, 3.5, Seconds(compute=3.5))

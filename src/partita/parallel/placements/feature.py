@@ -150,7 +150,7 @@ class Feature(SharedWork):
 
 KIND = PlacementKind(
     make=Feature,
-    sentence="every worker computes all rows from its feature columns; the worker that needs a row adds up",
+    sentence="every worker computes all rows from its feature columns; the one that needs a row adds them up",
     inputs="columns",
     first_layer_only=True,
 )

@@ -91,7 +91,7 @@ class Source(SharedWork):
 
 KIND = PlacementKind(
     make=lambda worker, axis, columns: Source(worker, axis),
-    sentence="every worker sums up the neighbors that it owns; the worker that needs the row adds up the sums",
+    sentence="every worker aggregates the neighbors that it owns; the worker that needs the row adds the partial sums",
     needs_owners=True,
     cache_rule=CacheRule(reads="owned"),
 )
