@@ -37,7 +37,6 @@ Examples:
 
     torchrun --nnodes 2 --nproc-per-node 4 --rdzv-endpoint host1:29400 --no-python partita measure --out links.json
 """
-_SHOWN = 12
 
 
 def plan(
@@ -51,6 +50,7 @@ def plan(
     links: Annotated[
         Path | None, typer.Option("--links", help="Link measurements (partita measure --out), also of other machines.")
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show all strategies, not only those with a name.")] = False,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -85,9 +85,9 @@ def plan(
     from partita.report.terminal import plan_tables
 
     made = Plan.from_json(found)
-    for table in plan_tables(made, most=_SHOWN):
+    typer.echo(f"{why(made)}\n")
+    for table in plan_tables(made, most=len(made.candidates) if everything else 1):
         print_table(table)
-    typer.echo(why(made))
     if given is not None and not given.is_of_here:
         system, cores = given.machine.get("system"), given.machine.get("cores")
         made_on = f"{system}, {cores} cores, {given.date}"

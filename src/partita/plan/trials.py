@@ -75,8 +75,12 @@ class Correction:
     latency: float = 1.0
 
     def of(self, estimated: Seconds, latency: float) -> Seconds:
-        """The estimate, corrected; ``latency``: seconds of its ``exchange`` that are for messages, however small."""
-        exchange = self.transfer * (estimated.exchange - latency) + self.latency * latency
+        """The estimate, corrected, and never below 0.
+
+        ``latency``: seconds of its ``exchange`` that are for messages, however small; from a line fitted to measured
+        times, so it may exceed the whole.
+        """
+        exchange = self.transfer * max(0.0, estimated.exchange - latency) + self.latency * max(0.0, latency)
         return replace(estimated.scaled(self.local), exchange=exchange)
 
     @classmethod

@@ -216,7 +216,7 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
         "to hosts: approximate share that is sent to other hosts": far,
         "trial steps: steps actually run": tried,
         _APPROXIMATE: plan.approximate,
-        f"{left:,} slower strategies not shown; --json has all": left,
+        f"{left:,} slower strategies not shown; --all shows them": left,
     }
     table.caption, table.caption_justify = "\n".join(note for note, needed in notes.items() if needed), "left"
     return table

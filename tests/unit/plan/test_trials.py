@@ -58,3 +58,10 @@ def test_an_epoch_is_its_begin_and_its_steps():
 def test_trials_join():
     both = Trial(4, 10, 0.2, 1.0, 100).joined(Trial(12, 10, 0.6, 2.0, 80))
     assert both == Trial(16, 10, pytest.approx(0.5), pytest.approx(1.75), 100, 2)
+
+
+def test_a_corrected_time_is_never_negative() -> None:
+    """A fitted line may say that messages alone take longer than the whole exchange."""
+    corrected = Correction(transfer=3.0, latency=0.5).of(Seconds(compute=1.0, exchange=0.01), latency=0.04)
+    assert corrected.exchange == 0.02
+    assert Correction().of(Seconds(exchange=0.01), latency=-0.01).exchange >= 0
