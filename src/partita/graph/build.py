@@ -41,16 +41,24 @@ class TopologySummary:
     Attributes:
         num_edges: E, directed edges in the store.
         self_loops: edges from a node to itself in the store.
-        duplicates_dropped: directed edges that repeated an earlier one.
+        repeats: directed edges that repeat an earlier one, whether they were dropped or not.
+        duplicates_dropped: directed edges that were dropped because they repeat an earlier one.
         loops_dropped: self loops of the input that were left out.
         loops_added: self loops that were not in the input.
+        num_added: edges of the input.
+        both_directions: the input has every edge in both directions, equally often; ``False`` where all are loops.
+        mirrored: edges in the other direction were added.
     """
 
     num_edges: int
     self_loops: int
+    repeats: int
     duplicates_dropped: int
     loops_dropped: int
     loops_added: int
+    num_added: int
+    both_directions: bool
+    mirrored: bool
 
 
 class TopologyBuilder:
@@ -65,6 +73,7 @@ class TopologyBuilder:
         memory_limit: bytes.
         weighted: every edge has a weight.
         undirected: every edge (u, v) stands for u -> v and then v -> u; a self loop for one edge.
+        unless_both: not where the input has both directions of every edge, equally often.
         deduplicate: of edges with the same source and destination only the first stays, with its weight.
         self_loops: ``"keep"`` them, ``"drop"`` them, or ``"add"``: drop them, then give every node exactly one,
             with weight 1, as the last of its row.
@@ -77,6 +86,7 @@ class TopologyBuilder:
         memory_limit: int,
         weighted: bool = False,
         undirected: bool = False,
+        unless_both: bool = False,
         deduplicate: bool = False,
         self_loops: str = "keep",
     ) -> None:
@@ -86,9 +96,11 @@ class TopologyBuilder:
         self._memory_limit = max(1, int(memory_limit))
         self._weighted = weighted
         self._undirected = undirected
+        self._unless_both = unless_both
         self._deduplicate = deduplicate
         self._drop_loops = self_loops != "keep"
         self._add_loops = self_loops == "add"
+        self._direction_sum, self._any_straight = 0, False
         self._spills = [self._new_spill(np.dtype(np.int32))]
 
     # First pass: keep the edges as they come
@@ -117,6 +129,9 @@ class TopologyBuilder:
             columns = {"src": src[part], "dst": dst[part]}
             if weight is not None:
                 columns["weight"] = self._checked(weight[part])
+            one_way, straight = kernels.direction_sum(columns["src"], columns["dst"])
+            self._direction_sum = (self._direction_sum + int(one_way)) % 2**64
+            self._any_straight |= bool(straight)
             if self._spills[-1].dtype["src"] == np.int32 and not _fit_int32(columns["src"], columns["dst"]):
                 self._spills.append(self._new_spill(np.dtype(np.int64)))
             self._spills[-1].append(columns)
@@ -155,6 +170,8 @@ class TopologyBuilder:
         self._index_dtype = index_dtype(num_nodes)
         self._final = self._record_dtype(self._index_dtype)
         num_added = self._num_added
+        both_directions = self._any_straight and self._direction_sum == 0
+        self._undirected &= not (self._unless_both and both_directions)
         indptr = self._count()
         mapped = int(indptr[-1])
         added = self._num_nodes if self._add_loops else 0
@@ -171,9 +188,13 @@ class TopologyBuilder:
         summary = TopologySummary(
             num_edges=int(indptr[-1]),
             self_loops=int(rows.loops.sum(dtype=np.int64)),
+            repeats=rows.repeats,
             duplicates_dropped=mapped + added - int(indptr[-1]),
             loops_dropped=num_added - mapped // (2 if self._undirected else 1) if self._drop_loops else 0,
             loops_added=added,
+            num_added=num_added,
+            both_directions=both_directions,
+            mirrored=self._undirected,
         )
         for spill in self._spills:
             spill.discard()
@@ -340,6 +361,7 @@ class _Rows:
 
     Attributes:
         loops: (N) int32, self loops of every node.
+        repeats: edges that repeat an earlier one.
         largest: (N) float32, the largest weight of every row; empty without weights.
     """
 
@@ -348,7 +370,9 @@ class _Rows:
     ) -> None:
         self._indices = writer.append("indices", index_dtype)
         self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
-        self._last_seen = np.zeros(num_nodes if deduplicate else 0, dtype=index_dtype)
+        self._deduplicate = deduplicate
+        self._last_seen = np.zeros(num_nodes, dtype=index_dtype)
+        self.repeats = 0
         self.loops = np.zeros(num_nodes, dtype=np.int32)
         self.largest = np.zeros(num_nodes if weighted else 0, dtype=np.float32)
 
@@ -365,7 +389,10 @@ class _Rows:
         """
         rows = slice(low, low + len(length))
         src, weight = np.ascontiguousarray(src), np.ascontiguousarray(weight)
-        kept = kernels.finish_rows(low, length, src, weight, self._last_seen, self.loops[rows], self.largest[rows])
+        kept, repeats = kernels.finish_rows(
+            low, length, src, weight, self._deduplicate, self._last_seen, self.loops[rows], self.largest[rows]
+        )
+        self.repeats += int(repeats)
         self._indices.append(src[:kept])
         if self._weights is not None:
             self._weights.append(weight[:kept])

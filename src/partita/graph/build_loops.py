@@ -14,6 +14,10 @@ from partita.kernels.compile import COMPILES, compiled
 LARGEST_QUANTIZED = 4294967295.0
 """2^32 - 1: what the largest weight of a row becomes."""
 
+_FROM, _TO, _MIX, _SHIFT = (
+    np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 32)
+)
+
 
 # Final ids and both directions of the raw edges
 
@@ -171,22 +175,57 @@ def place_edges_numpy(src, dst, weight, low, cursor, out_src, out_weight):
     np.add.at(cursor, row, 1)
 
 
+# Whether every edge is there in both directions
+
+
+def _direction_sum_loops(src, dst):
+    total = np.uint64(0)
+    straight = False
+    for i in range(len(src)):
+        u, v = np.uint64(src[i]), np.uint64(dst[i])
+        straight |= u != v
+        there = u * _FROM + v * _TO
+        back = v * _FROM + u * _TO
+        total += (there ^ (there >> _SHIFT)) * _MIX - (back ^ (back >> _SHIFT)) * _MIX
+    return total, straight
+
+
+def direction_sum_numpy(src, dst):
+    """The sum of a hash of every edge less that of the edge in the other direction, modulo 2^64.
+
+    Over all edges it is 0 where every edge is there equally often in both directions, in any order; otherwise it is 0
+    with a probability of about 2^-64.
+
+    Args:
+        src, dst: of edges.
+
+    Returns:
+        The sum, and whether any of the edges is not a self loop.
+    """
+    u, v = (np.asarray(ends).astype(np.uint64) for ends in (src, dst))
+    there, back = u * _FROM + v * _TO, v * _FROM + u * _TO
+    terms = (there ^ (there >> _SHIFT)) * _MIX - (back ^ (back >> _SHIFT)) * _MIX
+    return terms.sum(dtype=np.uint64), bool((u != v).any())
+
+
 # What is known only when a row is complete: repeats, self loops, the largest weight
 
 
-def _finish_rows_loops(low, degree, src, weight, last_seen, loops, largest):
+def _finish_rows_loops(low, degree, src, weight, drop, last_seen, loops, largest):
     kept = 0
+    repeats = 0
     read = 0
     for r in range(len(degree)):
         v = low + r
         begin = kept
         for _ in range(degree[r]):
             u = np.int64(src[read])
-            if len(last_seen) > 0:
-                if last_seen[u] == v + 1:
+            if last_seen[u] == v + 1:
+                repeats += 1
+                if drop:
                     read += 1
                     continue
-                last_seen[u] = v + 1
+            last_seen[u] = v + 1
             if u == v:
                 loops[r] += 1
             src[kept] = u
@@ -196,11 +235,11 @@ def _finish_rows_loops(low, degree, src, weight, last_seen, loops, largest):
             kept += 1
             read += 1
         degree[r] = kept - begin
-    return kept
+    return kept, repeats
 
 
-def finish_rows_numpy(low, degree, src, weight, last_seen, loops, largest):
-    """Drop repeats from consecutive rows (in place, the first stays) and gather what rows add up to.
+def finish_rows_numpy(low, degree, src, weight, drop, last_seen, loops, largest):
+    """Count repeats in consecutive rows, drop them (in place, the first stays), and gather what rows add up to.
 
     A row may be given in several pieces, one call after another: ``last_seen`` remembers.
 
@@ -208,24 +247,26 @@ def finish_rows_numpy(low, degree, src, weight, last_seen, loops, largest):
         low: the node of the first row.
         degree: (rows) length of every row; receives the lengths that remain.
         src, weight: of edges, row by row; compacted in place. ``weight`` may be empty.
-        last_seen: (N) 1 + the last row in which each source was met, 0 before; empty keeps repeats.
+        drop: whether repeats go.
+        last_seen: (N) 1 + the last row in which each source was met, 0 before.
         loops: (rows) the number of self loops is added to it.
         largest: (rows) raised to the largest weight, if there are weights.
 
     Returns:
-        Number of edges that remain.
+        Number of edges that remain, and of edges that repeat an earlier one.
     """
     row = np.repeat(np.arange(len(degree)), degree)
     sources = src[: len(row)].astype(np.int64)
     weights = weight[: len(row)] if len(weight) else weight
-    if len(last_seen):
-        fresh = last_seen[sources] != low + row + 1
-        order = np.lexsort((sources, row))  # stable: the first of equal pairs comes first
-        repeated = (np.diff(row[order]) == 0) & (np.diff(sources[order]) == 0)
-        fresh[order[1:][repeated]] = False
+    fresh = last_seen[sources] != low + row + 1
+    order = np.lexsort((sources, row))  # stable: the first of equal pairs comes first
+    repeated = (np.diff(row[order]) == 0) & (np.diff(sources[order]) == 0)
+    fresh[order[1:][repeated]] = False
+    repeats = int(np.count_nonzero(~fresh))
+    last_seen[sources] = low + row + 1
+    if drop:
         row, sources = row[fresh], sources[fresh]
         weights = weights[fresh] if len(weight) else weights
-        last_seen[sources] = low + row + 1
     kept = len(row)
     src[:kept] = sources
     degree[:] = np.bincount(row, minlength=len(degree))
@@ -233,7 +274,7 @@ def finish_rows_numpy(low, degree, src, weight, last_seen, loops, largest):
     if len(weight):
         weight[:kept] = weights
         np.maximum.at(largest, row, weights)
-    return kept
+    return kept, repeats
 
 
 # Weights as integers
@@ -283,5 +324,6 @@ map_edges = _choose(_map_edges_loops, map_edges_numpy)
 count_rows = _choose(_count_rows_loops, count_rows_numpy)
 partition_edges = _choose(_partition_edges_loops, partition_edges_numpy)
 place_edges = _choose(_place_edges_loops, place_edges_numpy)
+direction_sum = _choose(_direction_sum_loops, direction_sum_numpy)
 finish_rows = _choose(_finish_rows_loops, finish_rows_numpy)
 quantize = _choose(_quantize_loops, quantize_numpy)

@@ -24,6 +24,8 @@ from partita.sources.edges import check_weights
 
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges", "edge_attr": "edge features"}
+_EDGES = ("edge_index", "edge_weight", "num_nodes", "is_directed", "both_directions")
+_READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), "x", "y", "class_names"))
 _DENSE_BYTES = 8 << 20
 
 
@@ -70,8 +72,15 @@ class ArrayGraph:
         directed, both = self._scalar("is_directed", 1), self._scalar("both_directions", 0)
         self.mirrored = directed == 0 and both == 0
         self.both_directions = both == 1
-        self.notes = [f"{name} ({what}) was not used" for name, what in _IGNORED.items() if name in arrays]
+        self.notes: list[str] = []
         self.num_nodes, self.num_nodes_from = self._count_nodes()
+
+    def unused(self) -> str:
+        """Says which arrays are not read; empty: all are."""
+        others = [
+            f"{name} ({_IGNORED[name]})" if name in _IGNORED else name for name in self._arrays if name not in _READ
+        ]
+        return f"{self.path}: not used: {', '.join(others)}" if others else ""
 
     @property
     def num_edges(self) -> int:

@@ -18,6 +18,10 @@ Kind = Literal["int", "float", "str"]
 """What a column is read as: int64, float32, or UTF-8 strings."""
 
 
+GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+"""Words for a cell without a value, where a column holds numbers or categories."""
+
+
 @dataclass(frozen=True)
 class Cells:
     """Some consecutive rows of a table, some of its columns.

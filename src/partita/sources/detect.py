@@ -6,28 +6,53 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from partita.core.errors import InputError
 from partita.sources.arrays import ArrayFile, open_npz
-from partita.sources.objects import arrays_of, is_sparse_file, sparse_arrays
+from partita.sources.columnar import FrameTable, is_frame
+from partita.sources.edges import TableReader
+from partita.sources.networkx import is_networkx, networkx_tables
+from partita.sources.objects import array_of, arrays_of, is_sparse_file, name_of, sparse_arrays
 from partita.sources.ogb import fetched, is_ogb, is_ogb_name, ogb_arrays
+from partita.sources.options import IngestOptions
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph is.
+
+    Attributes:
+        path: the file that the edges are in, or what stands for it in messages.
+        arrays: that the graph is in.
+        table: of the edges, where it is in memory.
+        nodes: table of the nodes, where the source brings one.
+        undirected: every edge stands for both directions, as the source says.
+    """
+
+    path: Path
+    arrays: dict[str, ArrayFile] | None = None
+    table: TableReader | None = None
+    nodes: TableReader | None = None
+    undirected: bool = False
 
 
 @contextmanager
-def graph_of(source: Any, store: Path) -> Iterator[tuple[Path, dict[str, ArrayFile] | None]]:
-    """The file that the edges are in; or what stands for it in messages, and the arrays that the graph is in.
+def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Source]:
+    """Where a graph is, whatever the user has given.
 
     Args:
         source: see :func:`partita.ingest`.
+        options: of the ingest; they name the attributes of a networkx graph that are read.
         store: that is to be made; what has to be written meanwhile lies beside it.
 
     Raises:
         InputError: an object that is no graph; a directory of OGB that is not whole; a dataset that is not there.
     """
     if not isinstance(source, str | os.PathLike):
-        where, arrays = arrays_of(source)
-        yield Path(where), arrays
+        yield _of_object(source, options)
         return
     path = Path(source)
     if is_ogb_name(str(source)) and not path.exists():
@@ -35,9 +60,31 @@ def graph_of(source: Any, store: Path) -> Iterator[tuple[Path, dict[str, ArrayFi
     if is_ogb(path):
         beside = store.absolute()
         with tempfile.TemporaryDirectory(prefix=f".{beside.name}.arrays-", dir=beside.parent) as scratch:
-            yield path, ogb_arrays(path, Path(scratch))
+            yield Source(path, ogb_arrays(path, Path(scratch)))
         return
     if path.suffix.lower() == ".npz" and path.is_file() and is_sparse_file(arrays := open_npz(path)):
-        yield path, sparse_arrays(path, arrays)
+        yield Source(path, sparse_arrays(path, arrays))
         return
-    yield path, None
+    yield Source(path)
+
+
+def _of_object(source: Any, options: IngestOptions) -> Source:
+    name = name_of(source)
+    if is_frame(source):
+        return Source(Path(name), table=FrameTable(name, source))
+    if isinstance(source, tuple | list) and len(source) == 2 and all(map(_is_array, source)):
+        ends = {which: array_of(f"(src, dst), {which}", end) for which, end in zip(("source", "target"), source)}
+        lengths = [end.shape for end in ends.values()]
+        if lengths[0] != lengths[1] or len(lengths[0]) != 1:
+            what = f"two arrays of shapes {lengths[0]} and {lengths[1]}"
+            raise InputError(what, where="source", fix="Give the sources and the targets of all edges, one-dimensional")
+        return Source(Path("(src, dst)"), table=FrameTable("(src, dst)", ends))
+    if is_networkx(source):
+        edges, nodes = networkx_tables(source, options)
+        return Source(Path(name), table=edges, nodes=nodes, undirected=not source.is_directed())
+    where, arrays = arrays_of(source)
+    return Source(Path(where), arrays)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") or isinstance(value, list | tuple | range)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -13,13 +14,39 @@ BLANKS = b" "
 """The separator that stands for any run of blanks and tabs."""
 
 _SAMPLE_LINES = 200
-_HEADER_WORDS = frozenset(
+_SHOWN_CELLS = 4
+_COLUMN_WORDS = frozenset(
     (
-        *("source", "source_id", "src", "src_id", "from", "fromnodeid", "head", "start", "u", "i", "node1"),
-        *("target", "target_id", "tgt", "dst", "dst_id", "to", "tonodeid", "tail", "end", "v", "j", "node2"),
-        *("node", "node_id", "nodeid", "id", "name", "weight", "w", "value", "label", "y", "class", "split"),
+        *("source", "src", "from", "head", "start", "left", "parent", "citing", "cites", "follower", "sourceid"),
+        *(
+            "target",
+            "tgt",
+            "dst",
+            "to",
+            "tail",
+            "end",
+            "right",
+            "child",
+            "cited",
+            "followee",
+            "targetid",
+            "fromnodeid",
+            "tonodeid",
+        ),
+        *("node", "vertex", "id", "ids", "name", "key", "index", "uid", "gid", "nid", "nodeid"),
+        *("paper", "author", "user", "friend", "item", "userid", "itemid", "weight", "value", "score", "count"),
+        *("time", "timestamp", "date", "type", "relation", "rel", "edge", "label", "labels", "class", "classes"),
+        *("category", "topic", "group", "segment", "cluster", "community", "task", "split", "fold", "feature", "feat"),
     )
 )
+"""Words that names of columns are made of."""
+
+_KNOWN_WORD = 0.1
+"""How much less likely a cell of words for columns is in a row of data than in a header."""
+
+_LIKELY_HEADER = 0.02
+"""A first line that is as unlikely as this to be data is a header."""
+
 _WORDS_FOR_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "blank": " ", "whitespace": " ", "comma": ","}
 
 
@@ -33,6 +60,7 @@ class Dialect:
         header_line: number of the line that names the columns, counted from 1; 0 without one.
         names: of the columns; their positions as text where there is no header.
         sample: cells of the first rows, for guesses about the columns.
+        note: what a user should know of how the header was found; empty where it was said, or numbers below show it.
     """
 
     delimiter: bytes
@@ -40,6 +68,7 @@ class Dialect:
     header_line: int
     names: tuple[str, ...]
     sample: tuple[tuple[str, ...], ...]
+    note: str = ""
 
     def clean(self, text: bytes) -> bytes:
         """The same lines with comments emptied and runs of blanks made one blank; no line is lost."""
@@ -112,16 +141,26 @@ def guess(
     if separator is None:
         separator = _guess_separator([line for _, line in rows])
     cells = [tuple(cell.strip() for cell in split_cells(line, separator)) for _, line in rows]
+    note = ""
     if header is None:
-        header = _guess_header(cells, wanted)
+        header, sure = _guess_header(cells, wanted)
+        shown = ", ".join(cells[0][:_SHOWN_CELLS]) + (", ..." if len(cells[0]) > _SHOWN_CELLS else "")
+        if not sure:
+            taken = "as the names of columns (--no-header: it is data)" if header else "as data (--header: it is names)"
+            note = f"{where}: the first line, {shown}, is taken {taken}"
     names = cells[0] if header else tuple(str(position) for position in range(len(cells[0])))
     sample = tuple(cells[1:] if header else cells)
-    return Dialect(separator, marker, rows[0][0] if header else 0, names, sample)
+    return Dialect(separator, marker, rows[0][0] if header else 0, names, sample, note)
 
 
 def is_int(cell: str) -> bool:
     """Whether a cell is an integer in decimal digits."""
     return re.fullmatch(r"-?[0-9]+", cell.strip()) is not None
+
+
+def is_canonical_int(cell: str) -> bool:
+    """Whether a cell is an integer as programs write one: without zeros before it, so that reading loses nothing."""
+    return re.fullmatch(r"-?(0|[1-9][0-9]*)", cell.strip()) is not None
 
 
 def is_number(cell: str) -> bool:
@@ -151,13 +190,37 @@ def _guess_separator(lines: Sequence[bytes]) -> bytes:
     return BLANKS if any(len(line.split()) > 1 for line in lines) else b","
 
 
-def _guess_header(cells: Sequence[tuple[str, ...]], wanted: Collection[str]) -> bool:
+def _guess_header(cells: Sequence[tuple[str, ...]], wanted: Collection[str]) -> tuple[bool, bool]:
+    """Whether the first line names the columns, and whether that is beyond doubt.
+
+    A name asked for by the user, and a word above numbers, are. Otherwise it is weighed how likely the line is as a row
+    of data: the words that it has, and whether its cells occur again below, as those of the other rows do. A line with
+    a cell that occurs again is data.
+    """
     first, rest = cells[0], cells[1:]
     if any(name in first for name in wanted):
-        return True
+        return True, True
+    if any(is_number(cell) for cell in first):
+        return False, True
     for position, cell in enumerate(first):
         below = [row[position] for row in rest if position < len(row) and row[position]]
-        if cell and not is_number(cell) and 2 * sum(map(is_number, below)) > len(below):
-            return True
-    words = [cell.lower().strip("#:~ ") for cell in first]
-    return len(set(words)) == len(words) and sum(word in _HEADER_WORDS for word in words) * 2 >= len(words)
+        if cell and 2 * sum(map(is_number, below)) > len(below):
+            return True, True
+    if len(set(first)) < len(first):
+        return False, False
+    counts = Counter(cell for row in rest for cell in row)
+    if any(counts[cell] for cell in first):
+        return False, False
+    likelihood = 1.0
+    for position, cell in enumerate(first):
+        column = [row[position] for row in rest if position < len(row)]
+        alone = sum(counts[value] == 1 for value in column)
+        likelihood *= (1 + alone) / (2 + len(column)) * (_KNOWN_WORD if _names_a_column(cell) else 1)
+    return likelihood <= _LIKELY_HEADER, False
+
+
+def _names_a_column(cell: str) -> bool:
+    """Whether all words of a cell are such as columns are named with: ``user_a``, ``FromNodeId``, ``id2``."""
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", cell)]
+    known = [word in _COLUMN_WORDS for word in words]
+    return any(known) and all(is_known or len(word) == 1 for is_known, word in zip(known, words))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.sources.batch import Cells, Kind, counted, first_line
+from partita.sources.batch import Cells, Kind
+from partita.sources.columnar import ParquetTable
 from partita.sources.options import ColumnName
 from partita.sources.text import TextTable
 
@@ -22,6 +22,8 @@ _SUFFIXES: dict[str, Format] = {
     **{".npz": "npz", ".npy": "npy"},
 }
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x93NUM": "npy"}
+_SHOWN_NAMES = 8
+_OTHER_ARCHIVES = frozenset((".bz2", ".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz"))
 _ALIASES: dict[str, Format] = {
     **dict.fromkeys(("text", "csv", "tsv", "snap"), "text"),
     **{"parquet": "parquet", "npz": "npz", "npy": "npy"},
@@ -36,93 +38,22 @@ class TableReader(Protocol):
         path: of the file or directory.
         names: of the columns; positions as text where they have none.
         has_header: whether the columns have names of the user's.
+        note: what a user should know of how the table is read; empty: nothing.
     """
 
     path: Path
     names: tuple[str, ...]
     has_header: bool
+    note: str
 
     def column_kind(self, column: int) -> Kind | None:
         """What a column holds, by its type or by the look of its first cells; ``None``: neither tells."""
 
+    def holds_words(self, column: int) -> bool:
+        """Whether none of the first cells of a column is a number."""
+
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """Read some columns, in the order of the file; ``doing`` is what the progress display says."""
-
-
-class ParquetTable:
-    """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""
-
-    has_header = True
-
-    def __init__(self, path: Path, *, batch_bytes: int = 4 << 20) -> None:
-        """Read the schema.
-
-        Raises:
-            InputError: no such file, not Parquet, no file in the directory, or files with different columns.
-        """
-        self.path = path
-        self._batch_bytes = batch_bytes
-        self._files = [path]
-        if path.is_dir():
-            self._files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".pq"))
-            if not self._files:
-                raise InputError("the directory holds no .parquet file", where=str(path), fix="Name another source")
-        self._rows = 0
-        for file in self._files:
-            with _parquet(file) as opened:
-                schema = opened.schema_arrow
-                self._rows += opened.metadata.num_rows
-            if file == self._files[0]:
-                self._schema = schema
-            elif schema.names != self._schema.names:
-                raise InputError(
-                    f"the columns {schema.names} differ from those of {self._files[0].name}, {self._schema.names}",
-                    where=str(file),
-                    fix="Keep only files of one table in the directory",
-                )
-        self.names: tuple[str, ...] = tuple(self._schema.names)
-
-    def column_kind(self, column: int) -> Kind | None:
-        """See :class:`TableReader`."""
-        import pyarrow as pa
-
-        kind = self._schema.types[column]
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return "int"
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return "float"
-        return None if pa.types.is_null(kind) else "str"
-
-    def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
-        """See :class:`TableReader`. Columns keep the types of the file; ``kinds`` is not needed."""
-        names = [self.names[column] for column in columns]
-        rows = max(1 << 10, min(1 << 18, self._batch_bytes // (8 * len(names))))
-        with progress.task(doing, total=self._rows, unit="rows") as task:
-            for file in self._files:
-                start = 0
-                with _parquet(file) as opened:
-                    for part in opened.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
-                        if part.num_rows:
-                            yield Cells([part.column(name) for name in names], names, counted(str(file), start))
-                        start += part.num_rows
-                        task.advance(part.num_rows)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        what = f"is damaged or not a Parquet file ({first_line(error)})"
-        raise InputError(what, where=str(path), fix="Write it again") from error
 
 
 def detect_format(path: Path, named: str = "auto") -> Format:
@@ -139,6 +70,9 @@ def detect_format(path: Path, named: str = "auto") -> Format:
         return _ALIASES[named]
     if path.is_dir():
         return "parquet"
+    if path.suffix.lower() in _OTHER_ARCHIVES:
+        what = f"is packed as {path.suffix.lower()}, which is not read; gzip is"
+        raise InputError(what, where=str(path), fix="Unpack it, or pack it with gzip")
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix.lower() in _SUFFIXES:
         return _SUFFIXES[suffix.lower()]
@@ -157,6 +91,7 @@ def open_table(
     header: bool | None = None,
     comment: str | None = "#",
     wanted: Collection[ColumnName | None] = (),
+    exact_ids: bool = False,
     chunk_bytes: int = 8 << 20,
 ) -> TableReader:
     """Open a text or Parquet table.
@@ -168,6 +103,7 @@ def open_table(
         header: whether a text file names its columns; ``None``: guess.
         comment: how comment lines of a text file begin; ``None``: there are none.
         wanted: columns that the user named, which help to tell a header.
+        exact_ids: integers with zeros before them are no integers, as the zeros would be lost.
         chunk_bytes: how much text is parsed at once.
 
     Raises:
@@ -181,7 +117,10 @@ def open_table(
     if format == "tsv" and delimiter is None:
         delimiter = "\t"
     named = [name for name in wanted if isinstance(name, str)]
-    return TextTable(path, delimiter=delimiter, header=header, comment=comment, wanted=named, chunk_bytes=chunk_bytes)
+    return TextTable(
+        path, delimiter=delimiter, header=header, comment=comment, wanted=named, exact_ids=exact_ids,
+        chunk_bytes=chunk_bytes,
+    )  # fmt: skip
 
 
 def find_column(table: TableReader, name: ColumnName, role: str) -> int:
@@ -208,6 +147,33 @@ def find_column(table: TableReader, name: ColumnName, role: str) -> int:
     no_header = f"The file has no header; give a position, {positions}, or header=yes"
     fix = nearest(name, table.names) if table.has_header else no_header
     raise InputError(f"there is no column '{name}' ({role})", where=where, fix=fix)
+
+
+def find_columns(table: TableReader, names: Sequence[ColumnName], role: str) -> list[int]:
+    """Positions of columns that the user named, each once, by patterns such as ``"age_*"`` too.
+
+    Raises:
+        InputError: there is no such column, or none that a pattern fits.
+    """
+    found: dict[int, None] = {}
+    for name in names:
+        if not isinstance(name, str) or name in table.names or not any(letter in name for letter in "*?["):
+            found[find_column(table, name, role)] = None
+            continue
+        fitting = [position for position, each in enumerate(table.names) if fnmatchcase(each, name)]
+        if not fitting or not table.has_header:
+            raise InputError(f"no column fits '{name}' ({role})", where=str(table.path), fix=nearest(name, table.names))
+        found.update(dict.fromkeys(fitting))
+    return list(found)
+
+
+def unused_columns(table: TableReader, used: Collection[int]) -> str:
+    """Says which columns of a table are not read; empty: all are."""
+    others = [name for position, name in enumerate(table.names) if position not in used]
+    if not others:
+        return ""
+    shown = ", ".join(others[:_SHOWN_NAMES]) + (", ..." if len(others) > _SHOWN_NAMES else "")
+    return f"{table.path}: {len(others)} column{'s' * (len(others) > 1)} not used: {shown}"
 
 
 class EdgeTable:
@@ -246,6 +212,10 @@ class EdgeTable:
     def integer_ids(self) -> bool:
         """Whether both ends are integers, as far as can be told without reading everything."""
         return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+
+    def unused(self) -> str:
+        """Says which columns are not read; empty: all are."""
+        return unused_columns(self.table, self._columns)
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
         """Edges in the order of the file: column 0 source, 1 target, 2 weight if there are weights.

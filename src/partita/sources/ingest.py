@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,14 @@ from partita.graph.metadata import MULTILABEL, REGRESSION
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
-from partita.sources.detect import graph_of
+from partita.sources.detect import source_of
 from partita.sources.edges import EdgeTable
+from partita.sources.encoding import NOTE, Like
+from partita.sources.features import Features
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
-from partita.sources.labels import AUTO, TASKS, Labels, LabelSummary, make_labels
-from partita.sources.node_tables import Features, Membership, NodeTable, Splits, located
+from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
+from partita.sources.node_tables import Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
@@ -44,7 +47,9 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
             Text may be gzipped. Or a directory in the layout of OGB's node-property datasets; a name such as
             ``"ogbn-arxiv"`` fetches one (see :mod:`partita.sources.ogb`). Or an object: PyG's ``Data`` or a dataset of
             one graph, a DGL graph, a SciPy sparse matrix, or a dictionary of arrays (see
-            :mod:`partita.sources.objects`).
+            :mod:`partita.sources.objects`), a graph of networkx, a data frame of pandas, Polars or Arrow with one edge
+            per row, or two arrays ``(src, dst)`` of ids. Tables about nodes may be data frames too, and features,
+            labels and splits arrays by position.
         store: directory to be made.
         options: see :class:`~partita.sources.options.IngestOptions`. ``delimiter`` and ``header`` that are ``None`` are
             found out; ``comment`` ``None`` says that there are no comment lines. Sources, targets and ids of nodes are
@@ -70,13 +75,25 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
     limit = _quarter_of_memory() if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
-    given = [None if path is None else Path(path) for path in (getattr(options, role) for role in NODE_FILES)]
-    with graph_of(source, Path(store)) as (file, arrays), unpacked([file, *given], Path(store)) as (edges, *files):
-        assert edges is not None
-        unpacked_files: dict[str, Any] = dict(zip(NODE_FILES, files))
-        options = replace(options, **unpacked_files)
-        inputs = open_inputs(edges, options, arrays=arrays, chunk_bytes=max(1 << 16, min(8 << 20, limit // 64)))
-        job = _Job(options, inputs, str(file), Path(store), limit, began)
+    roles = [
+        (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
+    ]
+    with (
+        source_of(source, options, Path(store)) as found,
+        unpacked([found.path, *(path for _, path in roles)], Path(store)) as (file, *files),
+    ):
+        unpacked_files: dict[str, Any] = {role: copy for (role, _), copy in zip(roles, files)}
+        if found.nodes is not None:
+            if options.nodes is not None or options.features is not None:
+                fix = "Give what is known of them as attributes of its nodes"
+                raise ConfigError(f"{found.path} has nodes already", where="nodes", fix=fix)
+            unpacked_files["nodes"] = found.nodes
+        options = replace(options, **unpacked_files, undirected=options.undirected or found.undirected)
+        like = None if options.like is None else Like.read(options.like)
+        chunk_bytes = max(1 << 16, min(8 << 20, limit // 64))
+        encoding = None if like is None else like.encoding
+        inputs = open_inputs(replace(found, path=file), options, encoding, chunk_bytes=chunk_bytes)
+        job = _Job(options, inputs, like, str(found.path), Path(store), limit, began)
         try:
             return job.run(inputs.id_mode)
         except NotOfKindError as error:
@@ -92,6 +109,7 @@ class _Job:
 
     options: IngestOptions
     inputs: IngestInputs
+    like: Like | None
     source: str
     store: Path
     memory_limit: int
@@ -100,6 +118,10 @@ class _Job:
 
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
+        tables = [each.table for each in inputs.tables]
+        tables += [inputs.graph.table] if isinstance(inputs.graph, EdgeTable) else []
+        self.notes += [table.note for table in tables if table.note]
+        self.notes += [note for each in (inputs.graph, *inputs.tables) if (note := each.unused())]
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
             ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
             if mode != "index":
@@ -108,7 +130,9 @@ class _Job:
             topology = self._read_edges(writer, ids, members)
             ids.write_names(writer)
             dtype = np.dtype(options.feature_dtype)
-            features = Features(writer, len(ids), dtype, allow_nan=options.allow_nan, name_of=ids.name)
+            features = Features(
+                writer, len(ids), dtype, allow_nan=options.allow_nan, name_of=ids.name, missing=self._missing()
+            )
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
             label_summary = None if labels is None else labels.finish(writer)
@@ -117,9 +141,18 @@ class _Job:
             if label_summary is not None and not rule:
                 found, rule = self._seeded(label_summary)
             write_splits(writer, found)
+            train = found.get("train", np.arange(len(ids)))
+            reader = next((table.reader for table in inputs.tables if table.reader is not None), None)
+            repeated = None if self.like is None else self.like.encoding
+            encoding, notes = features.finish(train, reader, standardize=options.standardize, like=repeated)
+            self.notes += notes
+            known = bool(encoding.columns) or encoding.changes_values
+            encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
+            if label_summary is not None:
+                self.notes += label_summary.notes
             writer.finish(
                 num_nodes=len(ids),
                 num_edges=topology.num_edges,
@@ -131,6 +164,7 @@ class _Job:
                 ids=mode,
                 allow_nan=self.options.allow_nan,
                 ingest_notes=list(self.notes),
+                **encoded,
             )
         seconds = time.perf_counter() - self.began
         table = inputs.graph.table if isinstance(inputs.graph, EdgeTable) else None
@@ -145,8 +179,12 @@ class _Job:
             split_rule=rule or "none",
             ids=mode,
             header=table.has_header if isinstance(table, TextTable) else None,
+            edges_read=topology.num_added,
+            both_directions=topology.both_directions or topology.mirrored,
             self_loops=topology.self_loops,
+            repeated_edges=topology.repeats,
             duplicates_dropped=topology.duplicates_dropped,
+            class_sizes=self._class_sizes(label_summary, names),
             notes=self.notes,
             seconds=seconds,
             edges_per_second=topology.num_edges / max(seconds, 1e-9),
@@ -158,9 +196,7 @@ class _Job:
         graph = self.inputs.graph
         undirected = self.options.undirected
         if isinstance(graph, ArrayGraph):
-            if undirected and graph.both_directions:
-                self.notes.append("the file stores both directions of every edge, so none was mirrored")
-            elif graph.mirrored and not undirected:
+            if graph.mirrored and not undirected:
                 self.notes.append("the file stores every undirected edge once, so all were mirrored")
             undirected = graph.mirrored or (undirected and not graph.both_directions)
         builder = TopologyBuilder(
@@ -168,6 +204,7 @@ class _Job:
             memory_limit=self.memory_limit,
             weighted=graph.weighted,
             undirected=undirected,
+            unless_both=True,
             deduplicate=self.options.deduplicate,
             self_loops=self.options.self_loops,
         )
@@ -180,10 +217,17 @@ class _Job:
         except InputError as error:
             raise InputError(error.what, where=str(graph.path), fix=error.fix) from None
         if members is not None:
-            members.freeze(ids, rank)
+            members.freeze(ids, rank, gaps=self._missing() is not None)
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
-        return builder.finish(len(ids), rank)
+        found = builder.finish(len(ids), rank)
+        if self.options.undirected and not found.mirrored:
+            self.notes.append("both directions of every edge are in the source, so none was mirrored")
+        elif not found.mirrored and not found.both_directions and found.num_edges > found.self_loops:
+            self.notes.append(
+                "edges are taken as directed, from source to target; --undirected adds the other directions"
+            )
+        return found
 
     def _read_nodes(self, ids: Ids, members: Membership | None, features: Features, splits: Splits) -> Labels | None:
         """Read everything that the files say about nodes, except the masks of an ``.npz``."""
@@ -202,9 +246,8 @@ class _Job:
             wide, end = len(table.features), len(table.features) + len(table.labels)
             with closing(rows):
                 for nodes, batch in rows:
-                    if wide:
-                        missing = np.nan if self.options.allow_nan else None
-                        features.put(nodes, batch.matrix(range(wide), missing=missing), batch.where)
+                    if table.reader is not None:
+                        features.put(nodes, table.reader.matrix(batch), batch.where)
                     if mine is not None:
                         mine.put(nodes, batch, range(wide, end))
                     if table.split is not None:
@@ -219,13 +262,9 @@ class _Job:
             array = inputs.arrays["labels"]
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
             width = array.shape[1] if len(array.shape) == 2 else 1
-            labels = make_labels(
-                MULTILABEL if self.options.task == AUTO and len(array.shape) == 2 else self.options.task,
-                [kind] * width,  # type: ignore[list-item]
-                None,
-                len(ids),
-                array.where,
-            )
+            task = MULTILABEL if self.options.task == AUTO and len(array.shape) == 2 else self.options.task
+            rules = self._label_rules(array.where, task, by_convention=True)
+            labels = make_labels(rules, [kind] * width, None, len(ids))  # type: ignore[list-item]
             for nodes, batch in rows_of(array, "label"):
                 labels.put(nodes, batch, range(width))
         if "splits" in inputs.arrays:
@@ -233,12 +272,18 @@ class _Job:
                 splits.put(nodes, batch, 0)
         return labels
 
+    def _missing(self) -> str | None:
+        return self.options.missing if self.like is None else self.like.encoding.missing
+
     def _labels_for(self, table: NodeTable, num_nodes: int) -> Labels | None:
         if not table.labels:
             return None
         kinds = [table.table.column_kind(column) for column in table.labels]
         names = [table.table.names[column] for column in table.labels] if table.table.has_header else None
-        return make_labels(self.options.task, kinds, names, num_nodes, table.where)
+        return make_labels(self._label_rules(table.where, self.options.task), kinds, names, num_nodes)
+
+    def _label_rules(self, where: str, task: str, *, by_convention: bool = False) -> LabelRules:
+        return LabelRules(task, where, self.options.unlabeled, self.options.keep_codes, by_convention, self.like)
 
     # Labels and splits
 
@@ -247,13 +292,20 @@ class _Job:
         if found is None:
             return None, 0, None
         names, graph = found.class_names, self.inputs.graph
-        if names is None and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
+        numbered = names is None or found.codes is not None
+        if numbered and found.task != REGRESSION and isinstance(graph, ArrayGraph) and graph.labels is not None:
             given = graph.class_names
-            if given is not None and len(given) == found.num_classes:
-                names = given
+            codes = found.codes or range(found.num_classes)
+            if given is not None and min(codes) >= 0 and max(codes) < len(given):
+                names = [given[code] for code in codes]
             elif given is not None:
                 self.notes.append(f"'class_names' has {len(given)} names for {found.num_classes} classes, not used")
         return found.task, found.num_classes, names
+
+    def _class_sizes(self, found: LabelSummary | None, names: list[str] | None) -> dict[str, int]:
+        if found is None:
+            return {}
+        return dict(zip(names or map(str, range(len(found.sizes))), found.sizes))
 
     def _split(self, writer: StoreWriter, splits: Splits, labels: LabelSummary | None, ids: Ids) -> str:
         """Where the splits in the files come from; empty if the files bring none."""

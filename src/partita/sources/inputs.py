@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -13,10 +15,14 @@ from partita.core.errors import ConfigError, InputError
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.arrays import ArrayFile, open_npy
 from partita.sources.batch import Cells, counted
-from partita.sources.edges import EdgeTable, detect_format, open_table
+from partita.sources.columnar import FrameTable, is_frame
+from partita.sources.detect import Source
+from partita.sources.edges import EdgeTable, TableReader, detect_format, find_columns, open_table
+from partita.sources.encoding import ColumnReader, Encoding
 from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
-from partita.sources.options import IngestOptions
+from partita.sources.objects import array_of, labels_of, name_of
+from partita.sources.options import ColumnName, IngestOptions
 
 NODE_FILES = ("nodes", "features", "labels", "splits")
 """The options that name files about nodes."""
@@ -61,15 +67,13 @@ def rows_of(array: ArrayFile, name: str) -> Iterator[tuple[Int64[np.ndarray, "n"
         yield np.arange(start, start + len(block)), Cells(arrays, list(columns), counted(array.where, start))
 
 
-def open_inputs(
-    source: Path, options: IngestOptions, *, arrays: dict[str, ArrayFile] | None = None, chunk_bytes: int
-) -> IngestInputs:
+def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *, chunk_bytes: int) -> IngestInputs:
     """Open everything and check what can be checked without reading rows.
 
     Args:
         source: of the edges.
         options: of the ingest.
-        arrays: the graph, where it is in arrays and not in a file.
+        like: the encoding of features to repeat.
         chunk_bytes: of a file to read at once.
 
     Raises:
@@ -77,21 +81,24 @@ def open_inputs(
         ConfigError: two arguments exclude each other.
     """
     graph: EdgeTable | ArrayGraph
-    if arrays is not None or detect_format(source, options.format) == "npz":
-        graph = ArrayGraph(source, arrays)
+    wanted = (options.source_column, options.target_column, options.weight_column)
+    if source.table is not None:
+        graph = EdgeTable(source.table, *wanted)
+    elif source.arrays is not None or detect_format(source.path, options.format) == "npz":
+        graph = ArrayGraph(source.path, source.arrays)
     else:
-        wanted = (options.source_column, options.target_column, options.weight_column)
         table = open_table(
-            source,
+            source.path,
             format=options.format,
             delimiter=options.delimiter,
             header=options.header,
             comment=options.comment,
             wanted=wanted,
+            exact_ids=options.ids == "auto",
             chunk_bytes=chunk_bytes,
         )
         graph = EdgeTable(table, *wanted)
-    tables, members, by_position = _open_node_files(options, chunk_bytes)
+    tables, members, by_position = _open_node_files(options, like, chunk_bytes)
     num_nodes, num_nodes_from = _count_nodes(graph, by_position.values())
     if isinstance(graph, ArrayGraph):
         if graph.features() is not None and ("features" in by_position or any(table.features for table in tables)):
@@ -109,7 +116,7 @@ def open_inputs(
 
 
 def _open_node_files(
-    options: IngestOptions, chunk_bytes: int
+    options: IngestOptions, like: Encoding | None, chunk_bytes: int
 ) -> tuple[list[NodeTable], NodeTable | None, dict[str, ArrayFile]]:
     """The files about nodes: tables, the one of them that says which nodes there are, and arrays by what they hold."""
     if options.nodes is not None and options.features is not None:
@@ -120,32 +127,82 @@ def _open_node_files(
     given = [role for role in ("splits", "nodes", "labels") if getattr(options, role) is not None]
     tables, members, arrays = list[NodeTable](), None, dict[str, ArrayFile]()
     for role in NODE_FILES:
-        path: Path | None = getattr(options, role)
-        if path is None:
+        if (value := getattr(options, role)) is None:
             continue
-        found = detect_format(path)
-        if found == "npy" and role in _EXPECTED:
-            kinds, ranks = _EXPECTED[role]
-            arrays[role] = open_npy(path).expect(kinds, *ranks)
-            continue
-        if found in ("npy", "npz"):
-            fix = "Give a text or Parquet table; .npy arrays go to features, labels or splits"
-            raise InputError(f"is .{found}, which {role} cannot be", where=str(path), fix=fix)
         labels = label_columns if role == "labels" or (role == "nodes" and options.labels is None) else None
         split = options.split_column if role in given[:1] else None  # it is about one file
         wanted = (options.id_column, split, *(labels or ()), *(options.feature_columns or ()))
+        opened = _open_node_file(role, value, options, wanted, chunk_bytes)
+        if isinstance(opened, ArrayFile):
+            arrays[role] = opened
+            continue
         table = describe_table(
-            open_table(path, comment=options.comment, wanted=wanted, chunk_bytes=chunk_bytes),
+            opened,
             id_column=options.id_column,
-            feature_columns=options.feature_columns if role in ("nodes", "features") else None,
+            feature_columns=_feature_columns(options, like) if role in ("nodes", "features") else None,
+            drop_columns=options.drop_columns if role in ("nodes", "features") else None,
             label_columns=labels,
             split_column=split,
             roles=role,
         )
+        if table.features:
+            table = replace(table, reader=_column_reader(table, options, like))
         tables.append(table)
         if role in ("nodes", "features"):
             members = table
     return tables, members, arrays
+
+
+def _feature_columns(options: IngestOptions, like: Encoding | None) -> Sequence[ColumnName] | None:
+    if like is None or not like.columns:
+        return options.feature_columns
+    return [column.name for column in like.columns]
+
+
+def _column_reader(table: NodeTable, options: IngestOptions, like: Encoding | None) -> ColumnReader:
+    if like is not None and like.columns:
+        categorical = [at for at, column in zip(table.features, like.columns) if column.categories is not None]
+    else:
+        categorical = find_columns(table.table, options.categorical or (), "categorical")
+        if strange := [table.table.names[column] for column in categorical if column not in table.features]:
+            what = f"column {strange[0]} is categorical, but no feature"
+            raise ConfigError(what, where="categorical", fix="Name it in feature_columns too, or leave it out")
+    missing = options.missing if like is None else like.missing
+    return ColumnReader(
+        table.table, table.features, categorical, missing=missing, allow_nan=options.allow_nan, like=like
+    )
+
+
+def _open_node_file(
+    role: str, value: Any, options: IngestOptions, wanted: Sequence[ColumnName | None], chunk_bytes: int
+) -> TableReader | ArrayFile:
+    """A table about nodes, or an array by position: in a file, or in memory."""
+    if isinstance(value, TableReader):
+        return value
+    if is_frame(value):
+        return FrameTable(f"{name_of(value)} of {role}", value)
+    if not isinstance(value, str | os.PathLike):
+        array = array_of(role, value)
+        if role not in _EXPECTED:
+            raise InputError("is an array, not a table", where=role, fix="Give it as features, labels or splits")
+        kinds, ranks = _EXPECTED[role]
+        return ArrayFile.held(role, labels_of(array) if role == "labels" else array).expect(kinds, *ranks)
+    path = Path(value)
+    found = detect_format(path)
+    if found == "npy" and role in _EXPECTED:
+        kinds, ranks = _EXPECTED[role]
+        return open_npy(path).expect(kinds, *ranks)
+    if found in ("npy", "npz"):
+        fix = "Give a text or Parquet table; .npy arrays go to features, labels or splits"
+        raise InputError(f"is .{found}, which {role} cannot be", where=str(path), fix=fix)
+    return open_table(
+        path,
+        header=options.header,
+        comment=options.comment,
+        wanted=wanted,
+        exact_ids=options.ids == "auto",
+        chunk_bytes=chunk_bytes,
+    )
 
 
 def _count_nodes(graph: EdgeTable | ArrayGraph, arrays: Iterable[ArrayFile]) -> tuple[int | None, str]:

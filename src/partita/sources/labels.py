@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 
-from partita.core.errors import InputError
+from partita.core.errors import InputError, nearest
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.metadata import TASKS as LABEL_TASKS
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells, Kind
 from partita.sources.dialect import is_int, is_number
+from partita.sources.encoding import Like
 
 AUTO = "auto"
 TASKS = (AUTO, *LABEL_TASKS)
 """What a user may say about labels."""
 
 MOST_CLASSES = 1 << 20
-"""More integer classes than this are taken for a mistake: a model has one output per class."""
+"""More classes than this are taken for a mistake: a model has one output per class."""
 
-_OUT_OF_RANGE = (
-    f"label {{}} is out of range: integer classes are 0..{MOST_CLASSES - 1}",
-    "Number the classes 0..C-1 (-1 means no label), or use names",
-)
+NOTHING = "none"
+"""What a user says where no label means that there is none."""
+
+_MOST_WHOLE = 1000
+_NONE = np.iinfo(np.int64).min
 _MISSING = frozenset(["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"])
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """What a user says about labels.
+
+    Attributes:
+        task: "auto", "classes", "multilabel" or "regression".
+        where: the file, for messages.
+        unlabeled: the label that means that a node has none; :data:`NOTHING`: no label does; ``None``: not said.
+        keep_codes: integers are the classes themselves, also with gaps.
+        by_convention: -1 means that a node has no label, as in arrays of PyG and OGB, unless ``unlabeled`` says else.
+        like: the store whose classes these are, in its order.
+    """
+
+    task: str
+    where: str
+    unlabeled: str | None = None
+    keep_codes: bool = False
+    by_convention: bool = False
+    like: Like | None = None
 
 
 @dataclass(frozen=True)
@@ -37,14 +60,20 @@ class LabelSummary:
     Attributes:
         task: "classes", "multilabel" or "regression".
         num_classes: classes, columns, or 1.
-        class_names: the user's names of the classes, where they are not numbers.
+        class_names: names of the classes: the user's, or codes that are not 0..C-1; ``None`` for 0..C-1.
         labeled: (N) which nodes have a label.
+        codes: of the classes, where they were integers with gaps; ``None`` else.
+        sizes: nodes of every class or label; empty for a regression.
+        notes: what a user should know.
     """
 
     task: str
     num_classes: int
     class_names: list[str] | None
     labeled: Bool[np.ndarray, "N"]
+    codes: list[int] | None = None
+    sizes: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @runtime_checkable
@@ -61,48 +90,45 @@ class Labels(Protocol):
         """Write the column."""
 
 
-def make_labels(
-    task: str, kinds: Sequence[Kind | None], names: Sequence[str] | None, num_nodes: int, where: str
-) -> Labels:
+def make_labels(rules: LabelRules, kinds: Sequence[Kind | None], names: Sequence[str] | None, num_nodes: int) -> Labels:
     """Choose how to read labels.
 
     Args:
-        task: as the user says; "auto": several columns are a multi-label task, floats a regression, all else classes.
+        rules: as the user says; with the task "auto" several columns are a multi-label task, numbers that are not
+            whole a regression, all else classes.
         kinds: what each label column seems to hold.
         names: of the columns, where the user gave them names.
         num_nodes: N.
-        where: the file, for messages.
 
     Raises:
         InputError: several label columns for a task that has one.
     """
-    if task == MULTILABEL or (task == AUTO and len(kinds) > 1):
+    if rules.task == MULTILABEL or (rules.task == AUTO and len(kinds) > 1):
         return MultiLabels(num_nodes, len(kinds), names)
     if len(kinds) != 1:
-        what = f"there are {len(kinds)} label columns, but task={task} has one label per node"
-        raise InputError(what, where=where, fix="Name one label column, or use task=multilabel")
-    if task == REGRESSION or (task == AUTO and kinds[0] == "float"):
-        return RegressionLabels(num_nodes)
-    return ClassLabels(num_nodes, where, numbers_are_classes=task == CLASSES)
+        what = f"there are {len(kinds)} label columns, but task={rules.task} has one label per node"
+        raise InputError(what, where=rules.where, fix="Name one label column, or use task=multilabel")
+    if rules.task == REGRESSION or (rules.task == AUTO and kinds[0] == "float"):
+        return NumberLabels(num_nodes, rules)
+    return ClassLabels(num_nodes, rules)
 
 
 class ClassLabels:
-    """One class per node: integers 0..C-1, or names, which are sorted. Empty cells and -1 mean no label.
+    """One class per node: integers, or names, which are sorted. Empty cells mean no label.
 
     Args:
         num_nodes: N.
-        where: the file, for messages about the labels as a whole.
-        numbers_are_classes: numbers that are not integers are an error; otherwise they turn the task into a regression.
+        rules: of the user. With the task "classes" numbers that are not whole are an error, else they turn the task
+            into a regression.
     """
 
     kind: Kind = "str"
 
-    def __init__(self, num_nodes: int, where: str, *, numbers_are_classes: bool) -> None:
-        self._where = where
-        self._numbers_are_classes = numbers_are_classes
-        self._codes = np.full(num_nodes, -1, np.int64)  # the class, or the position in _texts
+    def __init__(self, num_nodes: int, rules: LabelRules) -> None:
+        self._rules = rules
+        self._codes = np.full(num_nodes, _NONE)  # the integer, or the position in _texts
         self._texts: dict[str, int] = {}
-        self._first: list[str] = []  # where each text of a number that is no class was first seen; else ""
+        self._first: list[str] = []  # where each text of a number that is not whole was first seen; else ""
 
     def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
@@ -113,33 +139,40 @@ class ClassLabels:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
             self._codes[nodes] = self._encode(batch, column)
         elif pa.types.is_floating(kind):
-            values = batch.floats(column, missing=-1)
-            values = np.where(np.isnan(values), -1, values)
-            batch.check(values != np.floor(values), column, "label {} is not an integer", "Use task=regression")
-            batch.check(np.abs(values) > MOST_CLASSES, column, *_OUT_OF_RANGE)
-            self._put_ints(nodes, values.astype(np.int64), batch, column)
+            values = batch.floats(column, missing=np.nan)
+            none = np.isnan(values)
+            whole = none | (values == np.floor(values)) & (np.abs(values) < 2**53)
+            batch.check(~whole, column, "label {} is not an integer", "Use task=regression")
+            self._codes[nodes] = np.where(none, _NONE, np.where(none, 0, values).astype(np.int64))
         else:
-            self._put_ints(nodes, batch.ints(column, missing=-1), batch, column)
+            self._codes[nodes] = batch.ints(column, missing=int(_NONE))
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """See :class:`Labels`."""
         if not self._texts:
-            return self._write_ints(writer, self._codes)
-        texts = list(self._texts)
-        words = [text for text in texts if text not in _MISSING]
+            return _write_codes(writer, self._codes, self._rules)
+        texts, said = list(self._texts), self._rules.unlabeled
+        none = _MISSING | {said} if said not in (None, NOTHING) else _MISSING
+        words = [text for text in texts if text not in none]
         if all(is_number(word) for word in words):
-            integral = all(is_int(word) for word in words)
-            if not integral and not self._numbers_are_classes:
-                numbers = [float("nan") if text in _MISSING else float(text) for text in texts]
-                values = np.append(np.array(numbers, np.float32), np.float32("nan"))[self._codes]
-                return _write_regression(writer, values)
-            classes = [-1 if text in _MISSING else self._class_number(text) for text in texts]
-            return self._write_ints(writer, np.append(np.array(classes, np.int64), -1)[self._codes])
-        names = sorted(text for text in texts if text not in ("", "-1"))
+            if self._rules.task == AUTO and not all(is_int(word) for word in words):
+                numbers = [float("nan") if text in none else float(text) for text in texts]
+                return _write_numbers(writer, np.append(numbers, np.nan)[self._chosen()], self._rules)
+            codes = [_NONE if text in none else self._code(text) for text in texts]
+            return _write_codes(writer, np.append(np.array(codes, np.int64), _NONE)[self._chosen()], self._rules)
+        names = sorted(text for text in texts if text not in ("", said))
+        if "-1" in names and said is None:
+            raise _ask(self._rules, int(np.count_nonzero(self._codes == self._texts["-1"])))
         number = {name: position for position, name in enumerate(names)}
-        y = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)[self._codes]
-        writer.write("y", y)
-        return LabelSummary(CLASSES, len(names), names, y >= 0)
+        y = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)[self._chosen()]
+        doubtful = [name for name in names if name in _MISSING]
+        notes = [f"{self._rules.where}: the label '{name}' is a class; --unlabeled '{name}' if it is none"
+                 for name in doubtful]  # fmt: skip
+        return _write_classes(writer, y, len(names), self._rules, names=names, notes=notes)
+
+    def _chosen(self) -> Int64[np.ndarray, "N"]:
+        """Positions in the texts; the last one is for nodes that no row named."""
+        return np.where(self._codes == _NONE, -1, self._codes)
 
     def _encode(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         encoded = batch.strings(column, missing="").dictionary_encode()
@@ -147,64 +180,48 @@ class ClassLabels:
         numbers = np.empty(len(encoded.dictionary), np.int64)
         for position, text in enumerate(encoded.dictionary.to_pylist()):
             if text not in self._texts:
-                self._check_text(text, batch, column, codes == position)
+                odd = is_number(text) and not is_int(text) and text not in _MISSING
+                keep = odd and self._rules.task == CLASSES and len(self._first) < MOST_CLASSES
+                self._first.append(batch.where(int(np.argmax(codes == position))) if keep else "")
             numbers[position] = self._texts.setdefault(text, len(self._texts))
         return numbers[codes]
 
-    def _check_text(self, text: str, batch: Cells, column: int, here: Bool[np.ndarray, "n"]) -> None:
-        where = ""
-        if is_int(text) and not -1 <= int(text) < MOST_CLASSES:
-            if text.startswith("-"):
-                batch.check(here, column, *_OUT_OF_RANGE)
-            where = batch.where(int(np.argmax(here)))
-        elif not is_int(text) and is_number(text) and text not in _MISSING and len(self._first) < MOST_CLASSES:
-            where = batch.where(int(np.argmax(here))) if self._numbers_are_classes else ""
-        self._first.append(where)
-
-    def _class_number(self, text: str) -> int:
-        number = float(text)
-        where = self._first[self._texts[text]] or self._where
-        if not number.is_integer():
-            raise InputError(f"label {text} is not an integer", where=where, fix="Use task=regression, or mend it")
-        if not -1 <= number < MOST_CLASSES:
-            raise InputError(_OUT_OF_RANGE[0].format(text), where=where, fix=_OUT_OF_RANGE[1])
+    def _code(self, text: str) -> int:
+        number = int(text) if is_int(text) else float(text)
+        if number != int(number) or abs(number) >= 2**53:
+            where = self._first[self._texts[text]] or self._rules.where
+            what = f"label {text} is not an integer below 2^53"
+            raise InputError(what, where=where, fix="Use task=regression, or correct it")
         return int(number)
 
-    def _put_ints(self, nodes: Int[np.ndarray, "n"], values: Int64[np.ndarray, "n"], batch: Cells, column: int) -> None:
-        batch.check((values < -1) | (values >= MOST_CLASSES), column, *_OUT_OF_RANGE)
-        self._codes[nodes] = values
 
-    def _write_ints(self, writer: StoreWriter, y: Int64[np.ndarray, "N"]) -> LabelSummary:
-        labeled = y >= 0
-        if not labeled.any():
-            raise InputError("no node has a label", where=self._where, fix="Leave the labels out, or name their column")
-        writer.write("y", y)
-        return LabelSummary(CLASSES, int(y.max()) + 1, None, labeled)
+class NumberLabels:
+    """One number per node; an empty cell or NaN means no label.
 
-
-class RegressionLabels:
-    """One number per node; an empty cell or NaN means no label."""
+    With the task "auto", few distinct whole numbers are classes: programs write integers with gaps as ``1.0``.
+    """
 
     kind: Kind = "float"
 
-    def __init__(self, num_nodes: int) -> None:
-        self._y = np.full(num_nodes, np.nan, np.float32)
+    def __init__(self, num_nodes: int, rules: LabelRules) -> None:
+        self._rules = rules
+        self._y = np.full(num_nodes, np.nan)
 
     def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
         (column,) = columns
         values = batch.floats(column, missing=np.nan)
         too_large = np.abs(values) > np.finfo(np.float32).max
-        batch.check(too_large, column, "label {} is not a finite float32", "Mend it or leave it empty")
+        batch.check(too_large, column, "label {} is not a finite float32", "Correct it or leave it empty")
         self._y[nodes] = values
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """See :class:`Labels`."""
-        return _write_regression(writer, self._y)
+        return _write_numbers(writer, self._y, self._rules)
 
 
 class MultiLabels:
-    """Zeros and ones, one column per label. A node without a row has no label, and zeros."""
+    """Zeros and ones, one column per label. A node without a row, or with empty cells, has no label, and zeros."""
 
     kind: Kind = "float"
 
@@ -215,19 +232,117 @@ class MultiLabels:
 
     def put(self, nodes: Int[np.ndarray, "n"], batch: Cells, columns: Sequence[int]) -> None:
         """See :class:`Labels`."""
+        empty = np.isnan(batch.floats(columns[0], missing=np.nan))
         for position, column in enumerate(columns):
-            values = batch.floats(column)
-            fix = "Labels of a multi-label task are 0 or 1"
-            batch.check((values != 0) & (values != 1), column, "label {} is neither 0 nor 1", fix)
-            self._y[nodes, position] = values
-        self._labeled[nodes] = True
+            values = batch.floats(column, missing=np.nan)
+            fix = "Labels of a multi-label task are 0 or 1, or empty in all columns of a node without labels"
+            batch.check(np.isnan(values) != empty, column, "one label is empty and another is not", fix)
+            batch.check(~empty & (values != 0) & (values != 1), column, "label {} is neither 0 nor 1", fix)
+            self._y[nodes, position] = np.where(empty, 0, values)
+        self._labeled[nodes] = ~empty
 
     def finish(self, writer: StoreWriter) -> LabelSummary:
         """See :class:`Labels`."""
         writer.write("y", self._y)
-        return LabelSummary(MULTILABEL, self._y.shape[1], self._names, self._labeled)
+        sizes = self._y.sum(0, dtype=np.int64).tolist()
+        return LabelSummary(MULTILABEL, self._y.shape[1], self._names, self._labeled, sizes=sizes)
 
 
-def _write_regression(writer: StoreWriter, y: Float32[np.ndarray, "N"]) -> LabelSummary:
+def _write_numbers(writer: StoreWriter, y: Float[np.ndarray, "N"], rules: LabelRules) -> LabelSummary:
+    """Amounts; or classes, where the user did not say and few whole numbers occur again and again."""
+    said = rules.unlabeled
+    if said is not None and said != NOTHING and is_number(said):
+        y = np.where(y == float(said), np.nan, y)
+    labeled = ~np.isnan(y)
+    given = y[labeled]
+    distinct = np.unique(given)
+    if (
+        rules.task == AUTO
+        and len(given)
+        and (given == np.floor(given)).all()
+        and len(distinct) <= min(_MOST_WHOLE if labeled.all() else MOST_CLASSES, len(given) // 2)
+    ):
+        codes = np.where(labeled, np.where(labeled, y, 0).astype(np.int64), _NONE)
+        shown = ", ".join(f"{value:.1f}" for value in distinct[:3])
+        note = f"{rules.where}: labels {shown}, ... are taken as classes; --task regression if they are amounts"
+        return _write_codes(writer, codes, rules, notes=[note])
+    writer.write("y", y.astype(np.float32))
+    return LabelSummary(REGRESSION, 1, None, labeled)
+
+
+def _write_codes(
+    writer: StoreWriter, codes: Int64[np.ndarray, "N"], rules: LabelRules, notes: Sequence[str] = ()
+) -> LabelSummary:
+    """Integers as classes: -1 where that means no label, and the others numbered 0..C-1 in their order."""
+    said, notes = rules.unlabeled, list(notes)
+    if said is not None and said != NOTHING and is_int(said):
+        codes = np.where(codes == int(said), _NONE, codes)
+    found = np.unique(codes[codes != _NONE])
+    if said is None and len(found) and found[0] == -1:
+        count = int(np.count_nonzero(codes == -1))
+        if not rules.by_convention or found.tolist() == [-1, 1]:
+            raise _ask(rules, count)
+        notes.append(f"{rules.where}: {count:,} nodes with the label -1 have none; --unlabeled none if -1 is a class")
+        codes, found = np.where(codes == -1, _NONE, codes), found[1:]
+    if len(found) and (rules.keep_codes or (found[-1] == len(found) - 1 and found[0] == 0)):
+        if found[0] < 0 or found[-1] >= MOST_CLASSES:
+            what = f"label {found[0] if found[0] < 0 else found[-1]} cannot be kept: classes are 0..{MOST_CLASSES - 1}"
+            raise InputError(what, where=rules.where, fix="Leave keep_codes out")
+        y = np.where(codes == _NONE, -1, codes)
+        return _write_classes(writer, y, int(found[-1]) + 1, rules, notes=notes)
+    y = np.where(codes == _NONE, -1, np.searchsorted(found, codes))
+    if len(found):
+        shown = ", ".join(map(str, found[:3].tolist()))
+        notes.append(
+            f"{rules.where}: the labels {shown}, ... are codes of {len(found):,} classes, which keep them as names"
+        )
+    names = [str(code) for code in found.tolist()]
+    return _write_classes(writer, y, len(found), rules, names=names, codes=found.tolist(), notes=notes)
+
+
+def _write_classes(
+    writer: StoreWriter,
+    y: Int64[np.ndarray, "N"],
+    num_classes: int,
+    rules: LabelRules,
+    *,
+    names: list[str] | None = None,
+    codes: list[int] | None = None,
+    notes: Sequence[str] = (),
+) -> LabelSummary:
+    labeled = y >= 0
+    if not labeled.any():
+        raise InputError("no node has a label", where=rules.where, fix="Leave the labels out, or name their column")
+    if num_classes > MOST_CLASSES:
+        what = f"there are {num_classes:,} classes, more than {MOST_CLASSES:,}"
+        raise InputError(what, where=rules.where, fix="Use task=regression, or name the column of the labels")
+    if rules.like is not None and rules.like.task is not None:
+        given = names or [str(number) for number in range(num_classes)]
+        y, names, codes = _as_classes(y, given, rules, rules.like), list(rules.like.classes), None
+        num_classes, names = len(names), names if rules.like.named else None
     writer.write("y", y)
-    return LabelSummary(REGRESSION, 1, None, ~np.isnan(y))
+    sizes = np.bincount(y[labeled], minlength=num_classes).tolist()
+    return LabelSummary(CLASSES, num_classes, names, labeled, codes, sizes, list(notes))
+
+
+def _as_classes(
+    y: Int64[np.ndarray, "N"], names: Sequence[str], rules: LabelRules, like: Like
+) -> Int64[np.ndarray, "N"]:
+    """Labels as the classes of another store."""
+    if like.task != CLASSES:
+        raise InputError(f"the labels are classes, those of the other store a {like.task}", where=rules.where)
+    known = {name: number for number, name in enumerate(like.classes)}
+    used = np.bincount(y[y >= 0], minlength=len(names)) > 0
+    strange = [name for name, there in zip(names, used) if there and name not in known]
+    if strange:
+        what = f"the other store has no class '{strange[0]}'"
+        raise InputError(what, where=rules.where, fix=nearest(strange[0], like.classes))
+    return np.array([*(known.get(name, -1) for name in names), -1], np.int64)[y]
+
+
+def _ask(rules: LabelRules, count: int) -> InputError:
+    return InputError(
+        f"{count:,} nodes have the label -1, which is a class, or means that they have no label",
+        where=rules.where,
+        fix="Say which: --unlabeled -1 if they have none, --unlabeled none if it is a class",
+    )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int64, Shaped
+from jaxtyping import Bool, Int, Int64
 
-from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.graph.writer import StoreWriter
-from partita.sources.batch import Cells, Kind, counted
-from partita.sources.edges import TableReader, find_column
+from partita.sources.batch import Cells, Kind
+from partita.sources.edges import TableReader, find_column, find_columns, unused_columns
+from partita.sources.encoding import ColumnReader
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
 from partita.sources.options import ColumnName
@@ -35,6 +33,7 @@ class NodeTable:
         features: positions of the feature columns.
         labels: positions of the label columns.
         split: position of the split column; ``None`` without one.
+        reader: of the feature columns; ``None``: there are none.
     """
 
     table: TableReader
@@ -42,6 +41,7 @@ class NodeTable:
     features: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
     split: int | None = None
+    reader: ColumnReader | None = None
 
     @property
     def where(self) -> str:
@@ -53,9 +53,13 @@ class NodeTable:
         """Positions of all columns that are read besides the ids."""
         return self.features + self.labels + (() if self.split is None else (self.split,))
 
+    def unused(self) -> str:
+        """Says which columns are not read; empty: all are."""
+        return unused_columns(self.table, (self.id_column, *self.columns))
+
     def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Cells, None, None]:
         """Rows: the ids first if asked for, then :attr:`columns`."""
-        kinds: list[Kind] = ["float"] * len(self.features)
+        kinds: list[Kind] = list(self.reader.kinds) if self.features and self.reader else ["float"] * len(self.features)
         kinds += [labels.kind if labels is not None else "str"] * len(self.labels)
         kinds += ["str"] * (self.split is not None)
         columns = self.columns
@@ -69,6 +73,7 @@ def describe_table(
     *,
     id_column: ColumnName | None,
     feature_columns: Sequence[ColumnName] | None,
+    drop_columns: Sequence[ColumnName] | None = None,
     label_columns: Sequence[ColumnName] | None,
     split_column: ColumnName | None,
     roles: str,
@@ -78,7 +83,8 @@ def describe_table(
     Args:
         table: the table.
         id_column: of the node ids; ``None``: the first.
-        feature_columns: ``None``: all that are nothing else.
+        feature_columns: ``None``: all that are nothing else. Patterns fit several.
+        drop_columns: that are no features either way.
         label_columns: ``None``: in a table of labels all that are nothing else, else the column named "label", if any.
         split_column: ``None``: the column named "split", if any; in a table of splits else the second.
         roles: "nodes" (everything), "features", "labels" (which may hold a split too) or "splits".
@@ -111,7 +117,9 @@ def describe_table(
         taken = (ids, split, *labels)
         features = tuple(column for column in range(len(table.names)) if column not in taken)
     else:
-        features = tuple(find_column(table, name, "feature") for name in feature_columns)
+        features = tuple(find_columns(table, feature_columns, "feature"))
+    dropped = find_columns(table, drop_columns or (), "drop_columns")
+    features = tuple(column for column in features if column not in dropped)
     return _checked(
         NodeTable(table, ids, features, labels, split), "feature column" if roles == "features" else "column"
     )
@@ -172,15 +180,20 @@ class Membership:
                 )
             ids.set_num_nodes(self.num_rows, nodes.where)
 
-    def freeze(self, ids: Ids, rank: Int64[np.ndarray, "N"] | None) -> None:
+    def freeze(self, ids: Ids, rank: Int64[np.ndarray, "N"] | None, *, gaps: bool = False) -> None:
         """Take over the final order of the nodes.
+
+        Args:
+            ids: of all nodes.
+            rank: final number of every node by its provisional one; ``None``: the same.
+            gaps: nodes may be without a row.
 
         Raises:
             InputError: there are features, and nodes of the edges without a row.
         """
         self._rank = rank
         lacking = len(ids) - self.num_rows
-        if lacking > 0 and self._nodes.features:
+        if lacking > 0 and self._nodes.features and not gaps:
             without = np.arange(self.num_rows, len(ids)) if rank is None else np.sort(rank[self.num_rows :])
             names = ", ".join(ids.name(node) for node in without[:_NAMED_IN_MESSAGES].tolist())
             more = ", ..." if lacking > _NAMED_IN_MESSAGES else ""
@@ -188,7 +201,7 @@ class Membership:
                 f"{lacking} node(s) of the edges have no row of features: {names}{more} "
                 f"(need {len(ids)} rows, have {self.num_rows})",
                 where=self._nodes.where,
-                fix="Add their rows, or leave their edges out",
+                fix="Add their rows, leave their edges out, or give --missing zero or mean",
             )
 
     def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
@@ -228,69 +241,6 @@ def repeated(values: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
 
 NameOf = Callable[[int], str]
 """What the user calls a node (a final id)."""
-
-
-class Features:
-    """Takes feature rows in any order and writes the ``x`` column.
-
-    Args:
-        writer: of the store.
-        num_nodes: N.
-        dtype: float32 or float16.
-        allow_nan: accept values that are not finite.
-        name_of: for messages.
-    """
-
-    def __init__(
-        self, writer: StoreWriter, num_nodes: int, dtype: np.dtype[Any], *, allow_nan: bool, name_of: NameOf
-    ) -> None:
-        self._writer = writer
-        self._num_nodes = num_nodes
-        self._dtype = dtype
-        self._allow_nan = allow_nan
-        self._name_of = name_of
-        self._x: Shaped[np.ndarray, "N F"] | None = None
-
-    @property
-    def width(self) -> int:
-        """F; 0 before the first rows."""
-        return 0 if self._x is None else self._x.shape[1]
-
-    def put(
-        self, nodes: Int[np.ndarray, "n"] | slice, rows: Float[np.ndarray, "n F"], where: Callable[[int], str]
-    ) -> None:
-        """The features of some nodes.
-
-        Raises:
-            InputError: a value is not finite or does not fit the dtype, or the rows are not as wide as before.
-        """
-        if self._x is None:
-            if rows.shape[1] == 0:
-                raise InputError("the rows hold no features", where=where(0), fix="Leave the features out")
-            self._x = self._writer.allocate("x", (self._num_nodes, rows.shape[1]), self._dtype)
-        if rows.shape[1] != self._x.shape[1]:
-            raise InputError(f"the row has {rows.shape[1]} features, not {self._x.shape[1]}", where=where(0))
-        with np.errstate(over="ignore"):
-            kept = rows.astype(self._dtype, copy=False)
-        if not (self._allow_nan or np.isfinite(kept).all()):
-            row, column = (int(place) for place in np.argwhere(~np.isfinite(kept))[0])
-            node = self._name_of(nodes.start + row if isinstance(nodes, slice) else int(nodes[row]))
-            value = rows[row, column]
-            fits = f"does not fit {self._dtype.name}" if np.isfinite(value) else "is not finite"
-            raise InputError(
-                f"feature {column} of node {node} is {value}, which {fits}",
-                where=where(row),
-                fix="Mend it, or allow_nan=True" if not np.isfinite(value) else "Use feature_dtype=float32",
-            )
-        self._x[nodes] = kept
-
-    def put_blocks(self, blocks: Iterator[tuple[int, Shaped[np.ndarray, "n F"]]], where: str) -> None:
-        """The features of all nodes in order, from an array."""
-        with progress.task("read features", total=self._num_nodes, unit="rows") as task:
-            for start, rows in blocks:
-                rows = rows if rows.dtype.kind == "f" else rows.astype(np.float32)
-                self.put(slice(start, start + len(rows)), rows, counted(where, start))
-                task.advance(len(rows))
 
 
 class Splits:

@@ -24,7 +24,10 @@ from partita.sources.arrays import ArrayFile
 OGB_SPLITS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 """OGB's names of splits, and those of their masks here."""
 
-_OBJECTS = "PyG's Data, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, or the path of a file"
+_OBJECTS = (
+    "PyG's Data, a DGL graph, a networkx graph, a data frame of edges, a SciPy sparse matrix, two arrays (src, dst), "
+    "a dictionary of arrays, or the path of a file"
+)
 
 
 def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
@@ -33,7 +36,7 @@ def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
     Raises:
         InputError: it is no graph, a graph of several types, several graphs, or one without edges.
     """
-    where = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
+    where = name_of(source)
     if isinstance(source, Mapping):
         where, found = "arrays", dict(source)
     elif hasattr(source, "tocoo"):
@@ -42,12 +45,17 @@ def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
         found = _of_pyg(where, source)
     elif hasattr(source, "ndata") and hasattr(source, "edges"):
         found = _of_dgl(where, source)
-    elif hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, np.ndarray):
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__") and not hasattr(source, "shape"):
         return _of_dataset(where, source)
     else:
         raise InputError(f"{where} is no graph", where="source", fix=f"Give {_OBJECTS}")
-    arrays = {name: _array(f"{where}, {name}", value) for name, value in found.items() if value is not None}
+    arrays = {name: array_of(f"{where}, {name}", value) for name, value in found.items() if value is not None}
     return where, {name: ArrayFile.held(f"{where}, {name}", array) for name, array in arrays.items()}
+
+
+def name_of(source: Any) -> str:
+    """What to call an object in messages: its library and its type."""
+    return f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
 
 
 def _of_dataset(where: str, dataset: Any) -> tuple[str, dict[str, ArrayFile]]:
@@ -64,11 +72,11 @@ def _of_dataset(where: str, dataset: Any) -> tuple[str, dict[str, ArrayFile]]:
         graph = {ours: graph[theirs] for theirs, ours in given.items() if graph.get(theirs) is not None}
     name, arrays = arrays_of(graph)
     if labels is not None and "y" not in arrays:
-        arrays["y"] = ArrayFile.held(f"{name}, y", labels_of(_array(f"{name}, y", labels)))
+        arrays["y"] = ArrayFile.held(f"{name}, y", labels_of(array_of(f"{name}, y", labels)))
     if hasattr(dataset, "get_idx_split"):
         split, num_nodes = dataset.get_idx_split(), len(arrays["x" if "x" in arrays else "y"])
         for theirs, ours in OGB_SPLITS.items():
-            mask = mask_of(_array(f"split {theirs}", split[theirs]), num_nodes, f"split {theirs}")
+            mask = mask_of(array_of(f"split {theirs}", split[theirs]), num_nodes, f"split {theirs}")
             arrays[ours] = ArrayFile.held(f"{name}, {ours}", mask)
     return name, arrays
 
@@ -85,8 +93,11 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: getattr(data, name, None) for name in ("edge_index", "x", "edge_weight", "num_nodes", *MASKS.values())
     }
+    known = {*found, "y"}
+    names = data.keys()  # a method of PyG's, no dictionary's
+    found |= {name: data[name] for name in names if name not in known and hasattr(data[name], "shape")}
     y = getattr(data, "y", None)
-    found["y"] = None if y is None else labels_of(_array(f"{where}, y", y))
+    found["y"] = None if y is None else labels_of(array_of(f"{where}, y", y))
     for name in MASKS.values():
         if found[name] is not None and len(found[name].shape) == 2:  # a column for each of several splits
             found[name] = found[name].T
@@ -100,14 +111,17 @@ def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
             where="source",
             fix="Give a graph of one of them, or dgl.to_homogeneous(graph)",
         )
-    sources, targets = (_array(where, ends) for ends in graph.edges())
+    sources, targets = (array_of(where, ends) for ends in graph.edges())
     nodes = graph.ndata
     found: dict[str, Any] = {"edge_index": np.stack([sources, targets]), "num_nodes": graph.num_nodes()}
     found |= {name: nodes[name] for name in MASKS.values() if name in nodes}
+    used = {*MASKS.values(), "feat", "label"}
+    found |= {f"ndata {name}": nodes[name] for name in nodes if name not in used}
+    found |= {f"edata {name}": graph.edata[name] for name in getattr(graph, "edata", ())}
     if "feat" in nodes:
         found["x"] = nodes["feat"]
     if "label" in nodes:
-        found["y"] = labels_of(_array(f"{where}, label", nodes["label"]))
+        found["y"] = labels_of(array_of(f"{where}, label", nodes["label"]))
     return found
 
 
@@ -154,15 +168,11 @@ def sparse_arrays(path: Path, arrays: Mapping[str, ArrayFile]) -> dict[str, Arra
 
 
 def labels_of(y: Num[np.ndarray, "N ..."]) -> Num[np.ndarray, "N ..."]:
-    """Labels as a source has them: a column of one is no matrix; classes written as floats are integers, with -1 for
-    no label; a matrix of zeros and ones is multi-label."""
+    """Labels as a source has them: a column of one is no matrix; a matrix of zeros and ones is multi-label."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind != "f":
         return y
-    known = y[np.isfinite(y)]
-    if y.ndim == 1 and len(known) < len(y) and (known == np.floor(known)).all():
-        return np.where(np.isfinite(y), y, -1).astype(np.int64)
     if y.ndim == 2 and np.isin(y, (0, 1)).all():
         return y.astype(np.uint8)
     return y
@@ -183,8 +193,12 @@ def mask_of(ids: Int[np.ndarray, "n"], num_nodes: int, where: str) -> Bool[np.nd
     return mask
 
 
-def _array(where: str, value: Any) -> Shaped[np.ndarray, "..."]:
-    """An array of what may be a tensor on any device."""
+def array_of(where: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """An array of what may be a tensor on any device.
+
+    Raises:
+        InputError: it is sparse, or holds objects.
+    """
     if hasattr(value, "layout") and "strided" not in str(value.layout):
         raise InputError("is a sparse tensor", where=where, fix="Make it dense, or leave it out")
     for method in ("detach", "cpu"):

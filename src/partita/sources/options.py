@@ -14,6 +14,9 @@ ColumnName = str | int
 
 File = str | os.PathLike[str]
 
+About = str | os.PathLike[str] | object
+"""A file about nodes; or a data frame, or an array by position."""
+
 
 def column(text: str) -> ColumnName:
     """A column by its name, or by its position where the text is a number."""
@@ -31,7 +34,9 @@ class IngestOptions(Options):
 
     format: Annotated[str, "auto, csv, tsv, snap, parquet or npz."] = "auto"
     delimiter: Annotated[str | None, "One character, tab, or space; else found out."] = None
-    header: Annotated[bool | None, "Whether columns are named; else found out."] = None
+    header: Annotated[
+        bool | None, "Whether the first line of text tables names the columns (default: decided by evidence)."
+    ] = None
     comment: Annotated[str | None, "How comment lines of text tables begin."] = "#"
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
@@ -40,13 +45,29 @@ class IngestOptions(Options):
     deduplicate: Annotated[bool, "Keep only the first of equal edges."] = False
     self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one a node)."] = "keep"
     ids: Annotated[Literal["auto", "int", "str", "index"], "Node ids: auto, int, str, or index (0 to N-1)."] = "auto"
-    nodes: Annotated[File | None, "Table: id, features, label, split."] = None
-    features: Annotated[File | None, "Table: id, features; or .npy, row i is node i."] = None
-    labels: Annotated[File | None, "Table: id, label; or .npy."] = None
-    splits: Annotated[File | None, "Table: id, train/val/test; or .npy."] = None
+    nodes: Annotated[About | None, "Table: id, features, label, split."] = None
+    features: Annotated[About | None, "Table: id, features; or .npy, row i is node i."] = None
+    labels: Annotated[About | None, "Table: id, label; or .npy."] = None
+    splits: Annotated[About | None, "Table: id, train/val/test; or .npy."] = None
     id_column: Annotated[ColumnName | None, "Name or position of the ids in these tables.", column] = None
     feature_columns: Annotated[
-        Sequence[ColumnName] | None, "Which columns are features, by commas; else all others.", columns
+        Sequence[ColumnName] | None, "Which columns are features, by commas (* and ? stand for any letters); else all.",
+        columns,
+    ] = None  # fmt: skip
+    drop_columns: Annotated[
+        Sequence[ColumnName] | None, "Columns that are not features, by commas (* and ? stand for any letters).",
+        columns,
+    ] = None  # fmt: skip
+    categorical: Annotated[
+        Sequence[ColumnName] | None, "Columns of categories: one feature for each of their words or codes.", columns
+    ] = None
+    missing: Annotated[
+        Literal["zero", "mean"] | None,
+        "Empty feature cells and nodes without a row: zero, or the mean of the training nodes (default: refused).",
+    ] = None
+    standardize: Annotated[bool, "Scale numeric features to mean 0, deviation 1 of the training nodes."] = False
+    like: Annotated[
+        File | None, "Store of the graph that a model was trained on: same columns, categories, fills and scales."
     ] = None
     label_column: Annotated[
         ColumnName | Sequence[ColumnName] | None,
@@ -54,6 +75,10 @@ class IngestOptions(Options):
         columns,
     ] = None
     split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
+    unlabeled: Annotated[str | None, "Label that means that a node has none, for instance -1; none: no label does."] = (
+        None
+    )
+    keep_codes: Annotated[bool, "Integer labels are the classes, also with gaps (default: numbered 0..C-1)."] = False
     task: Annotated[str, "auto, classes, multilabel or regression."] = "auto"
     feature_dtype: Annotated[Literal["float32", "float16"], "float32 or float16."] = "float32"
     allow_nan: Annotated[bool, "Accept features that are not finite."] = False

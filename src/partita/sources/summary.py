@@ -24,8 +24,12 @@ class IngestSummary:
         split_rule: where the splits come from.
         ids: how ids were read: "index", "int" or "str".
         header: whether the edge file has a header; ``None`` where the format knows none.
+        edges_read: how many the source has.
+        both_directions: every edge of the store is there in both directions.
         self_loops: how many are in the store.
-        duplicates_dropped: how many edges were dropped because they repeated an earlier one.
+        repeated_edges: how many directed edges repeat an earlier one, dropped or not.
+        duplicates_dropped: how many of them were dropped.
+        class_sizes: labeled nodes by class or label; empty for a regression.
         notes: anything else worth saying, one sentence each.
         seconds: of wall-clock time.
         edges_per_second: edges in the store divided by ``seconds``.
@@ -41,8 +45,12 @@ class IngestSummary:
     split_rule: str
     ids: IdMode
     header: bool | None
+    edges_read: int
+    both_directions: bool
     self_loops: int
+    repeated_edges: int
     duplicates_dropped: int
+    class_sizes: dict[str, int]
     notes: list[str]
     seconds: float
     edges_per_second: float

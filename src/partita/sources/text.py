@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -19,16 +20,17 @@ from typing import TYPE_CHECKING
 from partita.core import progress
 from partita.core.errors import InputError
 from partita.sources.arrays import Stream
-from partita.sources.batch import Cells, Kind
-from partita.sources.dialect import BLANKS, guess, is_int, is_number
+from partita.sources.batch import GAPS, Cells, Kind
+from partita.sources.dialect import BLANKS, guess, is_canonical_int, is_int, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _SAMPLE_BYTES = 1 << 18
 _LONGEST_LINE = 1 << 26
+_PADDED = re.compile(r"^-?0[0-9]")
 _KINDS = {"int": "an integer", "float": "a number", "str": "UTF-8 text"}
-_MISSING = {"int": [""], "str": [], "float": ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]}
+_MISSING = {"int": [""], "str": [], "float": list(GAPS)}
 
 
 class NotOfKindError(InputError):
@@ -48,7 +50,7 @@ class TextTable:
 
     Attributes:
         dialect: how it is written.
-        path, names, has_header: see :class:`partita.sources.edges.TableReader`.
+        path, names, has_header, note: see :class:`partita.sources.edges.TableReader`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class TextTable:
         header: bool | None = None,
         comment: str | None = "#",
         wanted: Collection[str] = (),
+        exact_ids: bool = False,
         chunk_bytes: int = 8 << 20,
     ) -> None:
         """Open the file and look at its first lines; see :func:`partita.sources.dialect.guess`.
@@ -67,19 +70,28 @@ class TextTable:
             InputError: the file cannot be read, is empty, or is not text.
         """
         self.path = path
+        self._exact_ids = exact_ids
         self._chunk_bytes = chunk_bytes
         first, _ = next(self._chunks(_SAMPLE_BYTES), (b"", 1))
         if first.count(b"\0") * 8 > len(first):
             raise InputError("is not a text file in UTF-8", where=str(path), fix="Save it as UTF-8, or name its format")
         self.dialect = guess(first, where=str(path), delimiter=delimiter, header=header, comment=comment, wanted=wanted)
         self.names, self.has_header = self.dialect.names, self.dialect.header_line > 0
+        self.note = self.dialect.note
 
     def column_kind(self, column: int) -> Kind | None:
         """What the first rows of a column look like; ``None`` if they are all empty."""
         cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column]]
         if not cells:
             return None
-        return "int" if all(map(is_int, cells)) else "float" if all(map(is_number, cells)) else "str"
+        if all(map(is_canonical_int if self._exact_ids else is_int, cells)):
+            return "int"
+        return "float" if all(map(is_number, cells)) else "str"
+
+    def holds_words(self, column: int) -> bool:
+        """See :class:`partita.sources.edges.TableReader`."""
+        cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column] not in GAPS]
+        return bool(cells) and not any(map(is_number, cells))
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """See :class:`partita.sources.edges.TableReader`.
@@ -219,8 +231,20 @@ class TextTable:
             for name in mine:
                 parts = table.column(name).chunks
                 array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], types[kind])])
+                if kind == "int" and self._exact_ids and self._padded(text, column=int(name)):
+                    raise pa.ArrowInvalid("zeros before an integer")
                 arrays[name] = compute.utf8_trim(array, " \t") if kind == "str" and blanks else array
         return [arrays[name] for name in wanted]
+
+    def _padded(self, text: bytes, column: int) -> bool:
+        """Whether an integer of a column has zeros before it, which would be lost."""
+        from pyarrow import compute
+
+        separator = b" " if self.dialect.delimiter == BLANKS else re.escape(self.dialect.delimiter)
+        if re.search(rb'(?:^|[\n" \t]|' + separator + rb")-?0[0-9]", text) is None:
+            return False
+        (cells,) = self._convert(text, [column], ["str"])
+        return bool(compute.any(compute.match_substring_regex(cells, _PADDED.pattern)).as_py())
 
     def _explain(
         self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind], error: Exception
@@ -240,15 +264,16 @@ class TextTable:
             return InputError(
                 f"the line has {_count(len(cells), 'cell')}, but the table has {_count(len(self.names), 'column')}",
                 where=where,
-                fix="Mend the line, or name the separator and whether there is a header",
+                fix="Correct the line, or name the separator and whether there is a header",
             )
         for column, kind in zip(columns, kinds):
             if self._refuses(bad, [column], [kind]):
+                zeros = kind == "int" and _PADDED.match(cells[column].strip())
                 return NotOfKindError(
-                    f"{_shown(cells[column])} is not {_KINDS[kind]}",
+                    f"{_shown(cells[column])} " + ("has zeros before it" if zeros else f"is not {_KINDS[kind]}"),
                     kind,
                     where=f"{where}, column {self.names[column]}",
-                    fix="Mend the cell, or choose another column",
+                    fix="Correct the cell, or choose another column",
                 )
         return InputError(str(error).splitlines()[0], where=where)
 

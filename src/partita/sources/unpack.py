@@ -18,21 +18,21 @@ _CHUNK = 1 << 20
 
 
 @contextmanager
-def unpacked(paths: Sequence[Path | None], beside: Path) -> Iterator[list[Path | None]]:
+def unpacked(paths: Sequence[Path], beside: Path) -> Iterator[list[Path]]:
     """The same paths, those of gzipped ``.npz``, ``.npy`` and Parquet files replaced by unpacked copies.
 
     Gzipped text is left alone, because it is read from beginning to end. An error that names a copy is made to
     name the file that the user gave.
 
     Args:
-        paths: files; ``None`` stays ``None``.
+        paths: files.
         beside: the copies are made in a temporary directory next to this path.
 
     Raises:
         InputError: a file is not gzipped or is damaged.
         ResourceError: no space for the copies.
     """
-    packed = [path for path in paths if path is not None and _needs_unpacking(path)]
+    packed = [path for path in paths if _needs_unpacking(path)]
     if not packed:
         yield list(paths)
         return
@@ -42,7 +42,7 @@ def unpacked(paths: Sequence[Path | None], beside: Path) -> Iterator[list[Path |
         for path, copy in copies.items():
             _unpack(path, copy)
         try:
-            yield [path if path is None else copies.get(path, path) for path in paths]
+            yield [copies.get(path, path) for path in paths]
         except PartitaError as error:
             for path, copy in copies.items():
                 error.rename(str(copy), str(path))

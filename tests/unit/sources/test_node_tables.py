@@ -10,8 +10,9 @@ from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells
 from partita.sources.edges import open_table
-from partita.sources.labels import MOST_CLASSES, make_labels
-from partita.sources.node_tables import Features, Splits, describe_table, repeated
+from partita.sources.features import Features
+from partita.sources.labels import MOST_CLASSES, LabelRules, make_labels
+from partita.sources.node_tables import Splits, describe_table, repeated
 
 
 class Writer(StoreWriter):
@@ -33,10 +34,11 @@ def batch(*columns, names=None):
     return Cells([pa.array(column) for column in columns], names, lambda row: f"n.csv, line {row + 2}")
 
 
-def read_labels(*columns, task="auto", kinds=None, nodes=None, num_nodes=None):
+def read_labels(*columns, task="auto", kinds=None, nodes=None, num_nodes=None, **rules):
     count = len(columns[0])
     nodes = np.arange(count) if nodes is None else np.array(nodes)
-    labels = make_labels(task, kinds or [None] * len(columns), None, num_nodes or count, "n.csv")
+    rules = LabelRules(task, "n.csv", **rules)
+    labels = make_labels(rules, kinds or [None] * len(columns), None, num_nodes or count)
     labels.put(nodes, batch(*columns), range(len(columns)))
     writer = Writer()
     found = labels.finish(writer)
@@ -46,13 +48,30 @@ def read_labels(*columns, task="auto", kinds=None, nodes=None, num_nodes=None):
 @pytest.mark.parametrize(
     ("cells", "options", "y", "task", "classes", "names"),
     [
-        (["2", "0", "", "-1"], {}, [2, 0, -1, -1], "classes", 3, None),
-        ([2, 0, None, -1], {}, [2, 0, -1, -1], "classes", 3, None),
-        (["b", "a", "", "-1", "c"], {}, [1, 0, -1, -1, 2], "classes", 3, ["a", "b", "c"]),
+        (["2", "0", "", "1"], {}, [2, 0, -1, 1], "classes", 3, None),
+        ([2, 0, None, 1], {}, [2, 0, -1, 1], "classes", 3, None),
+        (["b", "a", "", "-1", "c"], {"unlabeled": "-1"}, [1, 0, -1, -1, 2], "classes", 3, ["a", "b", "c"]),
+        (["b", "?", "a"], {"unlabeled": "?"}, [1, -1, 0], "classes", 2, ["a", "b"]),
+        (["b", "-1"], {"unlabeled": "none"}, [1, 0], "classes", 2, ["-1", "b"]),
         (["10", "9", "x"], {}, [0, 1, 2], "classes", 3, ["10", "9", "x"]),
         ([True, False], {}, [1, 0], "classes", 2, None),
+        # -1: none where that is said, or where arrays mean it so
+        (["2", "0", "1", "-1"], {"unlabeled": "-1"}, [2, 0, 1, -1], "classes", 3, None),
+        ([2, 0, 1, -1], {"by_convention": True}, [2, 0, 1, -1], "classes", 3, None),
+        ([1, -1, 1], {"unlabeled": "none"}, [1, 0, 1], "classes", 2, ["-1", "1"]),
+        ([1, -1, 1, 0], {"unlabeled": "0"}, [1, 0, 1, -1], "classes", 2, ["-1", "1"]),
+        ([1, -1, -2], {}, [2, 1, 0], "classes", 3, ["-2", "-1", "1"]),
+        # Codes
+        ([100002, 100001, 100002], {}, [1, 0, 1], "classes", 2, ["100001", "100002"]),
+        (["11", "1", ""], {}, [1, 0, -1], "classes", 2, ["1", "11"]),
+        ([3, 1], {"keep_codes": True}, [3, 1], "classes", 4, None),
+        # Numbers
         ([1.0, None, 0.0, float("nan")], {"task": "classes", "kinds": ["float"]}, [1, -1, 0, -1], "classes", 2, None),
-        (["1.0", "NA"], {"task": "classes"}, [1, -1], "classes", 2, None),
+        ([1.0, None, 0.0, 1.0, 0.0], {"kinds": ["float"]}, [1, -1, 0, 1, 0], "classes", 2, None),
+        ([1.0, 0.0, 2.0], {"kinds": ["float"]}, [1, 0, 2], "regression", 1, None),
+        ([1.0, 0.0, 1.0, 0.0], {"kinds": ["float"], "task": "regression"}, [1, 0, 1, 0], "regression", 1, None),
+        ([-9.0, 0.5], {"kinds": ["float"], "unlabeled": "-9"}, [np.nan, 0.5], "regression", 1, None),
+        (["1.0", "NA", "0.0", "0", "1"], {"task": "classes"}, [1, -1, 0, 0, 1], "classes", 2, None),
         ([1.5, None], {"kinds": ["float"]}, [1.5, np.nan], "regression", 1, None),
         (["1", "1.5", "nan"], {}, [1, 1.5, np.nan], "regression", 1, None),
         ([3, 4], {"task": "regression"}, [3, 4], "regression", 1, None),
@@ -70,6 +89,8 @@ def test_labels(cells, options, y, task, classes, names):
 def test_labels_of_some_nodes():
     y, found = read_labels(["b", "a"], nodes=[3, 1], num_nodes=5)
     assert y.tolist() == [-1, 0, -1, 1, -1]
+    y, found = read_labels([1, None], [0, None], nodes=[0, 1], num_nodes=2)
+    assert (y.tolist(), found.labeled.tolist(), found.sizes) == ([[1, 0], [0, 0]], [True, False], [1, 0])
     y, found = read_labels([1.5], kinds=["float"], nodes=[1], num_nodes=2)
     np.testing.assert_array_equal(y, [np.nan, 1.5])
     y, found = read_labels([1, 0], [1, 1], nodes=[2, 0], num_nodes=3)
@@ -80,15 +101,17 @@ def test_labels_of_some_nodes():
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ((["1", "-2"],), {}, "line 3, column 0: label -2 is out of range"),
-        (([1, -2],), {}, "line 3, column 0: label -2 is out of range"),
-        (([1, MOST_CLASSES],), {}, "line 3, column 0: label 1048576 is out of range"),
-        ((["1", str(MOST_CLASSES)],), {}, "line 3: label 1048576 is out of range"),
+        ((["0", "-1"],), {}, r"n\.csv: 1 nodes have the label -1.*--unlabeled -1"),
+        (([1, -1, 1],), {}, "1 nodes have the label -1"),
+        (([1, -1],), {"by_convention": True}, "1 nodes have the label -1"),
+        ((["a", "-1"],), {}, "1 nodes have the label -1"),
+        (([1, MOST_CLASSES],), {"keep_codes": True}, "label 1048576 cannot be kept"),
+        (([1, -2],), {"keep_codes": True}, "label -2 cannot be kept"),
         (([1.0, 2.5],), {"task": "classes"}, r"line 3, column 0: label 2\.5 is not an integer"),
         ((["1", "2.5"],), {"task": "classes"}, r"line 3: label 2\.5 is not an integer"),
-        ((["", "-1"],), {}, r"n\.csv: no node has a label"),
+        ((["", "-1"],), {"unlabeled": "-1"}, r"n\.csv: no node has a label"),
         (([1, 2], [0, 1]), {}, "line 3, column 0: label 2 is neither 0 nor 1"),
-        (([1, 1], [0, None]), {}, "line 3, column 1: the cell is empty"),
+        (([1, 1], [0, None]), {}, "line 3, column 1: one label is empty and another is not"),
         (([1, 1], [0, 1]), {"task": "classes"}, "there are 2 label columns, but task=classes"),
         (([1.0, float("inf")],), {"kinds": ["float"]}, "line 3, column 0: label inf is not a finite"),
     ],
