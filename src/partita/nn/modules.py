@@ -108,7 +108,7 @@ class ModuleModel(Model):
                 where=self._where,
                 fix="Return a row per destination of the last block, with a column per class",
             )
-        return out
+        return self.stages[-1].scaled(out)  # type: ignore[operator]
 
     def _check_calls(self, calls: int) -> None:
         if calls != len(self.stages):
