@@ -118,8 +118,8 @@ class Config(BaseModel):
     # Model
     model: str = Field(
         "sage",
-        description="Layer type by name: sage, gcn, gat, gin; pyg:NAME, a convolution of PyG; or package.module:Name, "
-        "a layer, a convolution or a whole model of your own.",
+        description="Layer type by name: sage, gcn, gat, gin, mlp (own features only, no neighbors); pyg:NAME, a "
+        "convolution of PyG; or package.module:Name, a layer, a convolution or a whole model of your own.",
     )
     model_options: ModelOptions = Field(
         default_factory=dict,

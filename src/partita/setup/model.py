@@ -12,6 +12,7 @@ from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
+from partita.setup.sampler import reads_neighbors
 
 
 def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
@@ -65,6 +66,12 @@ def of_model(model: nn.Module, config: Config | None, settings: Mapping[str, Any
         ConfigError: the model does not say how many layers it has, and neither do the settings; or one is bad.
     """
     given = dict(settings) if config is None else {name: getattr(config, name) for name in config.model_fields_set}
+    if not reads_neighbors(Config.make({"model": given.get("model")})):
+        raise ConfigError(
+            f"a {type(model).__name__} is given, and model '{given['model']}' is set, which samples no neighbors",
+            where="model",
+            fix="Leave the setting model out",
+        )
     if given.get("layers") is None:
         layers = layers_of(model)
         if layers is None:

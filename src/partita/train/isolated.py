@@ -68,7 +68,9 @@ class PartViews(Views):
         self._task, self._model, self._context = task, model, Context.alone()
         self._group = team.group
         self._rank = self._group.rank
-        settings = SyncSettings(config.coverage, config.average_every, config.optimizer_state)
+        # A model that reads no neighbors lacks none.
+        coverage = config.coverage if model.whole or any(layer.reads_neighbors for layer in model.layers) else "none"
+        settings = SyncSettings(coverage, config.average_every, config.optimizer_state)
         self.sync: Sync = SYNCS.find(config.sync)(settings)
         if self.sync.every_step:
             check_model(model, team.size)
