@@ -235,8 +235,43 @@ class Membership:
                 f"(need {len(ids)} rows, have {self.num_rows}; the ids of rows are in column "
                 f"{self._nodes.table.names[self._nodes.id_column]})",
                 where=self._nodes.where,
-                fix="Add their rows, leave their edges out, or give --missing zero or mean",
+                fix="Add their rows, leave their edges out, or give --missing zero or mean, or drop",
             )
+
+    def drop(self, ids: Ids) -> Int64[np.ndarray, "N"] | None:
+        """Leave out the nodes without a row, and those whose row has an empty feature cell.
+
+        Only after :meth:`freeze`, and before :meth:`located`.
+
+        Args:
+            ids: of all nodes; those that stay are numbered anew.
+
+        Returns:
+            The number of every node by its provisional one, -1 where it was left out; ``None`` if all stay.
+
+        Raises:
+            InputError: no node is left.
+        """
+        self.num_absent, self.num_incomplete = len(ids) - self.num_rows, 0
+        rank = np.arange(len(ids)) if self._rank is None else self._rank
+        kept = np.zeros(len(ids), bool)
+        kept[rank[: self.num_rows]] = True
+        if self._nodes.reader is not None:
+            only_features, start = replace(self._nodes, labels=(), split=None), 0
+            with closing(only_features.batches(ids, None, with_ids=False)) as batches:
+                for batch in batches:
+                    rows = start + np.flatnonzero(self._nodes.reader.incomplete(batch))
+                    kept[rank[rows]] = False
+                    self.num_incomplete += len(rows)
+                    start += len(batch)
+        if kept.all():
+            return None
+        if not kept.any():
+            fix = "Give --missing zero or mean, or name the columns with --feature-columns"
+            raise InputError("every row has an empty cell, so no node is left", where=self._nodes.where, fix=fix)
+        ids.drop(kept)
+        self._rank = np.where(kept, np.cumsum(kept) - 1, -1)[rank]
+        return self._rank
 
     def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
         """The rows once more, with all columns but the ids, and the node of each row."""
@@ -244,7 +279,7 @@ class Membership:
         start = 0
         for batch in self._nodes.batches(ids, labels, with_ids=False):
             rows = np.arange(start, start + len(batch)) if given is None else given[start : start + len(batch)]
-            yield rows if self._rank is None else self._rank[rows], batch
+            yield _of_kept(rows if self._rank is None else self._rank[rows], batch)
             start += len(batch)
 
 
@@ -260,10 +295,22 @@ def located(
     for batch in nodes.batches(ids, labels, with_ids=True):
         found = ids.find(batch, 0)
         fix = "Fix the id, add its edges, or delete the row"
-        batch.check(found < 0, 0, "there is no node {}", fix)
+        batch.check(found == -1, 0, "there is no node {}", fix)
+        found, batch = _of_kept(found, batch)
         batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
         seen[found] = True
         yield found, Cells(batch.columns[1:], batch.names[1:], batch.where)
+
+
+def _of_kept(nodes: Int[np.ndarray, "n"], batch: Cells) -> tuple[Int[np.ndarray, "k"], Cells]:
+    """Rows about nodes that were not left out, whose numbers are >= 0."""
+    if (nodes >= 0).all():
+        return nodes, batch
+    import pyarrow as pa
+
+    at = np.flatnonzero(nodes >= 0)
+    columns = [column.take(pa.array(at)) for column in batch.columns]
+    return nodes[at], Cells(columns, batch.names, lambda row: batch.where(int(at[row])))
 
 
 def repeated(values: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
