@@ -293,7 +293,7 @@ def _write_codes(
             raise _ask(rules, count)
         notes.append(f"{rules.where}: {count:,} nodes with the label -1 have none; --unlabeled none if -1 is a class")
         codes, found = np.where(codes == -1, _NONE, codes), found[1:]
-    if rules.task == AUTO and len(found) > max(_FEW, np.count_nonzero(codes != _NONE) // 2):
+    if rules.task == AUTO and len(found) > max(_FEW, int(np.count_nonzero(codes != _NONE)) // 2):
         notes.append(f"{rules.where}: {len(found):,} labels are as many classes; --task regression if they are amounts")
     if len(found) and (rules.keep_codes or (found[-1] == len(found) - 1 and found[0] == 0)):
         if found[0] < 0 or found[-1] >= MOST_CLASSES:

@@ -125,8 +125,8 @@ def describe_table(
             split = find_column(table, split_column, "split")
         elif table.has_header and table.names.count("split") == 1:
             split = table.names.index("split")
-        elif table.has_header and (found := masks_by_name(table.names)):
-            masks = tuple(found.items())
+        elif table.has_header and (by_mask := masks_by_name(table.names)):
+            masks = tuple(by_mask.items())
         elif roles == "splits" and len(table.names) > 1:
             split = 1 if ids == 0 else 0
         if roles == "splits":
