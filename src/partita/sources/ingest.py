@@ -121,7 +121,9 @@ class _Job:
         tables = [each.table for each in inputs.tables]
         tables += [inputs.graph.table] if isinstance(inputs.graph, EdgeTable) else []
         self.notes += [table.note for table in tables if table.note]
-        self.notes += [note for each in (inputs.graph, *inputs.tables) if (note := each.unused())]
+        self.notes += [note for table in inputs.tables for note in table.notes()]
+        self.notes += inputs.graph.notes() if isinstance(inputs.graph, EdgeTable) and options.ids == "auto" else []
+        self.notes += [note] if (note := inputs.graph.unused()) else []
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
             ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
             if self._missing() == DROP and (mode == "index" or inputs.members is None):
@@ -267,6 +269,8 @@ class _Job:
                         mine.put(nodes, batch, range(wide, end))
                     if table.split is not None:
                         splits.put(nodes, batch, end)
+                    for place, (name, _) in enumerate(table.masks, start=end + (table.split is not None)):
+                        splits.put_marks(name, nodes, batch, place)
         if "features" in inputs.arrays:
             array = inputs.arrays["features"]
             features.put_blocks(array.blocks(), array.where)
@@ -341,8 +345,8 @@ class _Job:
         if "splits" in inputs.arrays:
             rule = f"given: {inputs.arrays['splits'].where}"
         for table in inputs.tables:
-            if table.split is not None:
-                rule = f"given: column {table.table.names[table.split]} of {table.where}"
+            if names := table.split_names:
+                rule = f"given: column{'s' if table.masks else ''} {names} of {table.where}"
         if not rule and isinstance(graph, ArrayGraph) and (count := graph.num_splits()):
             index = self.options.split_index or 0
             for name, mask in graph.masks(index).items():

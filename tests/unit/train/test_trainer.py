@@ -230,6 +230,7 @@ def test_the_run_folder(tmp_path, store) -> None:
     summary = partita.Trainer(store, out=tmp_path / "run", callbacks=[seen.append], **SETTINGS).fit()
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
+        "analysis.json",
         "checkpoints",
         "config.yaml",
         "events",
