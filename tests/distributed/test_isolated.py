@@ -108,7 +108,7 @@ def test_a_model_that_reads_no_neighbors_is_that_of_one_process(store, tmp_path)
     records = train_on_workers(store.path, 2, runs)
     expected = model_of(tmp_path / "alone")
     for run in runs:
-        assert records[run]["sampled_edges"] == 0
+        assert records[run]["counts"]["sampled_edges"] == 0
         for name, value in model_of(run).items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
 

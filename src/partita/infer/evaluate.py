@@ -56,7 +56,7 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observ
 
 
 def _has_embeddings(model: Model, seeds: Tensor) -> bool:
-    return seeds.ndim == 1 and len(model.stages) > 1
+    return seeds.ndim == 1 and not model.whole and len(model.stages) > 1
 
 
 def _outcome(
