@@ -105,7 +105,7 @@ def test_a_module_given_as_an_object(tmp_path, store) -> None:
     with pytest.raises(RunError, match=r"model of your own.*partita.evaluate\(.*model=.*--model own_models:ConvNet"):
         partita.evaluate(tmp_path / "run")
     assert "accuracy" in partita.evaluate(tmp_path / "run", model=own_models.ConvNet(8, 16, 4))
-    with pytest.raises(RunError, match="holds the weights of another model"):
+    with pytest.raises(RunError, match="holds the weights of a different model"):
         partita.evaluate(tmp_path / "run", model=own_models.ConvNet(8, 12, 4))
     with pytest.raises(RunError, match="model of your own"):
         partita.Trainer.resume(tmp_path / "run", epochs=3)
