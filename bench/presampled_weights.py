@@ -1,6 +1,6 @@
 """What presampled weights buy: GSplit's Figure 5 on graphs with communities, and the same weights for streaming.
 
-    python bench/presampled_weights.py --out docs/partitioning.md --svg docs/images/presampled.svg
+    python bench/presampled_weights.py --out docs/partitioning_measured.md --svg docs/images/presampled.svg
 
 For every graph, share of training nodes, weighting and partitioner: the expected share of cut edges in sampled
 mini-batches, and the load imbalance, the largest over the mean number of sampled edges of a part; means over several

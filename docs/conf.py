@@ -13,3 +13,6 @@ autodoc_typehints = "none"
 napoleon_google_docstring = True
 html_theme = "furo"
 html_title = "Partita"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["copy.js"]

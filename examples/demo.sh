@@ -17,7 +17,7 @@ say "2. Look at it"
 run partita inspect "$out/graph"
 
 say "3. Divide it among two parts, each owning one range of nodes"
-run partita partition "$out/graph" "$out/parts" --parts 2 --algorithm spring
+run partita partition "$out/graph" "$out/parts" --parts 2
 
 settings="--workers 2 --layers 2 --hidden 64 --fanout 10,10 --batch-size 64"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from cases import repeated
 from commands import FORKS, Commands
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -52,6 +53,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 DATA = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
 # The kernels' thread pool lives as long as the process.
 KEPT_THREADS = ("partita-kernel",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as ``full`` what :func:`cases.repeated` finds; ``slow`` cases are left out anyway."""
+    quick = [item for item in items if item.get_closest_marker("slow") is None]
+    names = [item.nodeid.removesuffix("]").partition("[")[::2] for item in quick]
+    for place in repeated(names):
+        quick[place].add_marker("full")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ Importing does no work: every name is loaded when it is first used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ _PUBLIC = {
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "ingest": "partita.sources.ingest",
+    "inspect": "partita.graph.profile",
     "make_plan": "partita.train.planning",
     "partition": "partita.partitioning.job",
     "partition_for_memory": "partita.isolated.memory_parts",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from partita.graph.export import export as export
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
+    from partita.graph.profile import inspect as inspect
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate
@@ -78,8 +81,8 @@ if TYPE_CHECKING:
     from partita.train.trainer import Trainer as Trainer
 
 
-def open(path: str) -> GraphStore:
-    """Open a graph store; see :meth:`partita.GraphStore.open`."""
+def open(path: str | os.PathLike[str]) -> GraphStore:
+    """Open a graph store; see :meth:`partita.GraphStore.open`. Its repr says what it holds."""
     from partita.graph.store import GraphStore
 
     return GraphStore.open(path)

@@ -6,13 +6,15 @@ Every field of :class:`Config` is a key in ``run.yaml``, an option of ``partita 
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.options import OLD_NAMES, parse_bytes, whole_numbers
@@ -56,9 +58,54 @@ def _parse_options(value: object) -> object:
     return {name: yaml.safe_load(text) for name, text in (option.split("=", 1) for option in value)}
 
 
+def _parse_model_options(value: object) -> object:
+    """As :func:`_parse_options`; one text may hold several options, with commas between them."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        return value
+    return _parse_options([option.strip() for text in texts for option in re.split(r",(?=\s*\w+\s*=)", text)])
+
+
+def _numbers_or(*words: str) -> Callable[[object], object]:
+    """What reads a setting that is one of some words, or a list of numbers, as text separated by commas."""
+
+    def read(value: object) -> object:
+        if isinstance(value, str) and value.strip() in words:
+            return value.strip()
+        entries = value.split(",") if isinstance(value, str) else value
+        try:
+            numbers = tuple(float(entry) for entry in entries)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            raise ValueError(f"give {', '.join(words)}, or numbers separated by commas") from None
+        if not numbers or not all(math.isfinite(number) for number in numbers):
+            raise ValueError("every number must be finite")
+        return numbers
+
+    return read
+
+
+def _positive(value: str | tuple[float, ...]) -> str | tuple[float, ...]:
+    if not isinstance(value, str) and min(value) <= 0:
+        raise ValueError("every number must be above 0")
+    return value
+
+
+def _mean_and_deviation(value: str | tuple[float, ...]) -> str | tuple[float, ...]:
+    if not isinstance(value, str) and (len(value) != 2 or value[1] <= 0):
+        raise ValueError("give two numbers: a mean, and a deviation above 0")
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
+ClassWeights = Annotated[
+    str | tuple[float, ...], BeforeValidator(_numbers_or("none", "balanced")), AfterValidator(_positive)
+]
+TargetScaling = Annotated[
+    str | tuple[float, ...], BeforeValidator(_numbers_or("auto", "none")), AfterValidator(_mean_and_deviation)
+]
 Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
+ModelOptions = Annotated[dict[str, Any], BeforeValidator(_parse_model_options)]
 
 
 class Config(BaseModel):
@@ -69,7 +116,15 @@ class Config(BaseModel):
     )
 
     # Model
-    model: str = Field("sage", description="Layer type by name: sage, gcn, gat, gin.")
+    model: str = Field(
+        "sage",
+        description="Layer type by name: sage, gcn, gat, gin, mlp (own features only, no neighbors); pyg:NAME, a "
+        "convolution of PyG; or package.module:Name, a layer, a convolution or a whole model of your own.",
+    )
+    model_options: ModelOptions = Field(
+        default_factory=dict,
+        description="Arguments of the layer or model that is named, for instance heads=4,concat=false.",
+    )
     layers: int = Field(3, ge=1, description="Number of layers K.")
     hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
     heads: int = Field(
@@ -219,8 +274,35 @@ class Config(BaseModel):
     lr: float = Field(0.003, gt=0, description="Learning rate.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
-    schedule: str = Field("constant", description="Learning rate schedule: constant, cosine, linear.")
+    schedule: str = Field(
+        "constant",
+        description="Learning-rate schedule: constant, cosine, linear, one-cycle, step (every lr_step epochs), plateau "
+        "(after lr_patience evaluations without improvement).",
+    )
+    lr_step: int = Field(30, ge=1, description="Epochs from one reduction of the learning rate to the next (step).")
+    lr_decay: float = Field(0.1, gt=0, lt=1, description="Factor of each reduction (schedules step, plateau).")
+    lr_patience: int = Field(
+        10, ge=0, description="Evaluations without improvement before the learning rate is reduced (plateau)."
+    )
     warmup: int = Field(0, ge=0, description="Learning rate warmup steps.")
+    clip_norm: float = Field(
+        0.0,
+        ge=0,
+        description="Scale gradients down to this norm, over all parameters, where theirs is larger; 0: never.",
+    )
+    class_weights: ClassWeights = Field(
+        "none",
+        description="Weights of classes in the loss: none, balanced (classes count alike, however many training nodes "
+        "each has), or a number per class. With several labels per node: weights of positive ones.",
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="Share of every target that is spread over all classes (cross-entropy)."
+    )
+    target_scaling: TargetScaling = Field(
+        "auto",
+        description="Regression: auto trains on targets less their mean, over their standard deviation (of the "
+        "training nodes); none trains on them as they are; or mean,deviation. Predictions are in the targets' units.",
+    )
     patience: int = Field(
         0, ge=0, description="Early stopping: evaluations without improvement before the run stops; 0: never."
     )

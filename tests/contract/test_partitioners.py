@@ -8,6 +8,7 @@ import sys
 import textwrap
 from itertools import pairwise
 
+import edge_oracles as oracles
 import numpy as np
 import pytest
 from array_stream import ArrayStream
@@ -74,6 +75,29 @@ def test_every_node_has_one_part_and_the_load_keeps_the_declared_bound(name, gra
     bound = partitioner.bound(task)
     if bound is not None:
         assert np.bincount(parts).max() <= bound
+
+
+def edge_bounds():
+    """Edge partitioners that promise a bound for edges."""
+    task = oracles.task_of((3, [(0, 1)]), 2)
+    return [name for name in ALL if getattr(find_partitioner(name), "edge_bound", lambda _: None)(task) is not None]
+
+
+def test_the_edge_partitioners_with_a_score_promise_a_bound():
+    assert {"hdrf", "greedy", "two_phase"} <= set(edge_bounds())
+
+
+@pytest.mark.parametrize("name", edge_bounds())
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 1.0])
+@settings(max_examples=30)
+@given(graph=oracles.graphs(), num_parts=st.sampled_from(oracles.PARTS))
+def test_no_part_gets_more_edges_than_the_declared_bound(name, epsilon, graph, num_parts):
+    partitioner = find_partitioner(name)
+    placed, _, _ = oracles.run(partitioner, graph, num_parts, epsilon=epsilon)
+    bound = partitioner.edge_bound(oracles.task_of(graph, num_parts, epsilon=epsilon))
+    assert len(placed) == len(oracles.without_loops(graph[1]))
+    assert bound <= max(-(-len(placed) // num_parts), (1 + epsilon) * len(placed) / num_parts)
+    assert np.bincount(placed, minlength=num_parts).max() <= bound
 
 
 @pytest.mark.parametrize("name", ALL)

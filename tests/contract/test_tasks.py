@@ -345,7 +345,7 @@ def test_a_task_by_where_it_is_defined(stores, tmp_path) -> None:
     run = partita.Trainer(stores["poisson"], out=tmp_path / "run", **settings).fit()
     assert run.record["task"] == settings["task"]
     found = partita.evaluate(tmp_path / "run", split="test")
-    assert {name: found[name] for name in ("loss", "mae", "rmse")} == pytest.approx(run.metrics["test"])
+    assert {name: found[name] for name in ("loss", "mae", "rmse", "r2")} == pytest.approx(run.metrics["test"])
 
 
 def test_what_is_known_of_a_seed_is_of_its_store_id(stores) -> None:

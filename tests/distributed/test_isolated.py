@@ -97,6 +97,22 @@ def test_an_epoch_is_that_of_dense_matrices(store, epochs_on_workers, tmp_path, 
     assert not any(moved.get(kind, 0) for kind in ("ids", "features", "forward", "backward", "gradients"))
 
 
+def test_a_model_that_reads_no_neighbors_is_that_of_one_process(store, tmp_path) -> None:
+    """Nothing that it needs is outside a partition, so no gradient is corrected."""
+    settings = {**SETTINGS, "model": "mlp", "batch_size": 0}
+    partita.Trainer(store, out=tmp_path / "alone", **settings).fit()
+    runs = {
+        tmp_path / "views": {**settings, "views": "all"},
+        tmp_path / "nfp": {**settings, "strategy": "nfp"},
+    }
+    records = train_on_workers(store.path, 2, runs)
+    expected = model_of(tmp_path / "alone")
+    for run in runs:
+        assert records[run]["counts"]["sampled_edges"] == 0
+        for name, value in model_of(run).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
 def test_averaged_models_do_not_depend_on_the_workers(store, tmp_path) -> None:
     ways = {"each": {}, "second": {"average_every": 2, "optimizer_state": "average"}}
     settings = {name: {**SETTINGS, **AVERAGE, **way, "schedule": "cosine"} for name, way in ways.items()}

@@ -123,6 +123,14 @@ def test_no_gradient_of_the_reference_vanishes(store, kind) -> None:
 
 
 @pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
+def test_layers_that_read_no_neighbors(store, strategy) -> None:
+    for fanouts in ((0, 0, 0), (3, 2, 2)):
+        for dropout in (0.0, 0.4):
+            step = Step(store, "mlp", parts=PARTS[4], fanouts=fanouts, dropout=dropout, input_dropout=dropout / 2)
+            check(step, strategy, 4)
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 @pytest.mark.parametrize("seeds", [(7,), (3, 58), (0, 6, 12)], ids=["one", "two", "lonely"])
 def test_fewer_seeds_than_workers(store, strategy, kind, seeds) -> None:

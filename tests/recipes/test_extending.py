@@ -24,6 +24,7 @@ def test_every_kind_has_an_example() -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.full
 def test_examples_pass_the_contract_suites(tmp_path) -> None:
     (tmp_path / "my_extensions.py").write_text("\n".join(BLOCK.findall(PAGE)), encoding="utf-8")
     names = [name for _, name in REGISTERED.findall(PAGE)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 
 import pytest
 from browser import chromium, shown_at
@@ -14,7 +15,7 @@ from partita.testing.graphs import small_random_store
 pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = ["--layers", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "64", "--epochs", "2"]
-MARKS = ".scatterlayer .js-line, .scatterlayer .point, .barlayer .point path"
+MARKS = ".scatterlayer .js-line, .scatterlayer .point, .barlayer .point path, .heatmaplayer image"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def check(made, driver, width, scheme):
     assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert driver.execute_script("return performance.getEntriesByType('resource').length") == 0
     plots = driver.execute_script(
-        f"return [...document.querySelectorAll('.plot')].map(plot => [plot.parentElement.firstChild.textContent,"
+        "return [...document.querySelectorAll('.plot')].map(plot => "
+        "[plot.parentElement.firstChild.firstChild.textContent,"
         f" plot.querySelectorAll('{MARKS}').length, plot.getBoundingClientRect().right])"
     )
     titles = [title for title, _, _ in plots]
@@ -65,6 +67,37 @@ def check(made, driver, width, scheme):
     )
     assert contrast(page, ground) > 7
     assert contrast(plot, ground) > 4.5
+
+
+def test_two_workers_answer_alike(made):
+    """The model is the same on any number of workers, and so is what is recorded of its answers."""
+    apt, alone = (json.loads((made / run / "analysis.json").read_text()) for run in ("apt", "alone"))
+    assert apt["labels"] == alone["labels"]
+    for split in ("val", "test"):
+        one, two = apt["splits"][split], alone["splits"][split]
+        for key in ("nodes", "correct", "confusion", "by_degree", "by_homophily", "baseline"):
+            assert one[key] == two[key], key
+        assert one["map"]["nodes"] == two["map"]["nodes"]
+        assert one["map"]["variance"] == pytest.approx(two["map"]["variance"], abs=1e-4)
+
+
+def test_tables_that_go_on_say_so(made, driver):
+    shown_at(driver, 400)
+    driver.get((made / "report.html").as_uri())
+    cues = driver.execute_script(
+        "return [...document.querySelectorAll('.scroll')].map(box => ["
+        "box.scrollWidth > box.clientWidth + 4 || box.scrollHeight > box.clientHeight + 4,"
+        "box.nextElementSibling.checkVisibility()])"
+    )
+    assert any(needed for needed, _ in cues)
+    assert all(needed == shown for needed, shown in cues)
+    names = driver.execute_script(
+        "const saved = []; URL.createObjectURL = blob => (saved.push(blob.size), 'blob:x');"
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "document.querySelectorAll('button').forEach(button => button.click()); return saved"
+    )
+    assert len(names) == driver.execute_script("return document.querySelectorAll('figure').length") + 1
+    assert min(names) > 10
 
 
 def test_it_can_be_printed(made, driver):

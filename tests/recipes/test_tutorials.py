@@ -24,13 +24,17 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
+def joined(page: str) -> list[str]:
+    """The commands of a page, each on one line."""
+    return [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
+
+
 def run_commands(page: str, folder: Path) -> None:
-    for block in blocks(page, "sh"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words:
-                assert words[0] == "partita", line
-                partita(*words[1:], cwd=folder)
+    for line in joined(page):
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] == "partita", line
+            partita(*words[1:], cwd=folder)
 
 
 def run_python(page: str, folder: Path) -> str:
@@ -58,11 +62,26 @@ def test_from_an_edge_list_to_a_report(folder):
     run_commands("docs/report.md", folder)
     run_python("docs/sources.md", folder)
     run_commands("docs/sources.md", folder)
+    shutil.rmtree(folder / "graph")
+    run_commands("docs/preparing_data.md", folder)
 
 
 def test_the_same_in_python(folder):
     assert float(run_python("docs/quickstart.md", folder)) > 0.9
     assert (folder / "predictions.csv").exists()
+
+
+def test_the_readme_and_the_landing_page_show_what_the_quickstart_runs():
+    commands = {" ".join(line.split()) for line in joined("docs/quickstart.md")}
+    shown = [" ".join(line.split()) for line in joined("README.md") if line.startswith("partita ")]
+    assert shown
+    assert set(shown) <= commands
+    assert blocks("README.md", "python") == blocks("docs/index.md", "python") == blocks("docs/quickstart.md", "python")
+
+
+def test_from_pyg_and_back(folder):
+    pytest.importorskip("torch_geometric", reason="PyTorch Geometric is not installed")
+    assert 0 <= float(run_python("docs/coming_from_pyg.md", folder)) <= 1
 
 
 def test_a_loop_and_a_model_of_ones_own(folder):

@@ -24,8 +24,7 @@ from typing import Any, NoReturn, Self
 
 LIBRARIES = (
     *("numpy", "yaml", "psutil", "pydantic", "rich.progress", "rich.table", "typer", "safetensors.torch", "jaxtyping"),
-    *("torch", "torch._dynamo", "torch.distributed", "numba"),
-    "torchmetrics.functional.classification",
+    *("torch", "torch.distributed", "numba"),
 )
 
 FORKS = sys.platform == "linux"

@@ -59,10 +59,10 @@ class RecordedStream(RowStream):
                 self.placed.append(int(self.owners.open_row[1]))
 
 
-def task_of(graph, num_parts, *, weights=None, seed=0, dtype=np.int32):
+def task_of(graph, num_parts, *, weights=None, seed=0, dtype=np.int32, epsilon=0.05):
     """A surveyed task on a recorded stream."""
     stream = RecordedStream(*graph, dtype)
-    return PartitionTask(stream, num_parts, survey(stream), seed=seed, node_weight=weights)
+    return PartitionTask(stream, num_parts, survey(stream), seed=seed, node_weight=weights, epsilon=epsilon)
 
 
 def run(partitioner, graph, num_parts, *, at_once=1, **options):
@@ -128,8 +128,14 @@ def hash_of(node, num_parts, seed=0):
     return keys.fold(int(partition_key(seed)), node) % num_parts
 
 
-def scored(edges, num_parts, gains):
-    """Parts by [u in p] gain_u + [v in p] gain_v + (max - load) / (1 + max - min), argmax, lowest index."""
+def limit_of(edges, num_parts, epsilon=0.05):
+    """The most edges of a part."""
+    return max(int((1 + epsilon) * len(edges) / num_parts), -(-len(edges) // num_parts))
+
+
+def scored(edges, num_parts, gains, epsilon=0.05):
+    """Parts by [u in p] gain_u + [v in p] gain_v + (max - load) / (1 + max - min), argmax, lowest index; full: none."""
+    limit = limit_of(edges, num_parts, epsilon)
     loads, replicas, degree, placed = [0] * num_parts, {}, Counter(), []
     for u, v in edges:
         degree.update((u, v))
@@ -139,6 +145,8 @@ def scored(edges, num_parts, gains):
             (gain_u if p in replicas.get(u, ()) else 0.0)
             + (gain_v if p in replicas.get(v, ()) else 0.0)
             + (high - loads[p]) / (1.0 + high - low)
+            if loads[p] < limit
+            else -1.0
             for p in range(num_parts)
         ]
         best = scores.index(max(scores))
@@ -149,14 +157,14 @@ def scored(edges, num_parts, gains):
     return placed
 
 
-def hdrf(edges, num_parts):
-    """HDRF with lambda = 1, epsilon = 1."""
-    return scored(edges, num_parts, lambda du, dv: (2.0 - du / (du + dv), 2.0 - dv / (du + dv)))
+def hdrf(edges, num_parts, epsilon=0.05):
+    """HDRF with lambda = 1, and epsilon = 1 in the score."""
+    return scored(edges, num_parts, lambda du, dv: (2.0 - du / (du + dv), 2.0 - dv / (du + dv)), epsilon)
 
 
-def greedy(edges, num_parts):
+def greedy(edges, num_parts, epsilon=0.05):
     """PowerGraph's rule."""
-    return scored(edges, num_parts, lambda du, dv: (1.0, 1.0))
+    return scored(edges, num_parts, lambda du, dv: (1.0, 1.0), epsilon)
 
 
 def dbh(edges, num_parts, seed=0):
@@ -184,7 +192,7 @@ def two_phase(edges, num_parts, *, symmetric, epsilon=0.05, seed=0):
     for c in sorted((c for c in volume if volume[c] > 0), key=lambda c: (-volume[c], -c)):
         part_of[c] = part_volume.index(min(part_volume))
         part_volume[part_of[c]] += volume[c]
-    limit, loads, replicas, placed = int((1 + epsilon) * len(edges) / num_parts), [0] * num_parts, {}, {}
+    limit, loads, replicas, placed = limit_of(edges, num_parts, epsilon), [0] * num_parts, {}, {}
 
     def score(p, u, v):
         total, volumes = degree[u] + degree[v], volume[cluster[u]] + volume[cluster[v]]

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from partita.cli import data, help, partitions, plans, reports, runs
+from partita.cli.overview import COMPLETE
 
 app = typer.Typer(
     name="partita",
     help="Trains graph neural networks on graphs too big or too slow for one device.",
-    epilog="Start with: partita generate sbm graph, then partita train graph --out run. "
-    "Every verb has examples: partita help train",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -22,21 +21,12 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        import partita
-
-        typer.echo(f"partita {partita.__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _shared(
-    version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
+    # Both are handled before the commands are imported; completion has to know them.
     pass
 
 
@@ -52,7 +42,7 @@ def command() -> Any:
     """The command with all verbs, ready to be called with arguments."""
     from typer.main import get_command
 
-    if help.COMPLETE in os.environ:
+    if COMPLETE in os.environ:
         from typer.completion import completion_init
 
         completion_init()

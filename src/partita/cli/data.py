@@ -35,13 +35,18 @@ Examples:
 
     partita ingest ogbn-arxiv arxiv --undirected
 """
-_INSPECT_HELP = """Show what a graph store holds.
+_INSPECT_HELP = """Show what a graph store holds, or what came of a run.
+
+Of a store: degrees, components, homophily, labels by split, missing and constant features, and warnings, for instance
+about test nodes with the features of training nodes. Of a run: its metrics, and where it stopped.
 
 Examples:
 
     partita inspect graph
 
-    partita inspect graph --json
+    partita inspect graph --quick
+
+    partita inspect run --json
 """
 _VERIFY_HELP = """Check every checksum and every index of a graph store.
 
@@ -133,17 +138,39 @@ def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], a
 
 
 def inspect(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")], *, json: Json = False
+    path: Annotated[Path, typer.Argument(metavar="STORE|RUN", help="A graph store or a run folder.")],
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Metadata only: do not read edges, labels, features.")] = False,
+    json: Json = False,
 ) -> None:
     """Inspect."""
-    from partita.graph.store import GraphStore
-    from partita.report.terminal import format_bytes
+    from partita.cli.shell import print_table
+    from partita.report.inspected import run_rows, run_summary, store_rows
+    from partita.report.records import read_run
+    from partita.report.terminal import pairs_table
 
-    summary = GraphStore.open(store).summary()
-    if not json:
-        sizes = summary.pop("bytes")
-        summary["columns"] = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
-    finish(summary, str(store), as_json=json)
+    if (path / "run.json").is_file():
+        run = read_run(path)
+        if json:
+            finish(run_summary(run), str(path), as_json=True)
+        else:
+            print_table(pairs_table(str(path), run_rows(run)))
+        return
+    from partita.graph.profile import inspect as inspect_store
+    from partita.graph.store import GraphStore
+
+    store = GraphStore.open(path)
+    found: dict[str, Any] | None = None
+    if not quick and store.shard is None:
+        with shown(quiet=json):
+            found = inspect_store(store)
+    summary = store.summary()
+    if json:
+        finish({**summary, **({} if found is None else {"profile": found})}, str(path), as_json=True)
+        return
+    print_table(pairs_table(str(path), store_rows(summary, found)))
+    for warning in (found or {}).get("warnings", []):
+        typer.echo(f"Warning: {warning}")
 
 
 def export(

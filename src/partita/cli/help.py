@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from partita.cli.overview import COMPLETE
 from partita.core.options import OLD_NAMES
 
 HELP_ALL = "help_all"
-COMPLETE = "_PARTITA_COMPLETE"
 _COMPLETION_HELP = """Print a script that completes commands and options in your shell.
 
 Examples:

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 
+from partita.cli.overview import COMPLETE, HELP_FLAGS, VERSION_FLAGS, overview
 from partita.core.errors import PartitaError
 
 
@@ -19,6 +20,15 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
+    completing = COMPLETE in os.environ
+    if not completing and (not arguments or arguments[0] in HELP_FLAGS):
+        sys.stdout.write(overview())
+        sys.exit(0 if arguments else 2)
+    if not completing and arguments[0] in VERSION_FLAGS:
+        import partita
+
+        sys.stdout.write(f"partita {partita.__version__}\n")
+        sys.exit(0)
     from partita.cli.app import command
 
     try:

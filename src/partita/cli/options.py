@@ -35,6 +35,7 @@ _ORDER = ("Model", "Optimization", "Sampling", "Run", "Workers", "Isolated train
 _RARE = {
     "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
     "walk_restart", "options", "replace", "matmul", "prefetch", "trace", "memory_limit", "checkpoint_minutes",
+    "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "topology_cache",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""
@@ -54,7 +55,7 @@ def config_options() -> list[inspect.Parameter]:
         text = field.description or ""
         if choices:
             text += f" One of: {', '.join(choices)}."
-        flag = "--option" if kind == list[str] else _flag(name)
+        flag = "--option" if name == "options" else _flag(name)
         flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
         default = field.default
         if default not in (None, (), "") and not isinstance(default, bool) and field.default_factory is None:

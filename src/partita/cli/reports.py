@@ -34,7 +34,7 @@ def report(
     from partita.core.files import require_parent
     from partita.graph.metadata import FILE_NAME
     from partita.graph.store import GraphStore
-    from partita.partitioning.quality import store_quality
+    from partita.partitioning.quality import edges_between, store_quality
     from partita.report.page import write_report
 
     require_parent(out)
@@ -42,7 +42,11 @@ def report(
     partitions: dict[str, Any] = {}
     with shown(quiet=json):
         for path in stores:
-            partitions[str(path)] = store_quality(GraphStore.open(path)).to_json()
+            store = GraphStore.open(path)
+            between = edges_between(store)
+            partitions[str(path)] = store_quality(store).to_json()
+            if between is not None:
+                partitions[str(path)]["edges_between"] = between.tolist()
         write_report([path for path in paths if path not in stores], out, partitions=partitions)
     finish({"report": str(out), "bytes": out.stat().st_size}, "Report", as_json=json)
 

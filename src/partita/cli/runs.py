@@ -84,6 +84,7 @@ def train(
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Plan file (partita plan --out): use its best strategy.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in --out already.")] = False,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -100,6 +101,7 @@ def train(
         "config": parsed.model_dump(mode="json"),
         "settings": {name: value for name, value in settings.items() if value is not None},
         "plan": None if plan is None else str(plan),
+        "overwrite": overwrite,
         "quiet": json,
     }
     status, path, leads = _train_on_workers(parsed, resume, settings, arguments)
@@ -158,11 +160,17 @@ def _train_on_workers(
         workers, device = found.workers, found.device
     if workers == 1:
         return train_worker(None, **arguments)
+    if not arguments["quiet"]:
+        sys.stderr.write(f"partita: starting {workers} workers\n")
+        sys.stderr.flush()
     from partita.comm.launch import launch
-    from partita.setup.check import check_names
+    from partita.train.check import check_run
     from partita.train.team import PURPOSES
 
-    check_names(parsed)  # complains before workers are started
+    if resume is None:
+        check_run(
+            arguments["store"], arguments["out"], parsed, overwrite=arguments["overwrite"]
+        )  # complains before workers are started
     with shown(quiet=True):
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
@@ -198,6 +206,7 @@ def train_worker(
     config: dict[str, Any],
     settings: dict[str, Any],
     plan: str | None,
+    overwrite: bool,
     quiet: bool,
     terminal: bool | None = None,
 ) -> tuple[str, str, bool]:
@@ -211,6 +220,7 @@ def train_worker(
         config: all settings of a new run.
         settings: those to change when resuming.
         plan: file of the plan to follow.
+        overwrite: replace a run that is in ``out`` already.
         quiet: show nothing.
         terminal: whether standard error is shown on a terminal; ``None``: found out.
 
@@ -228,13 +238,14 @@ def train_worker(
             assert store is not None
             assert out is not None
             made = None if plan is None else Plan.load(plan)
-            trainer = Trainer(store, out=out, config=Config.make(config), plan=made, context=context)
+            parsed = Config.make(config)
+            trainer = Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context)
         if console is not None:
             from partita.report.terminal import RunDisplay
 
             display = RunDisplay(console, trainer.job.config.epochs, trainer.job.metric)
             trainer.recorder.callbacks = (*trainer.recorder.callbacks, display.show)
-        summary = trainer.fit()
+        summary = trainer.fit(progress=False)
     return summary.status, str(summary.path), trainer.job.team.leads
 
 

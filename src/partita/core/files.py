@@ -11,6 +11,10 @@ from partita.core.errors import ConfigError, PartitaError
 
 RUN_FORMAT = 1
 """Version of run folders: how ``run.json`` is to be read."""
+ANALYSIS = "analysis.json"
+"""What is known of the answers of a run's best model besides its metrics, in the run's folder."""
+ANALYSIS_FORMAT = 1
+"""Version of :data:`ANALYSIS`."""
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ Nothing is shown unless a display has been installed (the command line installs 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,11 @@ class Display(Protocol):
     def stop(self, task: Bar) -> None:
         """The task has ended, successfully or not."""
         ...
+
+
+def is_watched() -> bool:
+    """Whether a person watches: standard error is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class _Silent:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast
@@ -10,6 +11,10 @@ from typing import Any, Generic, TypeVar, cast
 from partita.core.errors import ConfigError, nearest
 
 Thing = TypeVar("Thing")
+
+_FIX = "Write package.module:Name, with the package installed or in a folder of PYTHONPATH"
+_SHORT = {"pyg": ("torch_geometric.nn", "Write pyg:Name; PyG is installed with: pip install 'partita[pyg]'")}
+"""Packages that have a short name: what it stands for, and what to do where a name of theirs cannot be imported."""
 
 
 class Registry(Generic[Thing]):
@@ -21,16 +26,24 @@ class Registry(Generic[Thing]):
             asked for.
         setting: that names one of them, for messages; by default ``what``.
         also: words that the setting takes besides, which stand for none of them, such as ``auto``.
+        adapt: makes a thing of the table of what ``package.module:Name`` imports, given that name too.
 
     Attributes:
         own: the names of Partita's own.
     """
 
     def __init__(
-        self, what: str, entries: Mapping[str, Thing | str], *, setting: str | None = None, also: Sequence[str] = ()
+        self,
+        what: str,
+        entries: Mapping[str, Thing | str],
+        *,
+        setting: str | None = None,
+        also: Sequence[str] = (),
+        adapt: Callable[[str, Any], Thing] | None = None,
     ) -> None:
         self.what = what
         self.also = tuple(also)
+        self._adapt = adapt
         self.setting = setting or what
         self.own = tuple(entries)
         self._entries: dict[str, Any] = dict(entries)
@@ -72,12 +85,16 @@ class Registry(Generic[Thing]):
         """
         if name in self._entries:
             thing = self._entries[name]
-            return cast(Thing, imported(thing, self.setting) if isinstance(thing, str) and ":" in thing else thing)
+            return self._imported(thing) if isinstance(thing, str) and ":" in thing else cast(Thing, thing)
         if ":" in name:
-            return cast(Thing, imported(name, self.setting))
+            return self._imported(name)
         raise ConfigError(
             f"there is no {self.what} '{name}'", where=self.setting, fix=nearest(name, [*self, *self.also])
         )
+
+    def _imported(self, text: str) -> Thing:
+        found = imported(text, self.setting)
+        return cast(Thing, found if self._adapt is None else self._adapt(text, found))
 
     def check(self, name: str) -> None:
         """See that a setting takes a name, without importing Partita's own.
@@ -90,7 +107,7 @@ class Registry(Generic[Thing]):
 
 
 def imported(text: str, where: str) -> Any:
-    """What ``package.module:Name`` names, for instance of a user's own.
+    """What ``package.module:Name`` names, for instance of a user's own; ``pyg`` is short for ``torch_geometric.nn``.
 
     Args:
         text: the name.
@@ -100,11 +117,16 @@ def imported(text: str, where: str) -> Any:
         ConfigError: it cannot be imported.
     """
     module, _, name = text.partition(":")
+    module, fix = _SHORT.get(module, (module, _FIX))
     try:
-        return attrgetter(name)(import_module(module))
+        found = import_module(module)
+        return attrgetter(name)(found)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"'{text}' cannot be imported ({error})",
-            where=where,
-            fix="Write package.module:Name, with the package installed or in a folder of PYTHONPATH",
-        ) from error
+        if isinstance(error, AttributeError) and (meant := _close(name, dir(found))):
+            fix = f"Did you mean '{meant[0]}'?"
+        raise ConfigError(f"'{text}' cannot be imported ({error})", where=where, fix=fix) from error
+
+
+def _close(name: str, known: Sequence[str]) -> list[str]:
+    """The known names that were probably meant: those that begin so, else those that are much like it."""
+    return [each for each in known if each.startswith(name)] or get_close_matches(name, known, n=1)

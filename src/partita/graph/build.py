@@ -46,6 +46,7 @@ class TopologySummary:
         loops_dropped: self loops of the input that were left out.
         loops_added: self loops that were not in the input.
         num_added: edges of the input.
+        left_out: edges of the input with an end that is no node of the graph.
         both_directions: the input has every edge in both directions, equally often; ``False`` where all are loops.
         mirrored: edges in the other direction were added.
     """
@@ -59,6 +60,7 @@ class TopologySummary:
     num_added: int
     both_directions: bool
     mirrored: bool
+    left_out: int = 0
 
 
 class TopologyBuilder:
@@ -159,8 +161,9 @@ class TopologyBuilder:
         """Sort all edges and write the columns.
 
         Args:
-            num_nodes: N; provisional ids must be below.
-            rank: final id of each provisional id, a permutation; ``None`` if they are the same.
+            num_nodes: N; provisional ids must be below, or below the length of ``rank``.
+            rank: final id of each provisional id, each of 0..N-1 once; -1: its edges are left out. ``None`` if they
+                are the same.
 
         Raises:
             InputError: an edge names a node outside [0, num_nodes).
@@ -169,11 +172,12 @@ class TopologyBuilder:
         self._rank = np.empty(0, dtype=index_dtype(num_nodes)) if rank is None else np.asarray(rank)
         self._index_dtype = index_dtype(num_nodes)
         self._final = self._record_dtype(self._index_dtype)
+        self._num_provisional = max(self._num_nodes, len(self._rank))
         num_added = self._num_added
         both_directions = self._any_straight and self._direction_sum == 0
         self._undirected &= not (self._unless_both and both_directions)
         indptr = self._count()
-        mapped = int(indptr[-1])
+        mapped, left_out = int(indptr[-1]), self._left_out
         added = self._num_nodes if self._add_loops else 0
         if added:
             indptr += np.arange(self._num_nodes + 1)
@@ -190,11 +194,12 @@ class TopologyBuilder:
             self_loops=int(rows.loops.sum(dtype=np.int64)),
             repeats=rows.repeats,
             duplicates_dropped=mapped + added - int(indptr[-1]),
-            loops_dropped=num_added - mapped // (2 if self._undirected else 1) if self._drop_loops else 0,
+            loops_dropped=num_added - left_out - mapped // (2 if self._undirected else 1) if self._drop_loops else 0,
             loops_added=added,
             num_added=num_added,
             both_directions=both_directions,
             mirrored=self._undirected,
+            left_out=left_out,
         )
         for spill in self._spills:
             spill.discard()
@@ -304,13 +309,18 @@ class TopologyBuilder:
         ways = 2 if self._undirected else 1
         raw_bytes = self._record_dtype(np.dtype(np.int64)).itemsize
         at_once = self._edges_at_once(raw_bytes + 2 * ways * self._final.itemsize)
-        done = 0
+        done, self._left_out = 0, 0
+        some_left_out = len(self._rank) > self._num_nodes
         out = np.empty(min(at_once, self._num_added) * ways, dtype=self._final)
         with progress.task(description, total=self._num_added, unit="edges") as task:
             for spill in self._spills:
-                for raw in spill.chunks(at_once):
+                for chunk in spill.chunks(at_once):
+                    raw = chunk
+                    if some_left_out:
+                        raw = chunk[(self._rank[chunk["src"]] >= 0) & (self._rank[chunk["dst"]] >= 0)]
+                        self._left_out += len(chunk) - len(raw)
                     count, wrong = kernels.map_edges(
-                        raw["src"], raw["dst"], self._weights(raw), self._rank, self._num_nodes,
+                        raw["src"], raw["dst"], self._weights(raw), self._rank, self._num_provisional,
                         self._undirected, self._drop_loops, out["src"], out["dst"], self._weights(out),
                     )  # fmt: skip
                     if wrong >= 0:
@@ -321,8 +331,8 @@ class TopologyBuilder:
                             fix="Correct the edge, or give the right number of nodes",
                         )
                     yield out[:count]
-                    done += len(raw)
-                    task.advance(len(raw))
+                    done += len(chunk)
+                    task.advance(len(chunk))
 
     def _quantize(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
         weight = np.load(self._writer.directory / "edge_weight.npy", mmap_mode="r", allow_pickle=False)

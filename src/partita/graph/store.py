@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 
 from partita.core.errors import StoreError, nearest
+from partita.core.html import facts_table
 from partita.graph.column_specs import known
 from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata
 from partita.graph.shard import Shard
@@ -70,8 +71,31 @@ class GraphStore:
         return GraphStore(self.path, replace(self.metadata, **changes), {**self._columns, **columns})
 
     def __repr__(self) -> str:
-        share = "" if self.shard is None else f", {self.shard}"
-        return f"GraphStore({str(self.path)!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges{share})"
+        facts = [f"{self.num_nodes:,} nodes", f"{self.num_edges:,} edges"]
+        if self.num_features:
+            facts.append(f"{self.num_features:,} features")
+        if self.task is not None:
+            facts.append(f"{self.num_classes:,} {self.task}" if self.num_classes > 1 else self.task)
+        sizes = [f"{name} {len(ids):,}" for name, ids in self.splits.items()]
+        facts += [" / ".join(sizes)] if sizes else []
+        if self.num_parts > 1:
+            facts.append(f"{self.num_parts} parts")
+        if self.shard is not None:
+            facts.append(str(self.shard))
+        return f"GraphStore({str(self.path)!r}: {', '.join(facts)})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        facts: dict[str, object] = {"nodes": self.num_nodes, "edges": self.num_edges, "features": self.num_features}
+        if self.task is not None:
+            facts["task"] = f"{self.task} ({self.num_classes:,})" if self.num_classes > 1 else self.task
+        facts |= {f"{name} nodes": len(ids) for name, ids in self.splits.items()}
+        if self.class_names is not None:
+            shown = ", ".join(self.class_names[:12])
+            facts["class names"] = shown + (", ..." if len(self.class_names) > 12 else "")
+        if self.num_parts > 1:
+            facts["partitions"] = self.num_parts
+        return facts_table(f"Graph store {self.path}", facts)
 
     # Sizes
 
@@ -331,6 +355,11 @@ class GraphStore:
         for position, (start, stop) in enumerate(zip(offsets[ids].tolist(), offsets[ids + 1].tolist())):
             found[position] = text[start:stop].tobytes().decode("utf-8")
         return found
+
+    @property
+    def has_names(self) -> bool:
+        """Whether nodes have ids of the user's that are not simply their numbers."""
+        return "name" in self._columns or "name_offsets" in self._columns
 
     # Identity
 

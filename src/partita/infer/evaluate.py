@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from partita.comm.context import Context
 from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
+from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
 from partita.nn.model import Model
+from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
 from partita.tasks.metrics import Judged, judge
 from partita.tasks.task import Task, make_task
@@ -22,7 +25,7 @@ ALL = "all"
 """Name of a split that every store has: all nodes that have a label."""
 
 
-def evaluate_split(inference: LayerwiseInference, task: Task, split: str) -> Judged:
+def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observer: Observer | None = None) -> Judged:
     """Metrics of a model on one split of a store, as far as it is labeled.
 
     Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
@@ -32,12 +35,16 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str) -> Jud
         inference: over the store of the task.
         task: what the model has learned.
         split: its name.
+        observer: is given the answers, on the first worker; all workers have one, or none.
 
     Raises:
         StoreError: the store has no such split.
     """
     seeds = task.seeds(split)
+    sample = EmbeddingSample(seeds) if observer is not None and _has_embeddings(inference.model, seeds) else None
+    inference.tap = sample
     outputs = [rows.output for rows in inference.collect(task.requests(seeds))]
+    embeddings = None if sample is None else sample.gather(inference.context)
     found: Judged | None = None
     if inference.context.mesh.rank == 0:
         rows = torch.cat(outputs) if outputs else torch.empty((0, task.width))
@@ -48,7 +55,26 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str) -> Jud
         if not bool(known.all()):
             output, targets = output[known], targets[known]
         found = judge(task, output, targets)
+        if observer is not None:
+            observer(_outcome(split, seeds, known, output, targets, embeddings))
     return Judged(*inference.context.group("all").broadcast(found))
+
+
+def _has_embeddings(model: Model, seeds: Tensor) -> bool:
+    return seeds.ndim == 1 and not model.whole and len(model.stages) > 1
+
+
+def _outcome(
+    split: str, seeds: Tensor, known: Tensor, output: Tensor, targets: Tensor, embeddings: Tensor | None
+) -> Outcome:
+    """The labeled answers; of the sample of embeddings, those of labeled nodes."""
+    known = known.cpu()
+    if embeddings is None:
+        return Outcome(split, seeds[known], output, targets, sample_positions(int(known.sum())), None)
+    sample = torch.from_numpy(sample_positions(len(seeds)))
+    kept = known[sample]
+    places = torch.cumsum(known.long(), 0) - 1
+    return Outcome(split, seeds[known], output, targets, places[sample[kept]].numpy(), embeddings[kept])
 
 
 def evaluate(
@@ -56,14 +82,15 @@ def evaluate(
     *,
     split: str = "test",
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: int | str | None = None,
     workers: int = 1,
     context: Context | None = None,
 ) -> dict[str, Any]:
     """Evaluate the best checkpoint of a run.
 
-    In processes that torchrun has started, every one of them calls this, and they share the work.
+    In processes that torchrun has started, every one of them calls this, and they share the work. Where the run folder
+    lacks what a report shows of the split (``analysis.json``), that is added.
 
     Args:
         run: the run folder. Of several workers only the first one reads it.
@@ -88,7 +115,12 @@ def evaluate(
     loaded = load_run(run, store=store, model=model, context=context)
     graph = with_all(loaded.store) if split == ALL else loaded.store
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
-    judged = evaluate_split(inference, make_task(loaded.config, graph), split)
+    task, name = make_task(loaded.config, graph), loaded.checkpoint.name
+    missing = context.agree(lambda: not loaded.notes and _lacks_analysis(RunFolder(run), loaded.store, name, split))
+    observer = Analysis(task, name) if missing else None
+    judged = evaluate_split(inference, task, split, observer)
+    if observer is not None and context.mesh.rank == 0:
+        observer.write(RunFolder(run).analysis)
     notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     return {
         "split": split,
@@ -109,6 +141,12 @@ def with_all(store: GraphStore) -> GraphStore:
         there = ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
         nodes = nodes[there[nodes]]
     return store.with_({SPLIT_PREFIX + ALL: nodes})
+
+
+def _lacks_analysis(folder: RunFolder, store: GraphStore, checkpoint: str, split: str) -> bool:
+    """Whether an analysis of the split of a run's own store can be added to the run."""
+    own = folder.read_record()["store"]["fingerprint"] == store.fingerprint
+    return own and os.access(folder.path, os.W_OK) and not Analysis.covers(folder.analysis, checkpoint, split)
 
 
 def evaluate_on_worker(context: Context, **options: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ block in another order of sums than those before them, and blocks end elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +76,9 @@ class LayerwiseInference:
         ranges: which worker computes which nodes; needed with several workers.
         sampler: takes the neighbors of a node, where not all of them are; see
             :meth:`partita.sample.base.BaseSampler.for_evaluation`.
+
+    Attributes:
+        tap: called with the ids of nodes that this worker has computed, and their rows that went into the last layer.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class LayerwiseInference:
         if self.context.mesh != self.ranges.mesh:
             raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
         self.memory_limit = memory_limit or max(available_bytes() // 4 // self.ranges.mesh.workers, 64 * 2**20)
+        self.tap: Callable[[Tensor, Tensor], None] | None = None
         self._folder = scratch
         self._dtype = self.inputs.home.dtype
         self._relabeller = Relabeller(topology.num_nodes)
@@ -214,7 +218,10 @@ class LayerwiseInference:
             for start, rows in self._layer(stages[-1], len(stages), table, wanted, everyone=ids is None):
                 part = wanted[start : start + len(rows)]
                 task.advance(len(rows))
-                yield OutputRows(part, rows, table.home.x[part.long() - table.first])
+                embedding = table.home.x[part.long() - table.first]
+                if self.tap is not None:
+                    self.tap(part, embedding)
+                yield OutputRows(part, rows, embedding)
 
     def _table(self, rows: Tensor) -> RowTable:
         """A table of rows of this host's nodes."""

@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import torch
 from jaxtyping import Float, Shaped
+from torch import nn
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
@@ -25,7 +26,6 @@ from partita.core.options import Size
 from partita.infer.layerwise import OutputRows
 from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
-from partita.nn.model import Model
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.tasks.task import make_task
@@ -123,7 +123,7 @@ def predict(
     splits: bool = False,
     embeddings: bool = False,
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: Size | None = None,
     workers: int = 1,
     context: Context | None = None,
@@ -142,7 +142,7 @@ def predict(
     splits: bool = False,
     embeddings: bool = False,
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: Size | None = None,
     workers: int = 1,
     context: Context | None = None,
@@ -160,7 +160,7 @@ def predict(
     splits: bool = False,
     embeddings: bool = False,
     store: str | os.PathLike[str] | None = None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     memory_limit: Size | None = None,
     workers: int = 1,
     context: Context | None = None,
@@ -236,7 +236,7 @@ def _predict(
     embeddings: bool,
     store: str | os.PathLike[str] | None,
     memory_limit: Size | None,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     arrays: bool = False,
 ) -> PredictionSummary | Predictions:
     """See :func:`predict`; ``arrays``: what is made becomes arrays, in this process or another one."""
@@ -246,9 +246,15 @@ def _predict(
         unwanted = [name for name, value in others.items() if value]
         context.agree(lambda: _check_target(target, embeddings, unwanted))
     loaded = load_run(run, store=store, labels=labels, model=model, context=context)
-    last = loaded.model.layers[-1]
-    if embeddings and len(loaded.model.layers) == 1:
+    if embeddings and len(loaded.model.stages) == 1:
         raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
+    if embeddings and loaded.model.whole:
+        raise ConfigError(
+            "a torch.nn.Module is computed as a whole, so there are no rows before its last layer",
+            where="embeddings",
+            fix="Leave out --embeddings",
+        )
+    width = loaded.model.widths[-2]  # of the rows before the last layer
     graph, task = loaded.store, make_task(loaded.config, loaded.store)
     columns = PredictionColumns(
         task,
@@ -267,11 +273,12 @@ def _predict(
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     pieces = inference.collect(ids, embeddings=embeddings)
     if target is None:
-        none = OutputRows(torch.empty(0, dtype=torch.int64), torch.empty(0, task.width), torch.empty(0, last.in_width))
-        table = pa.concat_tables([columns.table(none), *map(columns.table, pieces)])
+        none = OutputRows(torch.empty(0, dtype=torch.int64), torch.empty(0, task.width), torch.empty(0, width))
+        tables = [columns.table(none), *map(columns.table, pieces)]
+        table = pa.concat_tables(tables, promote_options="permissive")  # no names of classes are of no type
         return Predictions.of(table, loaded.checkpoint.name, loaded.notes)
     if context.mesh.rank == 0:
-        nodes, names = _write(target, pieces, columns, (count, last.in_width))
+        nodes, names = _write(target, pieces, columns, (count, width))
         summary = PredictionSummary(str(target), nodes, names, loaded.checkpoint.name, loaded.notes).to_json()
     else:
         deque(pieces, maxlen=0)  # takes part, and yields nothing

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
@@ -20,6 +20,7 @@ from partita.infer.layerwise import LayerwiseInference
 from partita.infer.neighbors import check_walkable
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
+from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.setup.inputs import feature_column, open_features, open_topology
@@ -31,7 +32,7 @@ def launched() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def on_workers(entry: str, workers: int, model: Model | None, **arguments: Any) -> Any:
+def on_workers(entry: str, workers: int, model: nn.Module | None, **arguments: Any) -> Any:
     """Run an entry on so many workers of this machine; returns what the first one returned.
 
     Raises:
@@ -107,7 +108,11 @@ def inference_of(
         ConfigError, StoreError: see :func:`open_inference`, and :meth:`Ranges.of`.
     """
     topology, inputs = opened or open_inference(store, config, context.mesh)
-    return LayerwiseInference(
+    kind = LayerwiseInference
+    if model.whole:
+        store.require_whole("a model that is computed as a whole")
+        kind = WholeInference
+    return kind(
         model,
         topology,
         inputs,

@@ -239,7 +239,9 @@ class PartView:
         """
         if self.x is None:
             raise ConfigError(
-                "the view has no features to train on", where="features", fix="Ingest again with --features FILE"
+                "the view has no features to train on",
+                where="features",
+                fix="Ingest again with --features FILE, or with --node-features degree",
             )
         return FeatureColumn(self.x, dtype, l1_scale(self.x) if normalize else None, dropout)
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 
-@dataclass
+@dataclass(repr=False)
 class Batch:
     """A sampled subgraph: nodes, numbered from 0, and edges among them. The seeds are the first nodes.
 
@@ -40,6 +40,14 @@ class Batch:
     x: Float[Tensor, "n F"] | None = None
     y: Num[Tensor, "n ..."] | None = None
     edge_weight: Float[Tensor, "e"] | None = None
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                shown.append(f"{field.name}={list(value.shape) if isinstance(value, Tensor) else value}")
+        return f"Batch({', '.join(shown)})"
 
     @property
     def num_nodes(self) -> int:

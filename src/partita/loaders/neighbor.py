@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from partita import kernels
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
@@ -22,6 +24,26 @@ from partita.kernels import Relabeller
 from partita.loaders.batch import Batch
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
+
+_IDLE = {
+    "persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout", "is_sorted", "filter_per_worker",
+}  # fmt: skip
+"""Arguments of PyG's loader that say how something is done, not what: they change nothing here."""
+
+_DEFAULTS: dict[str, Any] = {"disjoint": False, "directed": True, "subgraph_type": "directional"}
+"""Arguments of PyG's loader of which one value is what this one does."""
+
+_INSTEAD = {
+    "weight_attr": "Ingest the edge weights with the graph (partita ingest --weight-column), and set weighted=True",
+    "time_attr": "Sampling by time is not supported; use PyG's loader on partita.pyg_stores(store)",
+    "input_time": "Sampling by time is not supported; use PyG's loader on partita.pyg_stores(store)",
+    "sampler": "Give the seeds as input_nodes, and shuffle or not",
+    "batch_sampler": "Give the seeds as input_nodes, and shuffle or not",
+    "generator": "Give a seed: order and draws are a function of it",
+    "worker_init_fn": "Batches are made by threads of this process; leave it out",
+    "collate_fn": "Use transform, which is given every batch",
+    "transform_sampler_output": "Use transform, which is given every batch",
+}
 
 InputNodes = str | Sequence[int] | np.ndarray | Tensor | None
 
@@ -54,6 +76,9 @@ class NeighborLoader:
         num_workers: so many threads make batches ahead; 0: each is made when it is asked for.
         transform: is given every batch; what it returns is handed out.
         rank, world_size: which of how many processes this is.
+        pin_memory: put batches into pinned memory, where there is a CUDA device.
+        others: arguments of PyG's loader. Those that have nothing to do here, such as ``persistent_workers`` (batches
+            are made by threads), are taken and change nothing; all others are refused.
 
     Attributes:
         store: the opened store.
@@ -81,12 +106,23 @@ class NeighborLoader:
         transform: Callable[[Batch], Batch] | None = None,
         rank: int = 0,
         world_size: int = 1,
+        pin_memory: bool = False,
+        **others: Any,
     ) -> None:
+        _check_others(others)
+        if not isinstance(store, (GraphStore, str, os.PathLike)):
+            raise ConfigError(
+                f"a {type(store).__name__} is not a graph store",
+                where="NeighborLoader, store",
+                fix='Make a store of it once, partita.ingest(data, "graph"), and give its path: '
+                'NeighborLoader("graph", ...). In a store of a Data object, nodes keep their numbers',
+            )
         self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.store.require_whole("a loader")
         self.num_neighbors = tuple(num_neighbors)
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
         self.num_workers, self.transform = num_workers, transform
+        self._pins = pin_memory and torch.cuda.is_available()
         self.rank, self.world_size = rank, world_size
         self._seeds, at = _seeds(self.store, input_nodes)
         self._check()
@@ -159,7 +195,8 @@ class NeighborLoader:
             batch = self._sample(places, StepKey(self.seed, epoch, step), scratch)
         finally:
             self._scratch.put(scratch)
-        return batch if self.transform is None else self.transform(batch)
+        batch = batch if self.transform is None else self.transform(batch)
+        return batch.pin_memory() if self._pins else batch
 
     def _places(self, epoch: int, step: int) -> Int64[Tensor, "B"]:
         """Of the seeds of a step: where among all seeds they are."""
@@ -222,6 +259,19 @@ class NeighborLoader:
                 fix="Make the loader with the settings that it had",
             )
         self.epoch, self._done, self._begun = state["epoch"], state["batches"], False
+
+
+def _check_others(others: Mapping[str, Any]) -> None:
+    """Refuse arguments that would change what is drawn, or that nobody knows."""
+    for name, value in others.items():
+        if name in _IDLE or value is None or (name in _DEFAULTS and str(value) == str(_DEFAULTS[name])):
+            continue
+        own = [each for each in inspect.signature(NeighborLoader.__init__).parameters if each not in ("self", "others")]
+        if name in _DEFAULTS:
+            fix: str = f"Leave it out: this loader does what {name}={_DEFAULTS[name]!r} says"
+        else:
+            fix = _INSTEAD.get(name) or nearest(name, own)
+        raise ConfigError(f"there is no option '{name}'", where=f"NeighborLoader, {name}={value!r}", fix=fix)
 
 
 def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:

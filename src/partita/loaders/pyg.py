@@ -54,7 +54,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
 
     Returns:
         ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight`` and
-        ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names.
+        ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names; ``name``, your ids of the nodes, where they
+        are not their numbers (int64, or a list of N strings); ``class_names``, a list, where the classes have names.
 
     Raises:
         ConfigError: PyG is not installed.
@@ -79,7 +80,13 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
     for name, split in store.splits.items():
         found[f"{name}_mask"] = np.zeros(store.num_nodes, dtype=bool)
         found[f"{name}_mask"][rank[split]] = True
-    return Data(num_nodes=store.num_nodes, **{name: torch.from_numpy(array) for name, array in found.items()})
+    if store.has_names:
+        names = store.names(order)
+        found["name"] = names if names.dtype != object else names.tolist()
+    data = {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in found.items()}
+    if store.class_names is not None:
+        data["class_names"] = store.class_names
+    return Data(num_nodes=store.num_nodes, **data)
 
 
 @contextmanager

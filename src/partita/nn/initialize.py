@@ -56,5 +56,11 @@ def fan_in(module: nn.Module, key: int) -> None:
 
 
 def linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
-    """A linear map whose parameters hold no value yet (and for which no random number was drawn)."""
-    return nn.utils.skip_init(Linear, in_width, out_width, bias=bias)
+    """A linear map whose parameters hold no value yet (and for which no random number was drawn).
+
+    What ``torch.nn.utils.skip_init`` does, which imports torch's compiler: a second of processor time.
+    """
+    module = Linear(in_width, out_width, bias=bias, device="meta")
+    for name, parameter in list(module.named_parameters()):
+        setattr(module, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
+    return module

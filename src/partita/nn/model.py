@@ -26,10 +26,14 @@ class Model(nn.Module):
     Attributes:
         widths: columns before the first stage and after each stage, K+1 numbers.
         row_wise: no stage mixes rows other than over edges (false with batch normalization).
+        whole: the model is computed as a whole, from the inputs to the seeds, because its layers are not known; see
+            :class:`partita.nn.modules.ModuleModel`.
 
     Raises:
         ConfigError: there is no stage, or the widths of two neighboring stages do not fit.
     """
+
+    whole = False
 
     def __init__(self, stages: Sequence[Stage | Layer]) -> None:
         super().__init__()
@@ -77,6 +81,15 @@ class Model(nn.Module):
         """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else."""
         for layer, stage in enumerate(self.stages, start=1):
             stage.reset(fold(fold(int(Purpose.INITIALISE), seed), layer))  # type: ignore[operator]
+
+    def scale_output(self, mean: float, deviation: float) -> None:
+        """Let the model predict ``mean + deviation * z``, where z is what its last layer computes.
+
+        Args:
+            mean: of the targets.
+            deviation: their standard deviation, above 0.
+        """
+        self.stages[-1].output_scale = (mean, deviation)  # type: ignore[assignment]
 
     def describe(self) -> dict[str, Any]:
         """The model's architecture as JSON-able values, without its parameters."""
@@ -155,4 +168,8 @@ def _stage(description: Mapping[str, Any]) -> Stage:
     name = arguments.pop("name")
     layer = LAYERS.find(name)(**arguments)
     layer.name = name
-    return Stage(layer, **{key: value for key, value in description.items() if key != "layer"})
+    stage = Stage(layer, **{key: value for key, value in description.items() if key not in ("layer", "output_scale")})
+    if "output_scale" in description:
+        mean, deviation = description["output_scale"]
+        stage.output_scale = (mean, deviation)
+    return stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
@@ -70,6 +71,8 @@ class Stage(nn.Module):
 
     Attributes:
         row_wise: every row of the result depends on its own row only (false with batch normalization).
+        output_scale: mean and standard deviation of what is predicted: entries of the result, z, become
+            ``mean + deviation * z``; ``None``: they stay as they are.
 
     Raises:
         ConfigError: a name is not known or the probability is out of range.
@@ -86,6 +89,7 @@ class Stage(nn.Module):
         self._activate = ACTIVATIONS.find(activation)
         self.dropout = dropout
         self.row_wise = not isinstance(self.norm, BatchNorm)
+        self.output_scale: tuple[float, float] | None = None
 
     def forward(self, block: Block, h: Rows, step_key: StepKey | None, layer: int) -> Float[Tensor, "D out"]:
         """Rows of the block's destinations.
@@ -103,6 +107,18 @@ class Stage(nn.Module):
         self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
     ) -> Float[Tensor, "D out"]:
         """What follows the layer, for rows of which ``dst_original`` are the original indices."""
+        return self.scaled(self._post(rows, dst_original, step_key, layer))
+
+    def scaled(self, rows: Float[Tensor, "D out"]) -> Float[Tensor, "D out"]:
+        """Rows in the units of what is predicted, at least float32; see :attr:`output_scale`."""
+        if self.output_scale is None:
+            return rows
+        mean, deviation = self.output_scale
+        return rows.to(torch.promote_types(rows.dtype, torch.float32)) * deviation + mean
+
+    def _post(
+        self, rows: Float[Tensor, "D out"], dst_original: Int[Tensor, "D"], step_key: StepKey | None, layer: int
+    ) -> Float[Tensor, "D out"]:
         activation = self._activate
         p = 0.0 if step_key is None else self.dropout
         key = 0 if step_key is None else step_key.at(Purpose.DROPOUT, layer)
@@ -128,6 +144,7 @@ class Stage(nn.Module):
             "norm": self.norm_name,
             "activation": self.activation,
             "dropout": self.dropout,
+            **({} if self.output_scale is None else {"output_scale": list(self.output_scale)}),
         }
 
     def extra_repr(self) -> str:

@@ -89,6 +89,7 @@ class BlockWorker:
         sampler: Sampler | Sequence[int],
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        self.model = model
         self.stages = cast("list[Stage]", list(model.stages))
         self.topology = topology
         self.inputs: Inputs = Direct(inputs, topology.num_nodes) if isinstance(inputs, FeatureColumn) else inputs

@@ -12,7 +12,8 @@ from torch import Tensor
 from partita.core.keys import StepKey
 from partita.core.protocols import Estimator, InputWork, Placement, Work
 from partita.core.records import Counts
-from partita.parallel.block_worker import BlockWorker
+from partita.nn import ops
+from partita.parallel.block_worker import BlockWork, BlockWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +110,14 @@ class Engine:
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
+
+
+class WholeModelEngine(Engine):
+    """Computes a model that is no chain of layers: all blocks are drawn first, and then given to it together."""
+
+    def forward(self, batch: MiniBatch) -> Float[Tensor, "B C"]:
+        """See :meth:`Engine.forward`."""
+        blocks = [cast(BlockWork, work).block for work in batch.works]
+        h: Any = self.load(batch).rows
+        rows = h if isinstance(h, Tensor) else h.rows(blocks[0], batch.key)
+        return self.worker.model(blocks, ops.all_rows(rows), batch.key)

@@ -20,8 +20,9 @@ from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers
 from partita.nn.model import Model
+from partita.nn.modules import ModuleModel
 from partita.parallel.block_worker import BlockWorker
-from partita.parallel.engine import Engine
+from partita.parallel.engine import Engine, WholeModelEngine
 from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, CacheRule, PlacementKind, goes_with
 from partita.parallel.simulation import Simulation
@@ -230,6 +231,8 @@ def build_engine(
         ConfigError: the model, the strategy, the store and the workers do not fit each other.
     """
     check_model(model, context.mesh.size)
+    if model.whole:
+        check_strategy_of_module(strategy)
     host = column if isinstance(column, HostRows) else HostRows(column)
     inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache)
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
@@ -250,7 +253,8 @@ def build_engine(
                 fix="Use 'data', 'destination' or 'source' for this layer",
             )
         made[name].check(layer)
-    return Engine([made[name] for name in strategy.placements], worker, estimators)
+    engine = WholeModelEngine if model.whole else Engine
+    return engine([made[name] for name in strategy.placements], worker, estimators)
 
 
 def make_placement(
@@ -344,6 +348,8 @@ def check_model(model: Model, workers: int) -> None:
     """
     if workers == 1:
         return
+    if isinstance(model, ModuleModel):
+        _check_module(model)
     for number, stage in enumerate(model.stages, start=1):
         if not stage.row_wise:
             raise ConfigError(
@@ -360,3 +366,35 @@ def check_model(model: Model, workers: int) -> None:
                 fix="Set its dropout to 0 (dropout between the layers is exact), use one of Partita's own layers, or "
                 "one worker",
             )
+
+
+def check_strategy_of_module(strategy: Strategy) -> None:
+    """Refuse to place the layers of a model that is computed as a whole.
+
+    Raises:
+        ConfigError: the strategy exchanges rows.
+    """
+    if strategy.is_collective:
+        raise ConfigError(
+            "the layers of a torch.nn.Module are not known, so the module is computed as a whole, by every worker for "
+            "its own seeds",
+            where=f"strategy '{strategy}'",
+            fix="Use --strategy gdp (data), or make the model of layers: partita.Model.from_layers",
+        )
+
+
+def _check_module(model: ModuleModel) -> None:
+    if model.mixes_rows:
+        raise ConfigError(
+            "in training, a row of the module depends on which rows are computed with it (batch normalization, for "
+            "instance), so several workers would train another model",
+            where="model",
+            fix="Use layer normalization or none, or one worker",
+        )
+    if model.draws:
+        raise ConfigError(
+            "the module drops out with draws that depend on which rows are computed together, so several workers "
+            "would train another model",
+            where="model",
+            fix="Set its dropout to 0, use one worker, or make the model of layers, between which dropout is exact",
+        )

@@ -7,10 +7,14 @@ An edge (u, v) goes to the part p of highest score
     gain_u [p holds u] + gain_v [p holds v] + (max - load_p) / (1 + max - min),     gain_u = 2 - d_u / (d_u + d_v)
 
 with partial degrees d (edges seen so far, this one too), loads in edges, and ties to the lowest part: lambda = 1 and
-epsilon = 1 of the paper. The balance term lies in [0, 1), the gains in (1, 2), and gain_u + gain_v = 3. So no part has
-to be scored but a few: one that holds both ends beats all that do not, one that holds one end beats those that hold
-none, and among parts that hold the same ends the least loaded wins. Only where u and v have parts, but none in common,
-do two scores have to be compared.
+epsilon = 1 of the paper. The paper's constraint on the balance holds, too: a part with ``1 + epsilon`` times the mean
+number of edges (``epsilon`` of the task, tau - 1 of the paper) is full and gets no more. Without it a stream whose
+neighboring edges share an end, such as a graph store's, can end in one part.
+
+The balance term lies in [0, 1), the gains in (1, 2), and gain_u + gain_v = 3. So no part has to be scored but a few:
+one that holds both ends beats all that do not, one that holds one end beats those that hold none, and among parts that
+hold the same ends the least loaded wins. Only where u and v have parts, but none in common, do two scores have to be
+compared.
 """
 
 from __future__ import annotations
@@ -20,10 +24,10 @@ from jaxtyping import Integer, Shaped
 
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
-from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row
+from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row, edge_limit
 
 # A part's rank is its load and, in the lowest bits, its number: the least rank is the least load, ties to the lowest
-# part. 2^20 parts and 2^43 edges fit.
+# part. 2^20 parts and 2^43 edges fit. The rank of a full part is _NO_RANK, so it is never the least.
 _PART_BITS = 20
 _PART_MASK = (1 << _PART_BITS) - 1
 _NO_RANK = np.int64(2**63 - 1)
@@ -38,6 +42,7 @@ class Hdrf(EdgePartitioner):
     """Edges where their ends already are, the end of lower degree first; where they are nowhere, to the least load."""
 
     requires = Requires(passes=1, grouped=True, node_bytes=(28.0, 1 / 8))
+    edge_bound = staticmethod(edge_limit)
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:
         """See :meth:`partita.partitioning.owners.EdgePartitioner.place`."""
@@ -57,8 +62,9 @@ def place_by_replicas(
     """
     ranks = np.arange(task.num_parts, dtype=np.int64)
     extremes = np.zeros(3, dtype=np.int64)
+    limit = edge_limit(task)
     for edges in task.stream.edges("place edges"):
-        _place_edges(edges.src, edges.dst, degree, sets, ranks, extremes, owners)
+        _place_edges(edges.src, edges.dst, degree, sets, ranks, limit, extremes, owners)
 
 
 @compiled
@@ -73,8 +79,11 @@ def _least_rank(word, first, ranks):
 
 
 @compiled
-def _place_edges(src, dst, degree, sets, ranks, extremes, owners):
-    """One batch; ``extremes`` are the least load, the greatest load, and the lowest part of least load."""
+def _place_edges(src, dst, degree, sets, ranks, limit, extremes, owners):
+    """One batch; ``extremes`` are the least load, the greatest load, and the lowest part of least load.
+
+    Parts with ``limit`` edges get no more.
+    """
     num_parts, words = len(ranks), sets.shape[1]
     low, high, emptiest = extremes[0], extremes[1], extremes[2]
     parts, counts, directed = owners.parts, owners.counts, owners.directed
@@ -101,7 +110,7 @@ def _place_edges(src, dst, degree, sets, ranks, extremes, owners):
                 rank_v = min(rank_v, _least_rank(np.uint64(sets[v, w]), w << 6, ranks))
             rank = min(rank_u, rank_v)
             if rank == _NO_RANK:
-                rank = ranks[emptiest]
+                rank = low << _PART_BITS | emptiest
             elif len(degree) > 0 and rank_u != _NO_RANK and rank_v != _NO_RANK:
                 degree_u, degree_v = np.int64(degree[u]), np.int64(degree[v])
                 total, span = degree_u + degree_v, 1 + high - low
@@ -116,9 +125,11 @@ def _place_edges(src, dst, degree, sets, ranks, extremes, owners):
         part = rank & _PART_MASK
         add_replica(sets, u, part)
         add_replica(sets, v, part)
-        ranks[part] += 1 << _PART_BITS
-        high = max(high, ranks[part] >> _PART_BITS)
-        while ranks[emptiest] >> _PART_BITS > low:  # loads only grow, so no part before this one is as low
+        load = (rank >> _PART_BITS) + 1
+        ranks[part] = load << _PART_BITS | part if load < limit else _NO_RANK
+        high = max(high, load)
+        # Loads only grow, so no part before this one is as low; once all are full there is none to look for.
+        while low < limit and ranks[emptiest] >> _PART_BITS > low:
             emptiest += 1
             if emptiest == num_parts:
                 emptiest, low = 0, low + 1

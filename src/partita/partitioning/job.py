@@ -193,7 +193,10 @@ class PartitionJob:
             with self.timed("quality"):
                 self.quality = self._measure(parts)
             if self.quality.empty_parts:
-                self.task.notes.append(f"{self.quality.empty_parts} of {self.task.num_parts} parts are empty")
+                self.task.notes.append(
+                    f"{self.quality.empty_parts} of {self.task.num_parts} parts are empty, and a worker of an empty "
+                    "part has nothing to train on. Use another --algorithm, for instance spring, or fewer --parts"
+                )
         return parts
 
     def _partition(self) -> Int32[np.ndarray, "N"]:

@@ -73,7 +73,8 @@ def load_metis() -> None:
         raise ConfigError(
             "METIS is not installed",
             where="algorithm",
-            fix="Install it with: pip install 'partita[metis]', or use --algorithm spring, which needs no extra",
+            fix="Install it with: pip install 'partita[metis]' (without a wheel for this platform, "
+            "that needs a C++ compiler), or use --algorithm spring, which needs no extra",
         ) from error
 
 

@@ -132,6 +132,16 @@ def add_replica(sets, node, part):
     sets[node, part >> 6] |= np.uint64(1) << np.uint64(part & 63)
 
 
+def edge_limit(task: PartitionTask) -> int:
+    """The most edges that a part may get: ``1 + epsilon`` times the mean, and at least what an even division asks for.
+
+    Args:
+        task: with a survey. Self loops, which are not placed, do not count.
+    """
+    edges = task.surveyed().num_edges - task.surveyed().num_loops
+    return max(int((1 + task.epsilon) * edges / task.num_parts), -(-edges // task.num_parts))
+
+
 class EdgePartitioner(Unbounded):
     """What the edge partitioners share: the rule for owners. Edges are balanced, the nodes that follow are not.
 
@@ -178,6 +188,11 @@ class EdgePartitioner(Unbounded):
         _close_all(owners)
         spread_rest(owners.parts, task.num_parts, owners.weights)
         return owners.parts
+
+    @staticmethod
+    def edge_bound(task: PartitionTask) -> int | None:
+        """The most edges, self loops aside, that any part gets; ``None`` where no bound is promised."""
+        return None
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "n words"], owners: Owners) -> None:
         """Place all edges, and add them to ``sets`` and ``owners``, which know of none yet."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32, Integer
+from jaxtyping import Int32, Int64, Integer
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import EdgeStream, checked_parts
@@ -208,6 +208,29 @@ def store_quality(
         node_weight=store.presample_node,
         edge_weight=store.presample_edge,
     )
+
+
+MOST_PARTS_BETWEEN = 64
+"""Parts of a store up to which edges between them are counted pair by pair."""
+
+
+def edges_between(store: GraphStore) -> Int64[np.ndarray, "P P"] | None:
+    """Edges by the part of their destination (row) and of their source (column), self loops included.
+
+    One pass over the edges, in pieces; ``None`` where there is one part, or more than :data:`MOST_PARTS_BETWEEN`.
+    """
+    number = store.num_parts
+    if not 1 < number <= MOST_PARTS_BETWEEN:
+        return None
+    offsets = np.asarray(store.part_offsets)
+    found = np.zeros((number, number), dtype=np.int64)
+    for rows in StoreStream(store).rows("count edges between parts"):
+        ends = rows.indptr - rows.indptr[0]
+        node = np.arange(rows.first, rows.first + len(ends) - 1)
+        target = np.repeat(np.searchsorted(offsets, node, side="right") - 1, np.diff(ends))
+        source = np.searchsorted(offsets, rows.src, side="right") - 1
+        found += np.bincount(target * number + source, minlength=number * number).reshape(number, number)
+    return found
 
 
 def own_parts(store: GraphStore) -> Int32[np.ndarray, "N"]:

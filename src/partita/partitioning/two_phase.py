@@ -13,7 +13,7 @@ from jaxtyping import Int32, Integer, Shaped
 from partita.core.partitioning import PartitionTask, Requires
 from partita.kernels.compile import compiled
 from partita.partitioning.loads import deal_out
-from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row, has_replica
+from partita.partitioning.owners import EdgePartitioner, Owners, add_replica, close_row, edge_limit, has_replica
 from partita.partitioning.random import hashed_part, partition_key
 
 
@@ -21,12 +21,13 @@ class TwoPhase(EdgePartitioner):
     """Edges to the part of their ends' clusters; parts with ``1 + epsilon`` times the mean number of edges are full."""
 
     requires = Requires(passes=3, grouped=True, node_bytes=(48.0, 1 / 8))
+    edge_bound = staticmethod(edge_limit)
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:
         """See :meth:`partita.partitioning.owners.EdgePartitioner.place`."""
         survey, stream, num_parts = task.surveyed(), task.stream, task.num_parts
         home, volume = _homes(task)
-        limit = int((1 + task.epsilon) * (survey.num_edges - survey.num_loops) / num_parts)
+        limit = edge_limit(task)
         fixed = survey.degree, home, limit, partition_key(task.seed)
         loads = np.zeros(num_parts, dtype=np.int64)
         for edges in stream.edges("place edges inside parts"):

@@ -11,6 +11,7 @@ from typing import Any
 from partita.core.plan import STAGES
 from partita.report.labels import metric_label, stage_label
 from partita.report.records import RunFiles
+from partita.report.terminal import format_count
 
 COLORS = ("#3b82c4", "#e08214", "#1f9e77", "#c04fa0", "#d6604d", "#7a6fc9", "#8c8c2c", "#5aa9a3", "#a6733f", "#888888")
 """Told apart on white and on black, and by most who see few colors; in this order."""
@@ -39,14 +40,15 @@ class Figure:
 
 
 def curves(runs: Sequence[RunFiles]) -> list[Figure]:
-    """Loss by epoch; the first metric by epoch, and, of several runs, by the seconds trained."""
+    """Loss by epoch; the first metric by epoch, and, of several runs, by the seconds trained; the learning rate."""
     found = [_loss(runs)]
     metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[:1]))
     for metric in metrics:
         found.append(_metric(runs, metric, by_seconds=False))
         if len(runs) > 1:
             found.append(_metric(runs, metric, by_seconds=True))
-    return found
+    rates = _learning_rate(runs)
+    return found if rates is None else [*found, rates]
 
 
 def _loss(runs: Sequence[RunFiles]) -> Figure:
@@ -58,12 +60,12 @@ def _loss(runs: Sequence[RunFiles]) -> Figure:
         if checked:
             x, y = [epoch["epoch"] + 1 for epoch in checked], [epoch["val_loss"] for epoch in checked]
             data.append(_line(_label(runs, run, "validation"), x, y, color, dash="dot"))
-    note = "Mean over the nodes of a split. The training loss is taken while the model learns, with dropout."
-    return Figure("Loss", note, data, {"xaxis": _titled("epoch"), "yaxis": _titled("loss")})
+    note = "Mean per node. The training loss is measured during the epoch, with dropout."
+    return Figure("Loss", note + _apart(data), data, {"xaxis": _titled("epoch"), "yaxis": _titled("loss")})
 
 
 def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figure:
-    shown, data = metric_label(metric), []
+    shown, data, stars = metric_label(metric), list[Data](), list[Data]()
     for run, color in zip(runs, cycle(COLORS)):
         ends = accumulate(epoch["seconds"] for epoch in run.epochs)
         points = [
@@ -77,32 +79,63 @@ def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figur
         best = run.record.get("best") or {}
         if best.get("metric") == metric and not by_seconds:
             mark = {"color": color, "size": 12, "symbol": "star"}
-            data.append(
+            stars.append(
                 {"type": "scatter", "mode": "markers", "x": [best["epoch"]], "y": [best["value"]], "marker": mark,
                  "name": "best", "showlegend": False, "hovertemplate": f"best {shown} %{{y:.4f}}<extra></extra>"}
             )  # fmt: skip
-    note = "On validation nodes, with all their neighbors." + ("" if by_seconds else " The star is the best epoch.")
-    over = "seconds of training" if by_seconds else "epoch"
+    note = "On validation nodes, with all their neighbors." + ("" if by_seconds else " Star: best epoch.")
+    over = "training time (s)" if by_seconds else "epoch"
     title = f"Validation {shown}" + (" over time" if by_seconds else "")
-    return Figure(title, note, data, {"xaxis": _titled(over), "yaxis": _titled(shown)})
+    note += _apart(data)
+    return Figure(title, note, [*data, *stars], {"xaxis": _titled(over), "yaxis": _titled(shown)})
+
+
+def _learning_rate(runs: Sequence[RunFiles]) -> Figure | None:
+    """The learning rate by epoch, unless no run has changed it."""
+    data = []
+    for run, color in zip(runs, cycle(COLORS)):
+        known = [epoch for epoch in run.epochs if "learning_rate" in epoch]
+        x, y = [epoch["epoch"] + 1 for epoch in known], [epoch["learning_rate"] for epoch in known]
+        data.append(_line(run.name, x, y, color))
+    if all(len(set(trace["y"])) < 2 for trace in data):
+        return None
+    layout = {"xaxis": _titled("epoch"), "yaxis": _titled("learning rate")}
+    return Figure("Learning rate", ("At the end of each epoch." + _apart(data)), data, layout)
+
+
+def _apart(data: Sequence[Data]) -> str:
+    """Let lines that lie on one another be seen, the first one the widest; returns which these are."""
+    same: dict[str, list[Data]] = {}
+    for trace in data:
+        points = [f"{float(value):.5g}" for axis in ("x", "y") for value in trace[axis]]
+        same.setdefault(" ".join(points), []).append(trace)
+    said = []
+    for equal in same.values():
+        for place, trace in enumerate(reversed(equal)):
+            if place:
+                trace["line"] = {**trace["line"], "width": 2 + 5 * place}
+                trace["opacity"] = 0.45
+        if len(equal) > 1:
+            said.append(" = ".join(trace["name"] for trace in equal))
+    return f" Identical curves: {'; '.join(said)}." if said else ""
+
+
+SMALLEST_PIECE = 0.005
+"""Share of all bars below which a piece of them is left out."""
 
 
 def stages(runs: Sequence[RunFiles]) -> Figure:
     """Where the seconds of the training loop went."""
-    spent = {run.name: _labeled(run.record.get("stage_seconds") or {}) for run in runs}
-    note = (
-        "Wall time of the training loop on worker 0. Background sampling and loading count only where training "
-        "waited for them."
-    )
-    return _stacked("Time per stage", note, spent, "seconds", "s")
-
-
-def _labeled(seconds: Mapping[str, float]) -> dict[str, float]:
-    return {stage_label(name): value for name, value in seconds.items()}
+    spent = {
+        run.name: {stage_label(name): took for name, took in (run.record.get("stage_seconds") or {}).items()}
+        for run in runs
+    }
+    note = "Wall time of the training loop on worker 0. Background sampling and loading count only where training "
+    return _stacked("Time per stage", note + "waited for them.", spent, "time (s)", "s")
 
 
 def planned(run: RunFiles) -> Figure | None:
-    """What the plan estimated of an epoch, compared with what was measured; ``None`` without a plan."""
+    """What the plan estimated of an epoch, beside what it took; ``None`` without a plan."""
     plan = run.record.get("plan")
     if not plan or "measured_epoch_seconds" not in plan:
         return None
@@ -115,14 +148,14 @@ def planned(run: RunFiles) -> Figure | None:
         }
         for label, of, color in (("estimated", estimated, COLORS[9]), ("measured", measured, COLORS[0]))
     ]  # fmt: skip
-    note = "Seconds per epoch. Measured: the median over the epochs since the strategy was last chosen."
-    return Figure("Plan: estimated vs. measured", note, data, {"barmode": "group", "yaxis": _titled("seconds")})
+    note = "Time per epoch; measured: median over the epochs since the strategy was last chosen."
+    return Figure("Plan: estimated vs. measured", note, data, {"barmode": "group", "yaxis": _titled("time (s)")})
 
 
 def work(run: RunFiles) -> list[Figure]:
     """Rows that each worker computes, by layer, and input rows that it reads, by where they come from."""
     workers = run.record.get("workers") or []
-    if not workers:
+    if len(workers) < 2:
         return []
     names = [f"worker {rank}" for rank in range(len(workers))]
     rows = {
@@ -130,10 +163,10 @@ def work(run: RunFiles) -> list[Figure]:
         for name, worker in zip(names, workers)
     }
     reads = {name: worker["counts"]["rows_from"] for name, worker in zip(names, workers)}
-    since = " Since the workers were last started."
+    since = " Since the last start of the workers."
     return [
-        _stacked("Rows computed", "Layer 1 is the input layer." + since, rows, "rows", ""),
-        _stacked("Feature rows read", "By source." + since, reads, "rows", ""),
+        _stacked("Rows computed", "Layer 1 is the one next to the input." + since, rows, "rows", ""),
+        _stacked("Feature rows read", "By where a worker read them from." + since, reads, "rows", ""),
     ]
 
 
@@ -152,7 +185,7 @@ def traffic(runs: Sequence[RunFiles]) -> Figure | None:
             sent[name] = kinds
     if not sent:
         return None
-    note = "Sum over all workers, in training steps since they were last started."
+    note = "All workers together, in training steps since their last start."
     return _stacked("Communication between workers", note, sent, "MiB", "MiB")
 
 
@@ -179,8 +212,8 @@ def memory(runs: Sequence[RunFiles]) -> Figure | None:
                 "hovertemplate": "%{y}: %{x:,.0f} MiB allowed<extra></extra>",
             }
         )  # fmt: skip
-    note = "Peak private memory of worker 0, above what it held before training, without memory-mapped files."
-    layout = {"xaxis": _titled("MiB"), "yaxis": _reversed(), "showlegend": bool(allowed)}
+    note = "Peak private memory of worker 0 above what it held before training; memory-mapped files do not count."
+    layout = {"xaxis": _titled("memory (MiB)"), "yaxis": _reversed(), "showlegend": bool(allowed)}
     return Figure("Peak memory", note, data, layout, _bars_height(len(runs)))
 
 
@@ -220,11 +253,11 @@ def timeline(run: RunFiles) -> Figure | None:
         )  # fmt: skip
     order = [f"{pid}: {lane}" for (pid, _), lane in sorted(lanes.items())]
     used = {y for trace in data for y in trace["y"]}
-    note = f"{len(first)} steps in the middle of the trace, by worker and thread. Background threads are ahead."
+    note = f"{len(first)} steps in the middle of the run, by worker and thread. Prefetch threads work on later batches."
     layout = {
         "barmode": "overlay",
         "showlegend": True,
-        "xaxis": _titled("ms"),
+        "xaxis": _titled("time (ms)"),
         "yaxis": {**_reversed(), "categoryorder": "array", "categoryarray": [each for each in order if each in used]},
     }
     return Figure("Thread timeline", note, data, layout, _bars_height(len(used), len(data)))
@@ -245,23 +278,53 @@ def parts(name: str, quality: Mapping[str, Any]) -> Figure:
                 "type": "bar", "name": key.replace("_", " "), "x": names, "marker": {"color": color},
                 "y": [count / mean for count in spread["counts"][:MOST_PARTS]],
                 "customdata": spread["counts"][:MOST_PARTS],
-                "hovertemplate": "%{x}: %{customdata:,} (%{y:.2f} x mean)<extra>" + key + "</extra>",
+                "hovertemplate": "%{x}: %{customdata:,} (%{y:.2f} of the mean)<extra>" + key + "</extra>",
             }
         )  # fmt: skip
-    note = "Size of every part, relative to the mean; 1 everywhere is a perfect balance."
+    note = "Relative to the mean of all parts; 1 everywhere is perfectly balanced."
     if number > MOST_PARTS:
         note += f" The first {MOST_PARTS} of {number:,} parts."
-    return Figure(f"Parts of {name}", note, data, {"barmode": "group", "yaxis": _titled("relative to the mean")})
+    return Figure(f"Balance of {name}", note, data, {"barmode": "group", "yaxis": _titled("relative to the mean")})
+
+
+def between_parts(name: str, quality: Mapping[str, Any]) -> Figure | None:
+    """Edges from every part into every other one; ``None`` where they were not counted."""
+    edges = quality.get("edges_between")
+    if not edges or len(edges) < 2:
+        return None
+    inside = sum(row[part] for part, row in enumerate(edges))
+    total = max(1, sum(map(sum, edges)))
+    number = len(edges)
+    data: Data = {
+        "type": "heatmap", "z": [[each / max(1, sum(row)) for each in row] for row in edges], "zmin": 0, "zmax": 1,
+        "colorscale": [[0.0, "rgba(59,130,196,0)"], [1.0, "rgba(59,130,196,0.9)"]], "showscale": False,
+        "xgap": 1, "ygap": 1, "customdata": edges,
+        "hovertemplate": "part %{x} → part %{y}: %{customdata:,} edges<extra></extra>",
+    }  # fmt: skip
+    if number <= 12:
+        data |= {"text": [[format_count(each) for each in row] for row in edges], "texttemplate": "%{text}"}
+    note = "Rows: part of the destination; columns: part of the source. Color: share of the row. "
+    note += f"Within parts: {inside / total:.1%} of edges."
+    layout = {
+        "xaxis": {**_titled("source part"), "dtick": max(1, number // 16), "showgrid": False, "zeroline": False},
+        "yaxis": {
+            **_titled("destination part"), **_reversed(), "dtick": max(1, number // 16), "showgrid": False,
+            "zeroline": False,
+        },
+    }  # fmt: skip
+    return Figure(f"Edges between parts of {name}", note, [data], layout, 150 + max(12, 36 - number) * max(number, 4))
 
 
 def _stacked(title: str, note: str, values: Mapping[str, Mapping[str, float]], unit: str, short: str) -> Figure:
-    """Horizontal bars, one for each name, of pieces on one another; pieces that are nothing anywhere are left out."""
-    pieces = dict.fromkeys(piece for of in values.values() for piece, value in of.items() if value)
+    """Horizontal bars, one for each name, of pieces on one another; pieces that nobody could see are left out."""
+    totals = {piece: sum(of.get(piece, 0.0) for of in values.values()) for of in values.values() for piece in of}
+    every = sum(totals.values())
+    pieces = [piece for piece, total in totals.items() if total > SMALLEST_PIECE * every]
     data = [
         {
             "type": "bar", "orientation": "h", "name": piece.replace("_", " "), "y": list(values),
             "x": [of.get(piece, 0.0) for of in values.values()], "marker": {"color": color},
-            "hovertemplate": "%{y}: %{x:,.4~g} " + short + "<extra>" + piece.replace("_", " ") + "</extra>",
+            "hovertemplate": "%{y}: %{x:,.4~g} " + short + "<extra>%{fullData.name}</extra>",
         }
         for piece, color in zip(pieces, cycle(COLORS))
     ]  # fmt: skip
@@ -279,7 +342,7 @@ def _line(name: str, x: list[Any], y: list[Any], color: str, dash: str = "solid"
     shown = {"color": color, "dash": dash, "width": 2}
     return {
         "type": "scatter", "mode": mode, "name": name, "x": x, "y": y, "line": shown, "marker": {"size": 5},
-        "hovertemplate": "%{x:.4~g}: %{y:.4f}<extra>" + name + "</extra>",
+        "hovertemplate": "%{x:.4~g}: %{y:.4f}<extra>%{fullData.name}</extra>",
     }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from partita.core.errors import ConfigError
 from partita.core.files import require_parent, write_text
-from partita.report import figures, tables
+from partita.report import answers, figures, tables
+from partita.report.cards import headline
 from partita.report.figures import Figure
 from partita.report.records import RunFiles, read_runs
 from partita.report.tables import Table
@@ -50,10 +51,10 @@ def write_report(
         raise ConfigError("neither a run nor a store", where="report", fix="Name at least one")
     require_parent(out)
     found = read_runs(runs)
-    pairs = [(tables.quality(name, of), figures.parts(name, of)) for name, of in partitions.items()]
-    sections = [*_of_runs(found), ("Partitions", [block for pair in pairs for block in pair])]
+    sections = [*_of_runs(found), ("Partitions", list(_of_stores(partitions)))]
     title = ", ".join([*(run.name for run in found), *partitions])
-    write_text(out, _page(title, [(name, blocks) for name, blocks in sections if blocks]))
+    numbers = {"runs": [_numbers(run) for run in found], "partitions": partitions}
+    write_text(out, _page(title, _headlines(found), [(name, blocks) for name, blocks in sections if blocks], numbers))
     return out
 
 
@@ -70,13 +71,66 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
                 found += [_named(block, run.name if len(runs) > 1 else "") for block in blocks if block is not None]
         return found
 
-    yield "Summary", _there(tables.summary(runs), tables.differences(runs))
-    yield "Learning", [*figures.curves(runs), *tables.classes(runs)]
-    yield "Time", [*_there(figures.stages(runs), tables.ahead(runs)), *each(figures.timeline)]
+    split = runs[0].shown_split
+    if len(runs) > 1:
+        yield "Comparison", _there(tables.summary(runs), tables.differences(runs))
+    yield "Training", [*figures.curves(runs), *each(answers.metrics)]
+    yield (
+        f"Predictions on {split} nodes",
+        [
+            *each(answers.confusion, answers.confused, answers.values),
+            *tables.classes(runs),
+            *each(answers.by_degree, answers.by_homophily, answers.calibration, answers.curves_of_two),
+        ],
+    )
+    yield "Embeddings", each(answers.embeddings)
+    yield "Data", each(answers.balance)
+    yield "Time and memory", [
+        *_there(figures.stages(runs), figures.memory(runs), tables.ahead(runs)), *each(figures.timeline)
+    ]  # fmt: skip
     yield "Plan", each(figures.planned, tables.candidates)
-    yield "Computation and communication", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]
-    yield "Memory", _there(figures.memory(runs))
-    yield "Settings and machine", [tables.machine(runs), *each(tables.notes, tables.settings)]
+    yield "Workers", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]
+    alone = [tables.summary(runs)] if len(runs) == 1 else []
+    yield "Settings and machine", [*alone, *each(tables.settings), tables.machine(runs), *each(tables.notes)]
+
+
+def _of_stores(partitions: Mapping[str, Mapping[str, Any]]) -> Iterable[Block]:
+    for name, quality in partitions.items():
+        yield tables.quality(name, quality)
+        if quality["num_parts"] > 1:
+            yield figures.parts(name, quality)
+            yield from _there(figures.between_parts(name, quality))
+
+
+def _numbers(run: RunFiles) -> dict[str, Any]:
+    """What the page shows of a run, to be downloaded."""
+    analysis = dict(run.analysis)
+    for split, of in analysis.get("splits", {}).items():
+        if "map" in of:
+            plane = [row[:2] for row in of["map"]["components"]]
+            analysis["splits"] = {**analysis["splits"], split: {**of, "map": {**of["map"], "components": plane}}}
+    return {
+        "name": run.name, "run": run.record, "settings": run.settings, "epochs": run.epochs, "analysis": analysis
+    }  # fmt: skip
+
+
+MOST_HEADLINES = 6
+
+
+def _headlines(runs: Sequence[RunFiles]) -> str:
+    """Cards of every run; of many runs the table alone has them."""
+    if len(runs) > MOST_HEADLINES:
+        return ""
+    rows = []
+    for run in runs:
+        cards = "".join(
+            f'<div class="card {card.mood}"><span>{escape(card.label)}</span><strong>{escape(card.value)}</strong>'
+            f"<small>{escape(card.note)}</small></div>"
+            for card in headline(run)
+        )
+        name = f"<h3>{escape(run.name)}</h3>" if len(runs) > 1 else ""
+        rows.append(f'{name}<div class="cards">{cards}</div>')
+    return "\n".join(rows)
 
 
 def _named(block: Block, name: str) -> Block:
@@ -87,7 +141,9 @@ def _there(*blocks: Block | None) -> list[Block]:
     return [block for block in blocks if block is not None]
 
 
-def _page(title: str, sections: Sequence[tuple[str, Sequence[Block]]]) -> str:
+def _page(
+    title: str, headlines: str, sections: Sequence[tuple[str, Sequence[Block]]], numbers: Mapping[str, Any]
+) -> str:
     plots: list[dict[str, Any]] = []
     body, links = list[str](), list[str]()
     for number, (name, blocks) in enumerate(sections):
@@ -101,9 +157,10 @@ def _page(title: str, sections: Sequence[tuple[str, Sequence[Block]]]) -> str:
         "MADE": made,
         "STYLE": (assets / "page.css").read_text(encoding="utf-8"),
         "LINKS": " ".join(links),
+        "HEADLINES": headlines,
         "BODY": "\n".join(body),
-        # Inside a script element only "</" could end it.
-        "FIGURES": json.dumps(plots).replace("</", "<\\/"),
+        "FIGURES": _json(plots),
+        "NUMBERS": _json(numbers),
         "PLOTLY": _plotly() if plots else "",
         "SCRIPT": (assets / "page.js").read_text(encoding="utf-8"),
     }
@@ -113,9 +170,26 @@ def _page(title: str, sections: Sequence[tuple[str, Sequence[Block]]]) -> str:
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
+def _json(value: Any) -> str:
+    """JSON for a script element, in which only ``</`` and ``<!--`` could do harm."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> Any:
+    """Texts such that Plotly, which reads some HTML in them, shows them as they are; templates are ours."""
+    if isinstance(value, str):
+        return value.replace("&", "&amp;").replace("<", "&lt;")
+    if isinstance(value, dict):
+        return {name: each if name in _TEMPLATES else _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+_TEMPLATES = ("hovertemplate", "texttemplate")
+
+
 def _plot(figure: Figure, plots: list[dict[str, Any]]) -> str:
     number = len(plots)
-    plots.append({"data": figure.data, "layout": {"height": figure.height, **figure.layout}})
+    plots.append(_plain({"data": figure.data, "layout": {"height": figure.height, **figure.layout}}))
     return (
         f'<figure><figcaption>{escape(figure.title)}</figcaption><p class="note">{escape(figure.note)}</p>'
         f'<div class="plot" id="p{number}" style="min-height:{figure.height}px"></div></figure>'
@@ -124,17 +198,19 @@ def _plot(figure: Figure, plots: list[dict[str, Any]]) -> str:
 
 def _table(table: Table) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    rows = "".join(
-        "<tr>" + f"<th>{escape(row[0])}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
-        for row in table.rows
-    )
+    rows = "".join("<tr>" + f"<th>{escape(row[0])}</th>" + "".join(map(_cell, row[1:])) + "</tr>" for row in table.rows)
     title = f"<figcaption>{escape(table.title)}</figcaption>" if table.title else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     style = "scroll long" if table.long else "scroll"
     return (
-        f'<figure>{title}{note}<div class="{style}" tabindex="0">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></figure>"
+        f'<figure class="table">{title}{note}<div class="{style}" tabindex="0">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div><p class='cue'></p></figure>"
     )
+
+
+def _cell(text: str) -> str:
+    """A cell; a long text has a width of its own, and goes over several lines."""
+    return f'<td class="text">{escape(text)}</td>' if len(text) > 28 else f"<td>{escape(text)}</td>"
 
 
 def _plotly() -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from partita.core.errors import ConfigError, RunError
-from partita.core.files import RUN_FORMAT, read_object
+from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, read_object
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class RunFiles:
         settings: ``config.yaml``.
         events: ``metrics.jsonl``, in order.
         trace: events of ``trace.json``; none where the run was not traced.
+        analysis: ``analysis.json``; empty where there is none of the run's best model.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RunFiles:
     settings: dict[str, Any]
     events: list[dict[str, Any]]
     trace: list[dict[str, Any]]
+    analysis: dict[str, Any] = field(default_factory=dict)
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
@@ -44,6 +46,22 @@ class RunFiles:
     def task(self) -> str:
         """What was learned, by name."""
         return str(self.record.get("task", self.record["store"]["task"]))
+
+    @property
+    def workers(self) -> int:
+        """How many there were last."""
+        return len(self.record.get("workers") or [None])
+
+    @property
+    def shown_split(self) -> str:
+        """The split whose answers are shown: the test nodes, or the first one that was measured."""
+        known = [*self.record.get("metrics", {}), *self.analysis.get("splits", {}), "test"]
+        return "test" if "test" in known[:-1] else known[0]
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """The analysis of :attr:`shown_split`; empty where there is none."""
+        return dict(self.analysis.get("splits", {}).get(self.shown_split, {}))
 
     @property
     def metrics(self) -> list[str]:
@@ -83,7 +101,20 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
         raise RunError(f"cannot be read: {error}", where=str(path / "config.yaml")) from None
     trace = path / "trace.json"
     spans = read_object(trace, RunError, "Train again, or remove it")["traceEvents"] if trace.exists() else []
-    return RunFiles(name or path.resolve().name, path, record, settings, events, spans)
+    return RunFiles(name or path.resolve().name, path, record, settings, events, spans, _analysis(path, record))
+
+
+def _analysis(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """``analysis.json`` of a run; nothing where it is of another format, or of a model that is not the best any more.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    if not (path / ANALYSIS).exists():
+        return {}
+    found = read_object(path / ANALYSIS, RunError, "Remove it, and make it anew with: partita evaluate RUN")
+    best = (record.get("best") or {}).get("checkpoint", found.get("checkpoint"))
+    return found if found.get("format") == ANALYSIS_FORMAT and found.get("checkpoint") == best else {}
 
 
 def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunFiles]:

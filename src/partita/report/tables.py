@@ -8,9 +8,11 @@ from statistics import median
 from typing import Any
 
 from partita.core.plan import STAGES
+from partita.report.cards import wall_seconds
 from partita.report.labels import metric_label, stage_label, task_label
 from partita.report.records import RunFiles
 from partita.report.terminal import format_bytes, format_count
+from partita.report.text import byte_count, count, duration, score
 
 
 @dataclass(frozen=True)
@@ -33,34 +35,40 @@ class Table:
 
 
 def summary(runs: Sequence[RunFiles]) -> Table:
-    """The main facts of every run, one column a run."""
-    facts: dict[str, Callable[[RunFiles], str]] = {
-        "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
-        "store": lambda run: str(run.record["store"]["path"]),
-        "graph": _graph,
-        "task": lambda run: task_label(run.task),
-        "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "your own",
-        "layers": _layers,
-        "workers": lambda run: f"{run.settings['workers']} on {run.record.get('device', 'cpu')}",
-        "strategy": _strategy,
-        "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
+    """The main facts of every run, one column a run; of several, with what the headline says."""
+    compared: dict[str, Callable[[RunFiles], str]] = {
         "best epoch": _best,
         **{
-            f"{split} {metric_label(name)}": lambda run, split=split, name=name: _number(  # type: ignore[misc]
+            f"{split} {metric_label(name)}": lambda run, split=split, name=name: score(  # type: ignore[misc]
                 run.record.get("metrics", {}).get(split, {}).get(name)
             )
             for split, name in dict.fromkeys(
                 (split, name) for run in runs for split, of in run.record.get("metrics", {}).items() for name in of
             )
         },
-        "seconds per epoch": lambda run: _number(median([epoch["seconds"] for epoch in run.epochs])),
+        "time per epoch": lambda run: duration(median([epoch["seconds"] for epoch in run.epochs])),
+    }
+    facts: dict[str, Callable[[RunFiles], str]] = {
+        "status": lambda run: run.record["status"] + (" (stopped early)" if run.record.get("early_stopped") else ""),
+        **(compared if len(runs) > 1 else {}),
+        "task": lambda run: task_label(run.task),
+        "graph": _graph,
+        "store": lambda run: str(run.record["store"]["path"]),
+        "model": lambda run: run.settings["model"] if not run.record["model"]["custom"] else "custom model",
+        "layer widths": _layers,
+        "epochs": lambda run: f"{len(run.epochs)} of {run.settings['epochs']}",
         "seeds per second": lambda run: format_count(median([epoch["seeds_per_second"] for epoch in run.epochs])),
-        "peak memory": lambda run: _bytes(run.record.get("peak_memory_bytes")),
-        "began": lambda run: _time(run.record["started"]),
+        "peak memory": lambda run: byte_count(run.record.get("peak_memory_bytes")),
+        "device": lambda run: str(run.record.get("device", "cpu")),
+        "workers": lambda run: str(run.settings["workers"]) if any(other.workers > 1 for other in runs) else "-",
+        "strategy": lambda run: _strategy(run) if any(other.workers > 1 for other in runs) else "-",
+        "started": lambda run: _time(run.record["started"]),
         "ended": lambda run: _time(run.record.get("ended", "-")),
+        "total time": lambda run: duration(wall_seconds(run)),
     }
     rows = [[name, *(fact(run) for run in runs)] for name, fact in facts.items()]
-    return Table("", ["", *(run.name for run in runs)], [row for row in rows if set(row[1:]) != {"-"}])
+    title = "Run" if len(runs) == 1 else "Runs compared"
+    return Table(title, ["", *(run.name for run in runs)], [row for row in rows if set(row[1:]) != {"-"}])
 
 
 def differences(runs: Sequence[RunFiles]) -> Table | None:
@@ -110,16 +118,17 @@ def _classes(split: str, known: Mapping[str, Mapping[str, Any]]) -> Table:
     shown = worst[:MOST_CLASSES]
     note = "Sorted by F1, lowest first."
     if len(known) == 1:
-        note += " Precision: share of predictions of this class that are correct. Recall: share of its nodes found."
+        note += " Precision: share of predictions of this class that are correct."
+        note += " Recall: share of its nodes that were found."
     if len(worst) > len(shown):
         note += f" The lowest {len(shown)} of {len(worst):,} classes."
     title, head = f"Classes: {split} nodes", ["class", "nodes"]
     if len(scores) == 1:
         head += ["precision", "recall", "F1"]
-        cells = {name: [_number(first[name][key]) for key in ("precision", "recall", "f1")] for name in shown}
+        cells = {name: [score(first[name][key]) for key in ("precision", "recall", "f1")] for name in shown}
     else:
         head += [f"F1: {run}" for run in scores]
-        cells = {name: [_number(of[name]["f1"]) if name in of else "-" for of in scores.values()] for name in shown}
+        cells = {name: [score(of[name]["f1"]) if name in of else "-" for of in scores.values()] for name in shown}
     rows = [[name, f"{first[name]['nodes']:,.0f}", *cells[name]] for name in shown]
     return Table(title, head, rows, note, long=True)
 
@@ -139,8 +148,10 @@ def _scores(names: Sequence[str], counts: Mapping[str, Sequence[int]]) -> dict[s
     return found
 
 
-def placements(run: RunFiles) -> Table:
-    """Where the rows of every layer are computed."""
+def placements(run: RunFiles) -> Table | None:
+    """Which worker computes which rows."""
+    if run.workers < 2:
+        return None
     placed, _, axis = str(run.record["placements"]).partition("@")
     levels = placed.split(",")
     names = ["input features", *(f"layer {number}" for number in range(1, len(levels)))]
@@ -151,7 +162,7 @@ def placements(run: RunFiles) -> Table:
 
 
 def ahead(runs: Sequence[RunFiles]) -> Table | None:
-    """The background threads that sample and load."""
+    """Sampling and loading beside training."""
     rows = [
         [run.name, stage_label(name), f"{stage['seconds']:.2f}", f"{stage['items']:,}", f"{stage['waiting']:.2f}"]
         for run in runs
@@ -159,12 +170,12 @@ def ahead(runs: Sequence[RunFiles]) -> Table | None:
     ]
     if not rows:
         return None
-    note = "On worker 0. Queued: batches ready, on average, when training took one."
-    return Table("Prefetching", ["run", "stage", "seconds", "batches", "queued"], rows, note)
+    note = "On worker 0. Queued: batches that were ready, on average, when training asked for one."
+    return Table("Prefetching", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
 
 
 def candidates(run: RunFiles) -> Table | None:
-    """What the plan estimated of every strategy."""
+    """The plan's estimate of every strategy."""
     plan = run.record.get("plan") or {}
     found = plan.get("candidates")
     if not found:
@@ -174,20 +185,20 @@ def candidates(run: RunFiles) -> Table | None:
             each["name"],
             _number(each["epoch"]["total"]),
             *(_number(each["epoch"][name]) if each["epoch"][name] else "-" for name in STAGES),
-            _bytes(each["sent_bytes"]),
-            _bytes(each["memory_bytes"]),
+            byte_count(each["sent_bytes"]),
+            byte_count(each["memory_bytes"]),
             str(each["tried_steps"] or "-"),
         ]
         for each in found
     ]
-    head = ["strategy", "seconds", *STAGES.values(), "sent", "memory", "trial steps"]
-    return Table("Strategies considered", head, rows, "Estimated seconds per epoch, fastest first.")
+    head = ["strategy", "epoch (s)", *STAGES.values(), "sent", "memory", "trial steps"]
+    return Table("Strategies considered", head, rows, "Estimated time per epoch in seconds, fastest first.", long=True)
 
 
 def notes(run: RunFiles) -> Table | None:
-    """Messages of a run."""
+    """Notes of a run while it trained."""
     rows = [[str(event["epoch"] + 1), str(event["text"])] for event in run.events if "text" in event]
-    return Table("Messages", ["epoch", ""], rows, long=True) if rows else None
+    return Table("Messages", ["epoch", "note"], rows, long=True) if rows else None
 
 
 def quality(name: str, measured: Mapping[str, Any]) -> Table:
@@ -208,7 +219,8 @@ def quality(name: str, measured: Mapping[str, Any]) -> Table:
 
 def _graph(run: RunFiles) -> str:
     store = run.record["store"]
-    return ", ".join(f"{store[name]:,} {name}" for name in ("nodes", "edges", "features", "parts"))
+    facts = [count(store[name], name.removesuffix("s")) for name in ("nodes", "edges", "features")]
+    return ", ".join(facts if store.get("parts", 1) < 2 else [*facts, count(store["parts"], "part")])
 
 
 def _layers(run: RunFiles) -> str:
@@ -226,7 +238,7 @@ def _strategy(run: RunFiles) -> str:
 
 def _best(run: RunFiles) -> str:
     best = run.record.get("best")
-    return f"{best['epoch']}, {metric_label(best['metric'])} {best['value']:.4f}" if best else "-"
+    return f"{best['epoch']} (val {metric_label(best['metric'])} {score(best['value'])})" if best else "-"
 
 
 def _time(text: str) -> str:
@@ -237,11 +249,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _bytes(value: float | None) -> str:
-    return "-" if value is None else format_bytes(value)
-
-
 def _setting(value: object) -> str:
-    if value is None or value == "":
+    if value is None or value in ("", [], {}):
         return "-"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

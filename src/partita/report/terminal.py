@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.progress import Task as RichTask
 from rich.table import Table
 from rich.text import Text
 
+from partita.core import progress
 from partita.core.plan import STAGES, Candidate, Plan
 from partita.report.labels import metric_label, stage_label
 
@@ -130,6 +132,25 @@ def display(console: Console) -> Iterator[BarDisplay | LineDisplay]:
     columns = SpinnerColumn(), said, bar, _RateColumn(), TimeRemainingColumn(compact=True)
     with Progress(*columns, console=console, transient=True) as bars:
         yield BarDisplay(bars)
+
+
+@contextmanager
+def training_shown(
+    epochs: int, metric: str, *, console: Console | None = None
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show what happens inside the block, and yield what shows the events of a run.
+
+    Args:
+        epochs: of the run.
+        metric: that picks the best model.
+        console: where; ``None``: standard error, in a notebook the output of the cell.
+    """
+    if console is None:
+        console = Console(stderr=True)
+        if console.is_jupyter:  # lines of text there, as every print is an output of its own
+            console = Console(file=sys.stdout, force_jupyter=False, force_terminal=False)
+    with display(console) as bars, progress.shown_by(bars):
+        yield RunDisplay(console, epochs, metric).show
 
 
 def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:
@@ -290,6 +311,8 @@ class RunDisplay:
             self._say(epoch_line(event, self._epochs, self._metric))
         elif kind in ("note", "plan", "strategy"):
             self._say(str(event["text"]))
+        elif kind == "warning":
+            self._say(f"warning: {event['text']}")
         elif kind == "switch" and event["reason"] == "deficit":
             lost = f"{event['deficit']:.0%} of in-neighbors are outside the partition"
             self._say(f"round {event['round'] + 1} ends early: {lost}")
@@ -306,6 +329,17 @@ class RunDisplay:
         self._console.print(line, highlight=False)
 
 
+_MOST_CLASSES_SHOWN = 8
+
+
+def _balance(train: Mapping[str, Any]) -> str:
+    """Training nodes of each class, the largest ones first."""
+    order = sorted(zip(train["nodes"], train["classes"], strict=True), key=lambda one: -one[0])
+    shown = [f"{name} {nodes:,}" for nodes, name in order[:_MOST_CLASSES_SHOWN]]
+    left = len(order) - len(shown)
+    return "  ".join([*shown, *([f"and {left} more"] if left else [])]) + " (training nodes)"
+
+
 def run_table(record: Mapping[str, Any]) -> Table:
     """The summary at the end of a run, from ``run.json``."""
     pairs = {"status": record["status"] + (" (stopped early)" if record["early_stopped"] else "")}
@@ -314,6 +348,17 @@ def run_table(record: Mapping[str, Any]) -> Table:
         pairs["best epoch"] = f"{best['epoch']} (validation {metric_label(best['metric'])} {best['value']:.4f})"
     for split, metrics in record["metrics"].items():
         pairs[split] = "  ".join(f"{metric_label(name)} {value:.4f}" for name, value in metrics.items())
+    baseline = record.get("baseline")
+    if baseline:
+        prediction, metrics = baseline["prediction"], baseline["metrics"]
+        always = f"{prediction:.6g}" if isinstance(prediction, float) else repr(str(prediction))
+        for split in list(metrics)[-1:]:
+            shown = (f"{metric_label(name)} {value:.4f}" for name, value in metrics[split].items())
+            pairs["baseline"] = f"always {always} on {split}: {'  '.join(shown)}"
+        if "train" in baseline:
+            pairs["class balance"] = _balance(baseline["train"])
+    if record.get("learning_rate") is not None:
+        pairs["learning rate"] = f"{record['learning_rate']:.3g} at the end"
     plan = record.get("plan")
     if plan:
         estimated, measured = plan["estimated_epoch_seconds"], plan.get("measured_epoch_seconds", {})

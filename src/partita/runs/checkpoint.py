@@ -27,6 +27,7 @@ from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.records import Counts
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
+_PLATEAU = ("lr_reductions", "evaluations_since_reduction")
 _MEMBERS = "members.safetensors"
 
 
@@ -55,6 +56,8 @@ class TrainState:
         best: the best evaluation so far.
         evaluations_since_best: how many evaluations have not improved on it.
         stopped: early stopping has ended the run.
+        lr_reductions: how often the schedule "plateau" has reduced the learning rate.
+        evaluations_since_reduction: how many evaluations have not improved on the best one, nor on that.
         counts: edges and rows so far, over the whole run.
         stage_seconds: seconds by stage so far.
         peak_memory_bytes: most private memory seen so far.
@@ -76,6 +79,8 @@ class TrainState:
     traffic: dict[str, int] = field(default_factory=dict)
     evaluation: dict[str, int] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
+    lr_reductions: int = 0
+    evaluations_since_reduction: int = 0
 
     @property
     def name(self) -> str:
@@ -96,8 +101,9 @@ class TrainState:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As ``state.json`` holds it."""
-        return {**asdict(self), "counts": self.counts.to_json() if self.counts else None}
+        """As ``state.json`` holds it; what the schedule "plateau" counts, only where it does."""
+        values = {**asdict(self), "counts": self.counts.to_json() if self.counts else None}
+        return {name: value for name, value in values.items() if value or name not in _PLATEAU}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:

@@ -18,6 +18,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError, ResourceError, is_disk_full
 from partita.core.files import require_parent, write_text
 from partita.nn.model import Model
+from partita.nn.modules import model_from
 from partita.nn.stage import Stage
 from partita.runs.checkpoint import load_model
 from partita.runs.load import best_checkpoint, read_run
@@ -69,9 +70,10 @@ def export_model(run: str | os.PathLike[str], out: str | os.PathLike[str], *, ov
         ResourceError: the disk is full.
     """
     folder, record, config = read_run(Context.alone(), run)
-    if record["model"].get("custom"):
+    described = record["model"]
+    if described.get("custom") or "stages" not in described:
         raise ConfigError(
-            "was trained with a model of your own, which is not kept in the run",
+            "was trained with a model of your own, whose code is yours already",
             where=str(run),
             fix="Save its state_dict() where you have it",
         )
@@ -82,7 +84,10 @@ def export_model(run: str | os.PathLike[str], out: str | os.PathLike[str], *, ov
             where=str(run),
             fix="Use partita predict, or train with the sampler node",
         )
-    model = Model.from_description(record["model"]).to(DTYPES[config.precision])
+    model = model_from(described)
+    if not isinstance(config.target_scaling, str):
+        model.scale_output(*config.target_scaling)
+    model = model.to(DTYPES[config.precision])
     checkpoint = best_checkpoint(folder)
     load_model(checkpoint, model)
     trained = Trained.of(with_kept(record))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from partita.core.errors import RunError
-from partita.core.files import RUN_FORMAT, read_object, write_text
+from partita.core.files import ANALYSIS, RUN_FORMAT, read_object, write_text
 
 
 class RunFolder:
     """Paths and small files of one run.
 
     ``config.yaml`` (all settings, resolved), ``run.json`` (what ran, where, and how it ended), ``metrics.jsonl``
-    (one JSON object per event), ``events/`` (TensorBoard), ``checkpoints/``.
+    (one JSON object per event), ``events/`` (TensorBoard), ``checkpoints/``, ``analysis.json`` (what reports
+    show of the answers of the best model).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -26,20 +28,49 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.events = self.path / "events"
         self.checkpoints = self.path / "checkpoints"
+        self.analysis = self.path / ANALYSIS
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def create(cls, path: str | os.PathLike[str], *, overwrite: bool = False) -> RunFolder:
         """Make a new run folder.
 
+        Args:
+            path: of the folder.
+            overwrite: delete a run that is there already.
+
         Raises:
-            RunError: something is there already; an earlier run is never overwritten.
+            RunError: something is there already, and it is not a run or must not be overwritten.
         """
         folder = cls(path)
-        if folder.path.exists() and not folder._is_free():
-            fix = f"Choose another --out, or resume it: partita train --resume {path}"
-            raise RunError("already exists and is not empty", where=str(path), fix=fix)
+        folder.require_free(overwrite=overwrite)
+        if folder.record.is_file():
+            folder._clear()
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def require_free(self, *, overwrite: bool = False) -> None:
+        """See that a run folder can be made here.
+
+        Args:
+            overwrite: a run that is there already may be deleted.
+
+        Raises:
+            RunError: something is there already, and it is not a run or must not be overwritten.
+        """
+        if not self.path.exists() or self._is_free():
+            return
+        is_run = self.record.is_file()
+        if not overwrite or not is_run:
+            what = "already exists and is not empty" if is_run else "already exists, and is not a run folder"
+            fix = f"Choose another --out, use --overwrite, or resume it: partita train --resume {self.path}"
+            raise RunError(what, where=str(self.path), fix=fix if is_run else "Choose another --out")
+
+    def _clear(self) -> None:
+        """Delete a run, and no other file; ``run.json`` last, so that what is left of it can be deleted later."""
+        for directory in (self.events, self.checkpoints):
+            shutil.rmtree(directory, ignore_errors=True)
+        for file in (self.metrics, self.analysis, self.path / "trace.json", self.config, self.record):
+            file.unlink(missing_ok=True)
 
     def _is_free(self) -> bool:
         """Whether nothing is in the folder but what a run leaves that was killed before it wrote ``run.json``."""

@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from partita.comm.context import Context
-from partita.config import Config
+from partita.config import Config, read_yaml
 from partita.core.errors import RunError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
+from partita.nn.modules import model_from
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.other_store import Trained, apply_to, with_kept
 from partita.setup.inputs import DTYPES
+from partita.setup.model import given_model
+
+_BEFORE = {"target_scaling": "none"}
+"""Settings that older runs do not name, where their default is not how these were trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,9 @@ def read_run(
 
     def read() -> dict[str, Any]:
         folder = RunFolder.open(path)
-        config = Config.load(folder.config, overrides)
+        settings = read_yaml(folder.config)
+        before = {name: value for name, value in _BEFORE.items() if name not in settings}
+        config = Config.load(folder.config, {**before, **(overrides or {})})
         return {"record": folder.read_record(), "config": config.model_dump(mode="json")}
 
     found = context.agree(read)
@@ -85,7 +94,7 @@ def load_run(
     *,
     store: str | os.PathLike[str] | None = None,
     labels: bool = True,
-    model: Model | None = None,
+    model: nn.Module | None = None,
     context: Context | None = None,
 ) -> LoadedRun:
     """Open a run with its best weights.
@@ -106,19 +115,44 @@ def load_run(
     context = context or Context.alone()
     folder, record, config = read_run(context, path)
     checkpoint = folder.checkpoints / context.agree(lambda: best_checkpoint(folder).name)
-    if model is None:
-        if record["model"].get("custom"):
-            raise RunError(
-                "was trained with a model of your own, which is not kept in the run",
-                where=str(path),
-                fix="Pass the same model: partita.evaluate(run, model=...)",
-            )
-        model = Model.from_description(record["model"])
-    model = model.to(DTYPES[config.precision])
-    context.agree(lambda: load_model(checkpoint, model))
-    share_model(context, model)
     opened, notes = _store_for(context, folder, record, store, labels=labels)
-    return LoadedRun(config, opened, model, checkpoint, tuple(notes))
+    own = model_of(folder, record) if model is None else given_model(model, config, opened, outputs_of(record))
+    if not isinstance(config.target_scaling, str):
+        own.scale_output(*config.target_scaling)
+    own = own.to(DTYPES[config.precision])
+    context.agree(lambda: load_model(checkpoint, own))
+    share_model(context, own)
+    return LoadedRun(config, opened, own, checkpoint, tuple(notes))
+
+
+def outputs_of(record: Mapping[str, Any]) -> int:
+    """Columns of the model's result; older runs have noted classes only."""
+    return int(record["outputs"] if "outputs" in record else record["store"]["classes"])
+
+
+def model_of(folder: RunFolder, record: Mapping[str, Any]) -> Model:
+    """The model of a run, made anew; its weights are others.
+
+    Raises:
+        RunError: it was given as an object, which the run does not keep.
+        ConfigError: it was named, and the name stands for nothing any more.
+    """
+    described = record["model"]
+    if not described.get("custom"):
+        return model_from(described)
+    name = described.get("module", "")
+    again = (
+        f"train with its name, --model {name}, to use the run from the command line"
+        if name and "<" not in name and not name.startswith("__main__:")
+        else "put its class into a module and train with --model package.module:Name, to use the run from the "
+        "command line"
+    )
+    raise RunError(
+        "was trained with a model of your own, given as an object, which is not kept in the run",
+        where=str(folder.path),
+        fix=f"Give the same model in Python: partita.evaluate({str(folder.path)!r}, model=...), and likewise "
+        f"partita.predict and Trainer.resume; or {again}",
+    )
 
 
 def _store_for(

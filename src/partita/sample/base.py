@@ -63,6 +63,7 @@ class BaseSampler:
         draws_on_device: on device cuda it can draw there; otherwise the device's edges are of no use to it.
         counts_neighbors: how many in-edges of a node are drawn is settled by that node alone, so that views of the
             graph can correct for those out of sight.
+        may_draw_nothing: its fanouts may be 0, for models that read no neighbors.
         plannable_in_parts: what workers send to draw can be estimated where each has a part of the edges.
     """
 
@@ -70,6 +71,7 @@ class BaseSampler:
     options: ClassVar[tuple[str, ...]] = ()
     draws_on_device: ClassVar[bool] = False
     counts_neighbors: ClassVar[bool] = False
+    may_draw_nothing: ClassVar[bool] = False
     plannable_in_parts: ClassVar[bool] = True
     collective: bool = False
     has_importance: bool = False

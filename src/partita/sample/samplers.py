@@ -54,6 +54,7 @@ class NodeWise(BaseSampler):
     settings = ("fanout",)
     draws_on_device = True
     counts_neighbors = True
+    may_draw_nothing = True
 
     def __init__(self, fanouts: Sequence[int]) -> None:
         self.fanouts = tuple(fanouts)

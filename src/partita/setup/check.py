@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
-from partita.nn.layers import LAYERS
+from partita.nn.modules import ModuleType, find_model
 from partita.registries import KINDS
 from partita.setup.sampler import check_sampler, sampler_type
 
@@ -33,10 +33,20 @@ def check_names(config: Config) -> None:
         ConfigError: there is no thing of a name (the message says which was probably meant), or a setting or option is
             not for it.
     """
+    model = find_model(config.model)
     for setting, kind in NAMES.items():
-        KINDS.find(kind).check(getattr(config, setting))
+        if setting != "model":
+            KINDS.find(kind).check(getattr(config, setting))
     check_sampler(config)
-    taken = {*LAYERS.find(config.model).options, *sampler_type(config).options}
+    own = model.options
+    for option in sorted(config.model_options.keys() - own if own is not None else ()):
+        raise ConfigError(
+            f"the model '{config.model}' takes no '{option}'",
+            where="model_options",
+            fix=nearest(option, own) if own else "Leave it out",
+        )
+    layer_options = frozenset() if isinstance(model, ModuleType) else model.options
+    taken = {*layer_options, *sampler_type(config).options}
     for option in sorted(config.options.keys() - taken):
         raise ConfigError(
             f"neither the layer '{config.model}' nor the sampler '{config.sampler}' has an option '{option}'",

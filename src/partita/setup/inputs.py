@@ -41,7 +41,7 @@ def require_features(store: GraphStore) -> None:
         raise ConfigError(
             "the store has no features to train on",
             where=str(store.path),
-            fix="Ingest again with --features FILE (or --nodes FILE)",
+            fix="Ingest again with --features FILE or --nodes FILE, or with --node-features degree, made of the edges",
         )
 
 

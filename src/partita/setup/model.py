@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
 from partita.config import Config
+from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.nn.model import Model, build_model
+from partita.nn.modules import ModuleType, as_model, find_model, layers_of
+from partita.setup.sampler import reads_neighbors
 
 
 def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
-    """The model that the settings name, as it is before training."""
+    """The model that the settings name, as it is before training.
+
+    Raises:
+        ConfigError: it cannot be made with the settings, or not be computed on sampled blocks.
+    """
+    kind = find_model(config.model)
+    if isinstance(kind, ModuleType):
+        return kind.model(
+            in_width=store.num_features,
+            out_width=out_width,
+            layers=config.layers,
+            seed=config.seed,
+            given=config.model_options,
+            hidden=config.hidden,
+            dropout=config.dropout,
+        )
     return build_model(
         config.model,
         in_width=store.num_features,
@@ -22,5 +45,49 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         attn_dropout=config.attn_dropout,
         aggregator=config.aggregator,
         seed=config.seed,
-        options=config.options,
+        options={**config.options, **config.model_options},
     )
+
+
+def is_whole(config: Config, model: Model | None = None) -> bool:
+    """Whether the model of a run, the one that is given or else named, is computed as a whole."""
+    return model.whole if model is not None else isinstance(find_model(config.model), ModuleType)
+
+
+def of_model(model: nn.Module, config: Config | None, settings: Mapping[str, Any]) -> Config:
+    """The settings of a run with a model of a user's own: ``layers`` is the model's, unless it is given.
+
+    Args:
+        model: the user's.
+        config: all settings at once, or
+        settings: single ones.
+
+    Raises:
+        ConfigError: the model does not say how many layers it has, and neither do the settings; or one is bad.
+    """
+    given = dict(settings) if config is None else {name: getattr(config, name) for name in config.model_fields_set}
+    if not reads_neighbors(Config.make({"model": given.get("model")})):
+        raise ConfigError(
+            f"a {type(model).__name__} is given, and model '{given['model']}' is set, which samples no neighbors",
+            where="model",
+            fix="Leave the setting model out",
+        )
+    if given.get("layers") is None:
+        layers = layers_of(model)
+        if layers is None:
+            raise ConfigError(
+                f"how many hops of neighbors a {type(model).__name__} looks at is not known",
+                where="layers",
+                fix="Set layers, or give the model an attribute num_layers",
+            )
+        given["layers"] = layers
+    return Config.make(given, where="Trainer")
+
+
+def given_model(model: nn.Module, config: Config, store: GraphStore, out_width: int) -> Model:
+    """A user's model as Partita's, for the features of a store and a task of so many outputs.
+
+    Raises:
+        ConfigError: it cannot be computed on sampled blocks.
+    """
+    return as_model(model, config.layers, store.num_features, out_width)

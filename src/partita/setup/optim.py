@@ -50,16 +50,75 @@ OPTIMIZERS: Registry[Callable[[Parameters, Config], torch.optim.Optimizer]] = Re
 """By name: what makes an optimizer of parameters as the settings of a run say."""
 
 
-LR_SCHEDULES: Registry[Callable[[float], float]] = Registry(
+class Progress(float):
+    """How far a run has come, from 0 to 1, after the warm-up; for a learning-rate schedule.
+
+    Attributes:
+        step: 0-based, after the warm-up.
+        steps: of the whole run after the warm-up, at least 1.
+        epoch: 0-based.
+        reductions: how often a better evaluation was waited for in vain (``lr_patience``).
+        config: the settings of the run.
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    reductions: int
+    config: Config
+
+    @classmethod
+    def of(cls, config: Config, step: int, total_steps: int, reductions: int) -> Progress:
+        """At a step (0-based, over the whole run) after the warm-up."""
+        steps = max(1, total_steps - config.warmup)
+        progress = cls((step - config.warmup) / steps)
+        progress.step, progress.steps, progress.epoch = step - config.warmup, steps, step * config.epochs // total_steps
+        progress.reductions, progress.config = reductions, config
+        return progress
+
+
+def _one_cycle(progress: Progress) -> float:
+    """Up from 1/25 over the first 30 % of the steps, then down to 1/250,000, along cosines; as torch's ``OneCycleLR``.
+
+    Smith and Topin, "Super-convergence: very fast training of neural networks using large learning rates", 2019.
+    """
+    first, last, turn, end = 1 / 25, 1 / 25 / 1e4, 0.3 * progress.steps - 1, progress.steps - 1
+    if progress.step <= turn:
+        start, stop, part = first, 1.0, progress.step / turn if turn > 0 else 1.0
+    else:
+        start, stop, part = 1.0, last, (progress.step - turn) / (end - turn)
+    return stop + (start - stop) / 2 * (1.0 + math.cos(math.pi * part))
+
+
+class Plateau:
+    """Multiplies with ``lr_decay`` whenever more than ``lr_patience`` evaluations in a row found nothing better."""
+
+    needs_evaluations = True
+
+    def __call__(self, progress: Progress) -> float:
+        """The factor."""
+        return progress.config.lr_decay**progress.reductions
+
+
+LR_SCHEDULES: Registry[Callable[[Progress], float]] = Registry(
     "learning-rate schedule",
     {
         "constant": lambda progress: 1.0,
         "linear": lambda progress: 1.0 - progress,
         "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+        "one-cycle": _one_cycle,
+        "step": lambda progress: progress.config.lr_decay ** (progress.epoch // progress.config.lr_step),
+        "plateau": Plateau(),
     },
     setting="schedule",
 )
-"""By name: how far the run has come (0 to 1) -> factor of the learning rate."""
+"""By name: how far the run has come -> factor of the learning rate. One that looks at ``reductions`` has an attribute
+``needs_evaluations`` that is true."""
+
+
+def needs_evaluations(config: Config) -> bool:
+    """Whether the learning rate depends on how evaluations turn out."""
+    return bool(getattr(LR_SCHEDULES.find(config.schedule), "needs_evaluations", False))
 
 
 def make_optimizer(parameters: Parameters, config: Config) -> torch.optim.Optimizer:
@@ -71,14 +130,15 @@ def make_optimizer(parameters: Parameters, config: Config) -> torch.optim.Optimi
     return OPTIMIZERS.find(config.optimizer)(parameters, config)
 
 
-def learning_rate(config: Config, step: int, total_steps: int) -> float:
-    """Learning rate of a step: a pure function of its number, so that a resumed run needs no scheduler state.
+def learning_rate(config: Config, step: int, total_steps: int, reductions: int = 0) -> float:
+    """Learning rate of a step: a pure function of its arguments, so that a resumed run needs no scheduler state.
 
     Args:
-        config: ``lr``, ``schedule`` and ``warmup``.
+        config: ``lr``, ``schedule`` with what belongs to it, ``warmup`` and ``epochs``.
         step: 0-based, over the whole run.
         total_steps: steps of the whole run.
+        reductions: how often a better evaluation was waited for in vain.
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
-    return config.lr * LR_SCHEDULES.find(config.schedule)((step - config.warmup) / max(1, total_steps - config.warmup))
+    return config.lr * LR_SCHEDULES.find(config.schedule)(Progress.of(config, step, total_steps, reductions))

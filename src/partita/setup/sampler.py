@@ -6,6 +6,7 @@ from partita.comm.group import Group
 from partita.config import Config, default_fanout
 from partita.core.errors import ConfigError
 from partita.core.protocols import Sampler
+from partita.nn.modules import find_model
 from partita.sample.base import BaseSampler, EvaluationSampler, SamplerSettings
 from partita.sample.samplers import SAMPLERS
 
@@ -23,9 +24,10 @@ def sampler_type(config: Config) -> type[BaseSampler]:
 
 
 def sampler_settings(config: Config) -> SamplerSettings:
-    """What the sampler is told."""
+    """What the sampler is told: no neighbors, where the model reads none and the sampler can do without."""
+    alone = sampler_type(config).may_draw_nothing and not reads_neighbors(config)
     return SamplerSettings(
-        fanouts=config.fanout[::-1],
+        fanouts=(0,) * config.layers if alone else config.fanout[::-1],
         budgets=config.layer_budget[::-1],
         walks=config.walks,
         walk_length=config.walk_length,
@@ -35,6 +37,12 @@ def sampler_settings(config: Config) -> SamplerSettings:
         seed=config.seed,
         options=config.options,
     )
+
+
+def reads_neighbors(config: Config) -> bool:
+    """Whether the model that the settings name looks at any neighbor."""
+    layer = find_model(config.model)
+    return not isinstance(layer, type) or layer.reads_neighbors
 
 
 def make_sampler(config: Config, group: Group) -> Sampler:

@@ -47,6 +47,12 @@ _KNOWN_WORD = 0.1
 _LIKELY_HEADER = 0.02
 """A first line that is as unlikely as this to be data is a header."""
 
+_OTHER_MARKERS = (b"%", b"//")
+"""How comments begin in files of KONECT and others."""
+
+_WITH_COMMA = re.compile(r"[+-]?\d*,\d+")
+"""A number with a decimal comma."""
+
 _WORDS_FOR_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "blank": " ", "whitespace": " ", "comma": ","}
 
 
@@ -60,6 +66,7 @@ class Dialect:
         header_line: number of the line that names the columns, counted from 1; 0 without one.
         names: of the columns; their positions as text where there is no header.
         sample: cells of the first rows, for guesses about the columns.
+        decimal: what separates the decimals of numbers: a point, or a comma.
         note: what a user should know of how the header was found; empty where it was said, or numbers below show it.
     """
 
@@ -69,6 +76,7 @@ class Dialect:
     names: tuple[str, ...]
     sample: tuple[tuple[str, ...], ...]
     note: str = ""
+    decimal: str = "."
 
     def clean(self, text: bytes) -> bytes:
         """The same lines with comments emptied and runs of blanks made one blank; no line is lost."""
@@ -128,7 +136,7 @@ def guess(
     Raises:
         InputError: there is no line of data, or the separator is not one character.
     """
-    marker = (comment or "").encode()
+    marker = _comment_marker(text, comment)
     separator = None if delimiter is None else _separator(delimiter, where)
     rows: list[tuple[int, bytes]] = []
     for number, line in enumerate(text.split(b"\n"), start=1):
@@ -141,6 +149,9 @@ def guess(
     if separator is None:
         separator = _guess_separator([line for _, line in rows])
     cells = [tuple(cell.strip() for cell in split_cells(line, separator)) for _, line in rows]
+    decimal = _guess_decimal(cells, separator)
+    if decimal == ",":
+        cells = [tuple(_with_point(cell) for cell in row) for row in cells]
     note = ""
     if header is None:
         header, sure = _guess_header(cells, wanted)
@@ -150,7 +161,7 @@ def guess(
             note = f"{where}: the first line, {shown}, is taken {taken}"
     names = cells[0] if header else tuple(str(position) for position in range(len(cells[0])))
     sample = tuple(cells[1:] if header else cells)
-    return Dialect(separator, marker, rows[0][0] if header else 0, names, sample, note)
+    return Dialect(separator, marker, rows[0][0] if header else 0, names, sample, note, decimal)
 
 
 def is_int(cell: str) -> bool:
@@ -181,8 +192,32 @@ def _separator(delimiter: str, where: str) -> bytes:
     return found
 
 
+def _comment_marker(text: bytes, comment: str | None) -> bytes:
+    """How comment lines begin: as the user says; where that is #, as the first line has it, % or // too."""
+    said = (comment or "").encode()
+    others = [marker for marker in _OTHER_MARKERS if said == b"#" and text.lstrip().startswith(marker)]
+    return others[0] if others else said
+
+
+def _guess_decimal(cells: Sequence[tuple[str, ...]], separator: bytes) -> str:
+    """A comma, where numbers have one and none has a point."""
+    if separator == b",":
+        return "."
+    numbers = [cell for row in cells for cell in row if re.fullmatch(r"[+-]?\d*[.,]\d+", cell)]
+    return "," if numbers and all("," in cell for cell in numbers) else "."
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
+
+
 def _guess_separator(lines: Sequence[bytes]) -> bytes:
     # The header may be longer or shorter than the rows (trailing separators), so that most lines must agree, not all.
+    cells = [split_cells(line, b";") for line in lines]
+    decimals = any(_WITH_COMMA.fullmatch(cell.strip()) for row in cells for cell in row)
+    uneven = len({len(split_cells(line, b",")) for line in lines}) > 1
+    if len(cells[0]) > 1 and all(len(row) == len(cells[0]) for row in cells) and (decimals or uneven):
+        return b";"  # the commas are in numbers or in words
     for candidate in (b"\t", b",", b";", b"|"):
         counts = [len(split_cells(line, candidate)) for line in lines]
         if counts[-1] > 1 and sum(count == counts[-1] for count in counts) * 2 > len(counts):

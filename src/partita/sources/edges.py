@@ -13,6 +13,7 @@ from partita.core.errors import InputError, nearest
 from partita.sources.batch import Cells, Kind
 from partita.sources.columnar import ParquetTable
 from partita.sources.options import ColumnName
+from partita.sources.roles import ends_by_name, ends_by_position
 from partita.sources.text import TextTable
 
 Format = Literal["text", "parquet", "npz", "npy"]
@@ -24,6 +25,19 @@ _SUFFIXES: dict[str, Format] = {
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"PK\x03\x04": "npz", b"\x93NUM": "npy"}
 _SHOWN_NAMES = 8
 _OTHER_ARCHIVES = frozenset((".bz2", ".zip", ".zst", ".xz", ".7z", ".rar", ".tar", ".tgz"))
+_BY_NETWORKX = "Read it with networkx and give the graph to partita.ingest"
+_BY_PANDAS = "Read it with pandas and give the data frame to partita.ingest, or save it as CSV or Parquet"
+_PICKLES = "Save its arrays as .npz: pickles run any code that they hold, so none is opened"
+_OTHER_FORMATS = {
+    ".mtx": "Read it with scipy.io.mmread and give the matrix to partita.ingest",
+    **dict.fromkeys((".graphml", ".gml", ".gexf", ".net", ".graph6", ".dot", ".xml"), _BY_NETWORKX),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson", ".xls", ".xlsx", ".ods"), _BY_PANDAS),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".h5", ".hdf5", ".avro"), _BY_PANDAS),
+    **dict.fromkeys((".pt", ".pth", ".pkl", ".pickle", ".joblib", ".mat"), _PICKLES),
+}
+"""What to do with files of other formats, by their suffix."""
+_OTHER_BEGINNINGS = {b"%%MatrixMarket": ".mtx", b"<?xml": ".xml", b"<graphml": ".graphml", b"{": ".json", b"[": ".json"}
+_LONGEST_BEGINNING = max(map(len, _OTHER_BEGINNINGS))
 _ALIASES: dict[str, Format] = {
     **dict.fromkeys(("text", "csv", "tsv", "snap"), "text"),
     **{"parquet": "parquet", "npz": "npz", "npy": "npy"},
@@ -78,9 +92,14 @@ def detect_format(path: Path, named: str = "auto") -> Format:
         return _SUFFIXES[suffix.lower()]
     try:
         with path.open("rb") as file:
-            return _MAGIC.get(file.read(4), "text")
+            first = file.read(_LONGEST_BEGINNING)
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", where=str(path)) from error
+    other = suffix.lower() if suffix.lower() in _OTHER_FORMATS else None
+    other = other or next((kind for begin, kind in _OTHER_BEGINNINGS.items() if first.startswith(begin)), None)
+    if other is not None:
+        raise InputError(f"is a {other} file, which is not read", where=str(path), fix=_OTHER_FORMATS[other])
+    return _MAGIC.get(first[:4], "text")
 
 
 def open_table(
@@ -172,7 +191,8 @@ def unused_columns(table: TableReader, used: Collection[int]) -> str:
     others = [name for position, name in enumerate(table.names) if position not in used]
     if not others:
         return ""
-    shown = ", ".join(others[:_SHOWN_NAMES]) + (", ..." if len(others) > _SHOWN_NAMES else "")
+    more = ", ..." if len(others) > _SHOWN_NAMES else ""
+    shown = ", ".join(name or "(without a name)" for name in others[:_SHOWN_NAMES]) + more
     return f"{table.path}: {len(others)} column{'s' * (len(others) > 1)} not used: {shown}"
 
 
@@ -181,8 +201,8 @@ class EdgeTable:
 
     Args:
         table: the rows.
-        source: column of the sources; ``None``: the first.
-        target: column of the targets; ``None``: the second.
+        source: column of the sources; ``None``: as the names of two columns say, else the first that has a name.
+        target: column of the targets; ``None``: likewise, else the second.
         weight: column of the weights; ``None``: there are none.
 
     Raises:
@@ -200,8 +220,12 @@ class EdgeTable:
                 where=str(table.path),
                 fix="Name the separator (delimiter), or give another file",
             )
-        ends = [find_column(table, 0 if source is None else source, "source")]
-        ends.append(find_column(table, 1 if target is None else target, "target"))
+        by_name = ends_by_name(table.names) if table.has_header else None
+        found = by_name or ends_by_position(table.names, has_header=table.has_header)
+        ends = [find_column(table, found[0] if source is None else source, "source")]
+        ends.append(find_column(table, found[1] if target is None else target, "target"))
+        self._said = source is not None and target is not None
+        self._sure = by_name == (0, 1) or (by_name is None and len(table.names) == 2)
         if ends[0] == ends[1]:
             what = f"source and target are both column {table.names[ends[0]]}"
             raise InputError(what, where=str(table.path), fix="Name two columns")
@@ -212,6 +236,18 @@ class EdgeTable:
     def integer_ids(self) -> bool:
         """Whether both ends are integers, as far as can be told without reading everything."""
         return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+
+    def notes(self) -> list[str]:
+        """How the columns were chosen, where the user did not say, and ids that are numbers but no integers."""
+        one, other = (self.table.names[column] for column in self._columns[:2])
+        found = []
+        if not (self._said or self._sure):
+            named = f"from column {one} to column {other}"
+            found.append(f"{self.path}: edges run {named}; --source-column and --target-column name others")
+        decimals = [name for name, at in zip((one, other), self._columns) if self.table.column_kind(at) == "float"]
+        if decimals:
+            found.append(f"{self.path}: the ids of column {decimals[0]} are no integers, so ids are names, as written")
+        return found
 
     def unused(self) -> str:
         """Says which columns are not read; empty: all are."""

@@ -23,9 +23,12 @@ from partita.sources.options import File
 NOTE = "features"
 """Name of the encoding among the notes of a store."""
 
+DROP = "drop"
+"""What becomes of empty cells where their nodes are left out."""
+
 MOST_CATEGORIES = 10_000
 _SHOWN = 5
-_FILL = "Fill it in, or give --missing zero or mean"
+_FILL = "Fill it in, or give --missing zero or mean, or drop"
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,12 @@ class Encoding:
 
     Attributes:
         columns: of the source, in the order of the features; empty where they have no names.
-        missing: what became of empty cells: "zero", "mean", or ``None``: there were to be none.
+        missing: what became of empty cells: "zero", "mean", "drop" (of their nodes), or ``None``: there were to be
+            none.
         fill: of each of the F features, what empty cells became; ``None``: nothing was filled.
         mean: of each feature, what was subtracted; ``None``: features are not standardized.
         scale: of each feature, by what was divided then.
+        made: name in :data:`partita.sources.node_features.NODE_FEATURES` of features that no source had.
     """
 
     columns: tuple[Column, ...] = ()
@@ -67,6 +72,7 @@ class Encoding:
     fill: tuple[float, ...] | None = None
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
+    made: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +92,7 @@ class Encoding:
             | ({} if column.categories is None else {"categories": list(column.categories)})
             for column in self.columns
         ]
-        others = {name: getattr(self, name) for name in ("missing", "fill", "mean", "scale")}
+        others = {name: getattr(self, name) for name in ("missing", "fill", "mean", "scale", "made")}
         kept = {name: list(value) if isinstance(value, tuple) else value for name, value in others.items()}
         return {"columns": columns, **{name: value for name, value in kept.items() if value is not None}}
 
@@ -99,7 +105,7 @@ class Encoding:
             for each in found.get("columns", ())
         ]
         numbers = {name: tuple(found[name]) for name in ("fill", "mean", "scale") if name in found}
-        return cls(tuple(columns), found.get("missing"), **numbers)
+        return cls(tuple(columns), found.get("missing"), made=found.get("made"), **numbers)
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,16 @@ class ColumnReader:
             self.columns = [Column(name, part.shape[1], words) for name, part, words in found]
         return np.concatenate(parts, axis=1) if len(parts) != 1 else parts[0]
 
+    def incomplete(self, batch: Cells) -> Bool[np.ndarray, "n"]:
+        """Which rows, as for :meth:`matrix`, have an empty cell."""
+        found = np.zeros(len(batch), bool)
+        for place, words in enumerate(self._categories):
+            if words is None:
+                found |= np.isnan(batch.matrix([place], missing=np.nan)).any(axis=1)
+            else:
+                found |= _empty(_words(batch, place))
+        return found
+
     def _one_hot(self, batch: Cells, place: int, categories: Sequence[str]) -> Float32[np.ndarray, "n c"]:
         import pyarrow as pa
         from pyarrow import compute
@@ -218,7 +234,7 @@ class ColumnReader:
         words = _words(batch, place)
         codes = compute.index_in(words, pa.array(categories, words.type))
         known = codes.fill_null(-1).to_numpy(zero_copy_only=False)
-        empty = compute.equal(words, "").to_numpy(zero_copy_only=False)
+        empty = _empty(words)
         if not self._keep_gaps:
             batch.check(empty, place, "the cell is empty", _FILL)
         if strange := int(np.count_nonzero((known < 0) & ~empty)):
@@ -242,6 +258,12 @@ def _words(batch: Cells, column: int) -> Any:
             column = 0
     words = compute.utf8_trim_whitespace(batch.strings(column, missing=""))
     return compute.if_else(compute.is_in(words, pa.array(GAPS, words.type)), pa.scalar("", words.type), words)
+
+
+def _empty(words: Any) -> Bool[np.ndarray, "n"]:
+    from pyarrow import compute
+
+    return compute.equal(words, "").to_numpy(zero_copy_only=False)
 
 
 def _by_number(word: str) -> tuple[bool, int, str]:

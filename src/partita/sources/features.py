@@ -14,9 +14,11 @@ from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import counted
 from partita.sources.encoding import Column, ColumnReader, Encoding, Statistics, numeric, rows_at_once
+from partita.sources.node_features import NODE_FEATURES
 from partita.sources.node_tables import NameOf
 
 _NAMED_IN_MESSAGES = 5
+_MADE_AT_ONCE = 1 << 18
 
 
 class Features:
@@ -51,6 +53,7 @@ class Features:
         self._x: Shaped[np.ndarray, "N F"] | None = None
         self._there = np.zeros(num_nodes, bool)
         self._gaps: Int64[np.ndarray, "F"] | None = None
+        self._made: str | None = None
 
     @property
     def width(self) -> int:
@@ -97,7 +100,7 @@ class Features:
         node = self._name_of(nodes.start + row if isinstance(nodes, slice) else int(nodes[row]))
         value = rows[row, column]
         fits = f"does not fit {self._dtype.name}" if np.isfinite(value) else "is not finite"
-        fix = "Correct it, or give --allow-nan" + (", or --missing zero or mean" if np.isnan(value) else "")
+        fix = "Correct it, or give --allow-nan" + (", or --missing zero or mean, or drop" if np.isnan(value) else "")
         return InputError(
             f"feature {column} of node {node} is {value}, which {fits}",
             where=where(row),
@@ -111,6 +114,18 @@ class Features:
                 rows = rows if rows.dtype.kind == "f" else rows.astype(np.float32)
                 self.put(slice(start, start + len(rows)), rows, counted(where, start))
                 task.advance(len(rows))
+
+    def make(self, name: str, indptr: Int64[np.ndarray, "N_1"]) -> None:
+        """Features of all nodes that no source has.
+
+        Args:
+            name: in :data:`~partita.sources.node_features.NODE_FEATURES`.
+            indptr: of the graph.
+        """
+        rows_of, self._made = NODE_FEATURES[name][0], name
+        for start in range(0, self._num_nodes, _MADE_AT_ONCE):
+            rows = rows_of(np.diff(indptr[start : start + _MADE_AT_ONCE + 1]))
+            self.put(slice(start, start + len(rows)), rows, counted(name, start))
 
     def finish(
         self, train: Int64[np.ndarray, "t"], reader: ColumnReader | None, *, standardize: bool, like: Encoding | None
@@ -127,6 +142,8 @@ class Features:
             InputError: the features are not as many as those of ``like``.
         """
         columns = () if reader is None or reader.columns is None else tuple(reader.columns)
+        if self._made is not None:
+            columns = NODE_FEATURES[self._made][1]
         notes = self._told(columns, reader)
         if self._x is None:
             return Encoding(), notes
@@ -138,17 +155,17 @@ class Features:
         if like is not None:
             if like.mean is not None and len(like.mean) != self.width:
                 raise InputError(f"there are {self.width} features, {len(like.mean)} in the other store", where="like")
-            encoding = replace(like, columns=columns)
+            encoding = replace(like, columns=columns, made=self._made)
         else:
             found = Statistics.of(self._x, train) if standardize or self._missing == "mean" else None
             fill = mean = scale = None
-            if self._missing is not None:
+            if self._missing in ("zero", "mean"):
                 by_mean = numbers & (self._missing == "mean")
                 fill = tuple(np.where(by_mean, 0.0 if found is None else found.mean, 0.0).tolist())
             if standardize and found is not None:
                 mean = tuple(np.where(numbers, found.mean, 0.0).tolist())
                 scale = tuple(np.where(numbers, found.scale, 1.0).tolist())
-            encoding = Encoding(columns, self._missing, fill, mean, scale)
+            encoding = Encoding(columns, self._missing, fill, mean, scale, self._made)
         self._apply(encoding, numbers)
         return encoding, notes
 

@@ -7,11 +7,11 @@ first appearance for strings. All three hold O(nodes).
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, Int64
+from jaxtyping import Bool, Int, Int64
 
 from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
@@ -57,6 +57,15 @@ class Ids(Protocol):
 
     def write_names(self, writer: StoreWriter) -> None:
         """Write the columns that keep the user's ids, if they are not the node ids. Only after :meth:`freeze`."""
+
+    def drop(self, kept: Bool[np.ndarray, "N"]) -> None:
+        """Leave out the nodes that are not kept, and number the others anew in their order. Only after :meth:`freeze`.
+
+        From now on :meth:`find` gives -2 for the ids of nodes that were left out.
+
+        Raises:
+            NotImplementedError: ids are positions, so that there are none to leave out.
+        """
 
 
 class IndexIds(Ids):
@@ -134,6 +143,10 @@ class IndexIds(Ids):
     def write_names(self, writer: StoreWriter) -> None:
         """See :class:`Ids`."""
 
+    def drop(self, kept: Bool[np.ndarray, "N"]) -> None:
+        """See :class:`Ids`."""
+        raise NotImplementedError
+
 
 class IntIds(Ids):
     """Integer ids >= 0 with gaps, numbered by a table that doubles as it fills; see :mod:`partita.sources.id_loops`."""
@@ -152,6 +165,7 @@ class IntIds(Ids):
         self._keys = np.empty(1 << 9, np.int64)
         self._count = 0
         self._names: Int64[np.ndarray, "N"]  # ascending, from freeze() on
+        self._dropped = np.empty(0, np.int64)
 
     def __len__(self) -> int:
         return self._count
@@ -190,7 +204,8 @@ class IntIds(Ids):
         if len(names) == 0:
             return np.full(len(values), -1, np.int64)
         place = np.minimum(np.searchsorted(names, values), len(names) - 1)
-        return np.where(names[place] == values, place, -1)
+        found = np.where(names[place] == values, place, -1)
+        return np.where(np.isin(values, self._dropped), -2, found) if len(self._dropped) else found
 
     def name(self, node: int) -> str:
         """See :class:`Ids`."""
@@ -200,6 +215,11 @@ class IntIds(Ids):
         """See :class:`Ids`."""
         if len(self._names) and self._names[-1] != len(self._names) - 1:  # distinct, ascending, >= 0: not 0..N-1
             writer.write("name", self._names)
+
+    def drop(self, kept: Bool[np.ndarray, "N"]) -> None:
+        """See :class:`Ids`."""
+        self._dropped, self._names = self._names[~kept], self._names[kept]
+        self._count = len(self._names)
 
     def _make_room(self, value: int, kernels: Any) -> None:
         """Grow, so that there is room for one more id, ``value``, and choose the kind of table anew."""
@@ -235,6 +255,7 @@ class StringIds(Ids):
 
     def __init__(self) -> None:
         self._table: dict[str, int] = {}
+        self._dropped: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._table)
@@ -264,7 +285,7 @@ class StringIds(Ids):
     def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         codes, names = _encode(_named(batch, column))
-        return np.array([self._table.get(name, -1) for name in names], np.int64)[codes]
+        return np.array([self._table.get(name, -1 - (name in self._dropped)) for name in names], np.int64)[codes]
 
     def name(self, node: int) -> str:
         """See :class:`Ids`."""
@@ -285,6 +306,12 @@ class StringIds(Ids):
                 total, held = int(ends[-1]), []
         offsets.close()
         text.close()
+
+    def drop(self, kept: Bool[np.ndarray, "N"]) -> None:
+        """See :class:`Ids`."""
+        names = list(self._table)
+        self._dropped = {name for name, there in zip(names, kept.tolist()) if not there}
+        self._table = {name: number for number, name in enumerate(compress(names, kept.tolist()))}
 
 
 def _non_negative(batch: Cells, column: int) -> Int64[np.ndarray, "n"]:

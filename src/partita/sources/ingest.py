@@ -21,7 +21,7 @@ from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.detect import source_of
 from partita.sources.edges import EdgeTable
-from partita.sources.encoding import NOTE, Like
+from partita.sources.encoding import DROP, NOTE, Like
 from partita.sources.features import Features
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
@@ -121,9 +121,17 @@ class _Job:
         tables = [each.table for each in inputs.tables]
         tables += [inputs.graph.table] if isinstance(inputs.graph, EdgeTable) else []
         self.notes += [table.note for table in tables if table.note]
-        self.notes += [note for each in (inputs.graph, *inputs.tables) if (note := each.unused())]
+        self.notes += [note for table in inputs.tables for note in table.notes()]
+        self.notes += inputs.graph.notes() if isinstance(inputs.graph, EdgeTable) and options.ids == "auto" else []
+        self.notes += [note] if (note := inputs.graph.unused()) else []
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
             ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
+            if self._missing() == DROP and (mode == "index" or inputs.members is None):
+                raise ConfigError(
+                    "nodes are left out by their ids, and rows here belong to positions, or no table has the nodes",
+                    where="missing",
+                    fix="Give the features as a table with ids (--nodes, --features), or use --missing zero or mean",
+                )
             if mode != "index":
                 ids = IntIds() if mode == "int" else StringIds()
             members = None if inputs.members is None else Membership(inputs.members, ids)
@@ -135,6 +143,7 @@ class _Job:
             )
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
+            self._make_features(writer, features)
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
@@ -218,9 +227,17 @@ class _Job:
             raise InputError(error.what, where=str(graph.path), fix=error.fix) from None
         if members is not None:
             members.freeze(ids, rank, gaps=self._missing() is not None)
+            if self._missing() == DROP and (chosen := members.drop(ids)) is not None:
+                rank = chosen
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         found = builder.finish(len(ids), rank)
+        if members is not None and self._missing() == DROP:
+            self.notes.append(
+                f"left out (--missing drop): {members.num_absent:,} nodes of the edges without a row, "
+                f"{members.num_incomplete:,} rows with an empty feature cell, and their {found.left_out:,} of "
+                f"{found.num_added:,} edges"
+            )
         if self.options.undirected and not found.mirrored:
             self.notes.append("both directions of every edge are in the source, so none was mirrored")
         elif not found.mirrored and not found.both_directions and found.num_edges > found.self_loops:
@@ -252,6 +269,8 @@ class _Job:
                         mine.put(nodes, batch, range(wide, end))
                     if table.split is not None:
                         splits.put(nodes, batch, end)
+                    for place, (name, _) in enumerate(table.masks, start=end + (table.split is not None)):
+                        splits.put_marks(name, nodes, batch, place)
         if "features" in inputs.arrays:
             array = inputs.arrays["features"]
             features.put_blocks(array.blocks(), array.where)
@@ -271,6 +290,18 @@ class _Job:
             for nodes, batch in rows_of(inputs.arrays["splits"], "split"):
                 splits.put(nodes, batch, 0)
         return labels
+
+    def _make_features(self, writer: StoreWriter, features: Features) -> None:
+        """Those of a source without any, where the options say of what."""
+        made: str | None = self.options.node_features
+        if made is None and self.like is not None:
+            made = self.like.encoding.made
+        if made is None:
+            return
+        if features.width:
+            fix = "Leave node_features out, or drop the features of the source"
+            raise ConfigError("the source has features", where="node_features", fix=fix)
+        features.make(made, np.load(writer.directory / "indptr.npy", mmap_mode="r", allow_pickle=False))
 
     def _missing(self) -> str | None:
         return self.options.missing if self.like is None else self.like.encoding.missing
@@ -314,8 +345,8 @@ class _Job:
         if "splits" in inputs.arrays:
             rule = f"given: {inputs.arrays['splits'].where}"
         for table in inputs.tables:
-            if table.split is not None:
-                rule = f"given: column {table.table.names[table.split]} of {table.where}"
+            if names := table.split_names:
+                rule = f"given: column{'s' if table.masks else ''} {names} of {table.where}"
         if not rule and isinstance(graph, ArrayGraph) and (count := graph.num_splits()):
             index = self.options.split_index or 0
             for name, mask in graph.masks(index).items():

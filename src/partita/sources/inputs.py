@@ -109,7 +109,7 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
             by_position["labels"] = graph.labels
     if sum(bool(table.labels) for table in tables) + ("labels" in by_position) > 1:
         raise _twice("labels")
-    if sum(table.split is not None for table in tables) + ("splits" in by_position) > 1:
+    if sum(bool(table.split_names) for table in tables) + ("splits" in by_position) > 1:
         raise _twice("splits")
     id_mode = _id_mode(options.ids, graph, tables, num_nodes_from)
     return IngestInputs(graph, id_mode, num_nodes, num_nodes_from, tables, members, by_position)

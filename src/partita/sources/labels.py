@@ -28,7 +28,11 @@ NOTHING = "none"
 """What a user says where no label means that there is none."""
 
 _MOST_WHOLE = 1000
+_FEW = 20
 _NONE = np.iinfo(np.int64).min
+_UNSURE = frozenset(
+    ["?", "-", "n.a.", "na", "n/a", "nan", "null", "none", "unknown", "unlabeled", "unlabelled", "missing"]
+)
 _MISSING = frozenset(["", "nan", "NaN", "NA", "N/A", "null", "NULL", "None"])
 
 
@@ -165,7 +169,7 @@ class ClassLabels:
             raise _ask(self._rules, int(np.count_nonzero(self._codes == self._texts["-1"])))
         number = {name: position for position, name in enumerate(names)}
         y = np.array([*(number.get(text, -1) for text in texts), -1], np.int64)[self._chosen()]
-        doubtful = [name for name in names if name in _MISSING]
+        doubtful = [name for name in names if name.lower() in _UNSURE]
         notes = [f"{self._rules.where}: the label '{name}' is a class; --unlabeled '{name}' if it is none"
                  for name in doubtful]  # fmt: skip
         return _write_classes(writer, y, len(names), self._rules, names=names, notes=notes)
@@ -267,7 +271,12 @@ def _write_numbers(writer: StoreWriter, y: Float[np.ndarray, "N"], rules: LabelR
         note = f"{rules.where}: labels {shown}, ... are taken as classes; --task regression if they are amounts"
         return _write_codes(writer, codes, rules, notes=[note])
     writer.write("y", y.astype(np.float32))
-    return LabelSummary(REGRESSION, 1, None, labeled)
+    notes = []
+    if rules.task == AUTO and len(given) and (given == np.floor(given)).all():
+        notes.append(
+            f"{rules.where}: the labels are whole numbers, taken as amounts; --task classes if they are classes"
+        )
+    return LabelSummary(REGRESSION, 1, None, labeled, notes=notes)
 
 
 def _write_codes(
@@ -284,6 +293,8 @@ def _write_codes(
             raise _ask(rules, count)
         notes.append(f"{rules.where}: {count:,} nodes with the label -1 have none; --unlabeled none if -1 is a class")
         codes, found = np.where(codes == -1, _NONE, codes), found[1:]
+    if rules.task == AUTO and len(found) > max(_FEW, int(np.count_nonzero(codes != _NONE)) // 2):
+        notes.append(f"{rules.where}: {len(found):,} labels are as many classes; --task regression if they are amounts")
     if len(found) and (rules.keep_codes or (found[-1] == len(found) - 1 and found[0] == 0)):
         if found[0] < 0 or found[-1] >= MOST_CLASSES:
             what = f"label {found[0] if found[0] < 0 else found[-1]} cannot be kept: classes are 0..{MOST_CLASSES - 1}"

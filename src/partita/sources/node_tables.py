@@ -16,9 +16,12 @@ from partita.sources.encoding import ColumnReader
 from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
 from partita.sources.options import ColumnName
+from partita.sources.roles import ids_by_name, is_unnamed, masks_by_name
 
 SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
+_IN_MASK = frozenset(["1", "1.0", "true", "t", "yes"])
+_NOT_IN_MASK = frozenset(["0", "0.0", "false", "f", "no", ""])
 _NO_SPLIT = frozenset(["", "none", "nan", "na", "null"])
 _NAMED_IN_MESSAGES = 5
 
@@ -33,7 +36,9 @@ class NodeTable:
         features: positions of the feature columns.
         labels: positions of the label columns.
         split: position of the split column; ``None`` without one.
+        masks: positions of columns that say of one split which nodes are in it, with the split.
         reader: of the feature columns; ``None``: there are none.
+        id_said: the user said where the ids are.
     """
 
     table: TableReader
@@ -41,7 +46,9 @@ class NodeTable:
     features: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
     split: int | None = None
+    masks: tuple[tuple[str, int], ...] = ()
     reader: ColumnReader | None = None
+    id_said: bool = True
 
     @property
     def where(self) -> str:
@@ -51,7 +58,22 @@ class NodeTable:
     @property
     def columns(self) -> tuple[int, ...]:
         """Positions of all columns that are read besides the ids."""
-        return self.features + self.labels + (() if self.split is None else (self.split,))
+        masks = tuple(column for _, column in self.masks)
+        return self.features + self.labels + (() if self.split is None else (self.split,)) + masks
+
+    @property
+    def split_names(self) -> str:
+        """Of the columns that say the splits; empty: none does."""
+        columns = [column for _, column in self.masks] if self.split is None else [self.split]
+        return ", ".join(self.table.names[column] for column in columns)
+
+    def notes(self) -> list[str]:
+        """Which column has the ids, where that is not the first, and which columns are not read."""
+        found = [self.unused()] if self.unused() else []
+        if self.id_column and not self.id_said:
+            name = self.table.names[self.id_column]
+            found.append(f"{self.where}: the node ids are in column {name}; --id-column names another")
+        return found
 
     def unused(self) -> str:
         """Says which columns are not read; empty: all are."""
@@ -61,7 +83,7 @@ class NodeTable:
         """Rows: the ids first if asked for, then :attr:`columns`."""
         kinds: list[Kind] = list(self.reader.kinds) if self.features and self.reader else ["float"] * len(self.features)
         kinds += [labels.kind if labels is not None else "str"] * len(self.labels)
-        kinds += ["str"] * (self.split is not None)
+        kinds += ["str"] * ((self.split is not None) + len(self.masks))
         columns = self.columns
         if with_ids:
             columns, kinds = (self.id_column, *columns), [ids.kind, *kinds]
@@ -82,47 +104,58 @@ def describe_table(
 
     Args:
         table: the table.
-        id_column: of the node ids; ``None``: the first.
-        feature_columns: ``None``: all that are nothing else. Patterns fit several.
+        id_column: of the node ids; ``None``: that with a name for ids, else the first.
+        feature_columns: ``None``: all that have a name and are nothing else. Patterns fit several.
         drop_columns: that are no features either way.
         label_columns: ``None``: in a table of labels all that are nothing else, else the column named "label", if any.
-        split_column: ``None``: the column named "split", if any; in a table of splits else the second.
+        split_column: ``None``: the column named "split", if any, or those named "train_mask" and so on; in a table of
+            splits else the second.
         roles: "nodes" (everything), "features", "labels" (which may hold a split too) or "splits".
 
     Raises:
         InputError: a named column is not there, or one column has two roles, or nothing is left to read.
     """
-    ids = find_column(table, 0 if id_column is None else id_column, "node id")
+    by_name = ids_by_name(table.names) if table.has_header else 0
+    ids = find_column(table, by_name if id_column is None else id_column, "node id")
+    said = id_column is not None
     split: int | None = None
+    masks: tuple[tuple[str, int], ...] = ()
     if roles != "features":
         if split_column is not None:
             split = find_column(table, split_column, "split")
         elif table.has_header and table.names.count("split") == 1:
             split = table.names.index("split")
+        elif table.has_header and (by_mask := masks_by_name(table.names)):
+            masks = tuple(by_mask.items())
         elif roles == "splits" and len(table.names) > 1:
             split = 1 if ids == 0 else 0
         if roles == "splits":
-            return _checked(NodeTable(table, ids, split=split), "split column")
+            return _checked(NodeTable(table, ids, split=split, masks=masks, id_said=said), "split column")
     labels: tuple[int, ...] = ()
     if roles in ("nodes", "labels"):
         if label_columns is not None:
             labels = tuple(find_column(table, name, "label") for name in label_columns)
         elif roles == "labels":
-            labels = tuple(column for column in range(len(table.names)) if column not in (ids, split))
+            labels = tuple(column for column in _others(table) if column not in (ids, split, *dict(masks).values()))
         elif table.has_header and table.names.count("label") == 1:
             labels = (table.names.index("label"),)
         if roles == "labels":
-            return _checked(NodeTable(table, ids, labels=labels, split=split), "label column")
+            found = NodeTable(table, ids, labels=labels, split=split, masks=masks, id_said=said)
+            return _checked(found, "label column")
     if feature_columns is None:
-        taken = (ids, split, *labels)
-        features = tuple(column for column in range(len(table.names)) if column not in taken)
+        taken = (ids, split, *labels, *dict(masks).values())
+        features = tuple(column for column in _others(table) if column not in taken)
     else:
         features = tuple(find_columns(table, feature_columns, "feature"))
     dropped = find_columns(table, drop_columns or (), "drop_columns")
     features = tuple(column for column in features if column not in dropped)
-    return _checked(
-        NodeTable(table, ids, features, labels, split), "feature column" if roles == "features" else "column"
-    )
+    found = NodeTable(table, ids, features, labels, split, masks, id_said=said)
+    return _checked(found, "feature column" if roles == "features" else "column")
+
+
+def _others(table: TableReader) -> list[int]:
+    """The columns that may be features or labels where the user names none: those with a name, if any has one."""
+    return [column for column, name in enumerate(table.names) if not (table.has_header and is_unnamed(name))]
 
 
 def _checked(found: NodeTable, needed: str) -> NodeTable:
@@ -153,7 +186,7 @@ class Membership:
         self._given: list[Int64[np.ndarray, "n"]] = []
         self._rank: Int64[np.ndarray, "N"] | None = None
         self.num_rows = 0
-        only_ids = replace(nodes, features=(), labels=(), split=None)
+        only_ids = replace(nodes, features=(), labels=(), split=None, masks=())
         seen = np.zeros(0, bool)
         with closing(only_ids.batches(ids, None, with_ids=True)) as batches:
             for batch in batches:
@@ -199,10 +232,46 @@ class Membership:
             more = ", ..." if lacking > _NAMED_IN_MESSAGES else ""
             raise InputError(
                 f"{lacking} node(s) of the edges have no row of features: {names}{more} "
-                f"(need {len(ids)} rows, have {self.num_rows})",
+                f"(need {len(ids)} rows, have {self.num_rows}; the ids of rows are in column "
+                f"{self._nodes.table.names[self._nodes.id_column]})",
                 where=self._nodes.where,
-                fix="Add their rows, leave their edges out, or give --missing zero or mean",
+                fix="Add their rows, leave their edges out, or give --missing zero or mean, or drop",
             )
+
+    def drop(self, ids: Ids) -> Int64[np.ndarray, "N"] | None:
+        """Leave out the nodes without a row, and those whose row has an empty feature cell.
+
+        Only after :meth:`freeze`, and before :meth:`located`.
+
+        Args:
+            ids: of all nodes; those that stay are numbered anew.
+
+        Returns:
+            The number of every node by its provisional one, -1 where it was left out; ``None`` if all stay.
+
+        Raises:
+            InputError: no node is left.
+        """
+        self.num_absent, self.num_incomplete = len(ids) - self.num_rows, 0
+        rank = np.arange(len(ids)) if self._rank is None else self._rank
+        kept = np.zeros(len(ids), bool)
+        kept[rank[: self.num_rows]] = True
+        if self._nodes.reader is not None:
+            only_features, start = replace(self._nodes, labels=(), split=None), 0
+            with closing(only_features.batches(ids, None, with_ids=False)) as batches:
+                for batch in batches:
+                    rows = start + np.flatnonzero(self._nodes.reader.incomplete(batch))
+                    kept[rank[rows]] = False
+                    self.num_incomplete += len(rows)
+                    start += len(batch)
+        if kept.all():
+            return None
+        if not kept.any():
+            fix = "Give --missing zero or mean, or name the columns with --feature-columns"
+            raise InputError("every row has an empty cell, so no node is left", where=self._nodes.where, fix=fix)
+        ids.drop(kept)
+        self._rank = np.where(kept, np.cumsum(kept) - 1, -1)[rank]
+        return self._rank
 
     def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
         """The rows once more, with all columns but the ids, and the node of each row."""
@@ -210,7 +279,7 @@ class Membership:
         start = 0
         for batch in self._nodes.batches(ids, labels, with_ids=False):
             rows = np.arange(start, start + len(batch)) if given is None else given[start : start + len(batch)]
-            yield rows if self._rank is None else self._rank[rows], batch
+            yield _of_kept(rows if self._rank is None else self._rank[rows], batch)
             start += len(batch)
 
 
@@ -226,10 +295,22 @@ def located(
     for batch in nodes.batches(ids, labels, with_ids=True):
         found = ids.find(batch, 0)
         fix = "Fix the id, add its edges, or delete the row"
-        batch.check(found < 0, 0, "there is no node {}", fix)
+        batch.check(found == -1, 0, "there is no node {}", fix)
+        found, batch = _of_kept(found, batch)
         batch.check(seen[found] | repeated(found), 0, "node {} has a row already", "Keep one row for every node")
         seen[found] = True
         yield found, Cells(batch.columns[1:], batch.names[1:], batch.where)
+
+
+def _of_kept(nodes: Int[np.ndarray, "n"], batch: Cells) -> tuple[Int[np.ndarray, "k"], Cells]:
+    """Rows about nodes that were not left out, whose numbers are >= 0."""
+    if (nodes >= 0).all():
+        return nodes, batch
+    import pyarrow as pa
+
+    at = np.flatnonzero(nodes >= 0)
+    columns = [column.take(pa.array(at)) for column in batch.columns]
+    return nodes[at], Cells(columns, batch.names, lambda row: batch.where(int(at[row])))
 
 
 def repeated(values: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
@@ -264,6 +345,22 @@ class Splits:
                 batch.check(codes == position, column, "there is no split '{}'", nearest(plain, ["valid", *SPLITS]))
             numbers[position] = _SPLIT_WORDS.get(plain, -1)
         self._codes[nodes] = numbers[codes]
+
+    def put_marks(self, name: str, nodes: Int[np.ndarray, "n"], batch: Cells, column: int) -> None:
+        """Which of some nodes are in one split, as words for yes and no.
+
+        Raises:
+            InputError: another word, or a node is in another split already.
+        """
+        encoded = batch.strings(column, missing="").dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        words = [word.strip().lower() for word in encoded.dictionary.to_pylist()]
+        for position, word in enumerate(words):
+            what = "'{}' says neither yes nor no"
+            batch.check((codes == position) & (word not in _IN_MASK | _NOT_IN_MASK), column, what, "Write 1 or 0")
+        mine = np.array([word in _IN_MASK for word in words], bool)[codes]
+        batch.check(mine & (self._codes[nodes] >= 0), column, "the node is in another split too", "Leave it in one")
+        self._codes[nodes[mine]] = SPLITS.index(name)
 
     def put_mask(self, name: str, mask: Bool[np.ndarray, "N"], where: str, name_of: NameOf) -> None:
         """All nodes of one split.

@@ -62,8 +62,13 @@ class IngestOptions(Options):
         Sequence[ColumnName] | None, "Columns of categories: one feature for each of their words or codes.", columns
     ] = None
     missing: Annotated[
-        Literal["zero", "mean"] | None,
-        "Empty feature cells and nodes without a row: zero, or the mean of the training nodes (default: refused).",
+        Literal["zero", "mean", "drop"] | None,
+        "Empty feature cells and nodes without a row: zero, the mean of the training nodes, or drop: leave these nodes "
+        "and their edges out (default: refused).",
+    ] = None
+    node_features: Annotated[
+        Literal["degree", "constant"] | None,
+        "For a source without features: degree (logarithm of the in-degree, and one-hot buckets) or constant (ones).",
     ] = None
     standardize: Annotated[bool, "Scale numeric features to mean 0, deviation 1 of the training nodes."] = False
     like: Annotated[

@@ -91,7 +91,12 @@ class TextTable:
     def holds_words(self, column: int) -> bool:
         """See :class:`partita.sources.edges.TableReader`."""
         cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column] not in GAPS]
-        return bool(cells) and not any(map(is_number, cells))
+        return bool(cells) and not any(map(is_number, cells)) and not self._says_yes_or_no(column)
+
+    def _says_yes_or_no(self, column: int) -> bool:
+        """Whether the first cells of a column are True and False, as data frames write them."""
+        cells = {row[column].lower() for row in self.dialect.sample if column < len(row) and row[column] not in GAPS}
+        return bool(cells) and cells <= {"true", "false"}
 
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """See :class:`partita.sources.edges.TableReader`.
@@ -215,6 +220,9 @@ class TextTable:
         arrays: dict[str, pa.Array] = {}
         for kind in dict.fromkeys(kinds):
             mine = [name for name, its in zip(wanted, kinds) if its == kind]
+            read_as = dict.fromkeys(mine, types[kind])
+            if kind == "float":
+                read_as |= {name: pa.bool_() for name in mine if self._says_yes_or_no(int(name))}
             table = csv.read_csv(
                 pa.BufferReader(text),
                 read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
@@ -223,14 +231,16 @@ class TextTable:
                 ),
                 convert_options=csv.ConvertOptions(
                     include_columns=mine,
-                    column_types=dict.fromkeys(mine, types[kind]),
+                    column_types=read_as,
+                    decimal_point=self.dialect.decimal,
                     null_values=_MISSING[kind],
                     strings_can_be_null=False,
                 ),
             )
             for name in mine:
                 parts = table.column(name).chunks
-                array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], types[kind])])
+                array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], read_as[name])])
+                array = array.cast(types[kind]) if pa.types.is_boolean(array.type) else array
                 if kind == "int" and self._exact_ids and self._padded(text, column=int(name)):
                     raise pa.ArrowInvalid("zeros before an integer")
                 arrays[name] = compute.utf8_trim(array, " \t") if kind == "str" and blanks else array

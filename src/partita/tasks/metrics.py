@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
-from jaxtyping import Float, Num
+import torch
+from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.registry import Registry
-from partita.tasks.task import Answers, ClassCounts, Task
+from partita.tasks.task import Answers, ClassCounts, Task, weights_of
 
 Metrics = dict[str, float]
 LOSS = "loss"
@@ -46,11 +47,12 @@ class Metric:
 
 
 def loss(answers: Answers) -> float:
-    """Mean of the loss over the seeds."""
-    task, rows = answers.task, len(answers.truth)
+    """Mean of the loss over the seeds, by their weights where they have any."""
+    task, weights = answers.task, weights_of(answers.task, answers.truth)
+    whole = max(len(answers.truth), 1) if weights is None else float(weights.sum())
     pieces = zip(answers.output.split(_ROWS_AT_ONCE), answers.truth.split(_ROWS_AT_ONCE))
     # In double precision: a copy of a piece only.
-    return sum(float(task.loss_sum(output.double(), truth)) for output, truth in pieces) / max(rows, 1)
+    return sum(float(task.loss_sum(output.double(), truth)) for output, truth in pieces) / whole
 
 
 def accuracy(answers: Answers) -> float:
@@ -59,11 +61,24 @@ def accuracy(answers: Answers) -> float:
 
 
 def f1(answers: Answers, average: Literal["micro", "macro"]) -> float:
-    """F1 over all labels together (``"micro"``), or the mean of the F1 of all classes or labels."""
-    from torchmetrics.functional import classification as tm  # two seconds to import, so only when it is needed
+    """F1 over all labels together (``"micro"``), or the mean of the F1 of all classes or labels.
 
-    of = tm.multilabel_f1_score if answers.truth.ndim == 2 else tm.multiclass_f1_score
-    return float(of(answers.predicted.long(), answers.truth.long(), answers.scores.shape[1], average=average))
+    The mean leaves out classes that neither occur nor are predicted; of a label of this kind F1 is 0.
+    """
+    predicted, truth, width = answers.predicted.long(), answers.truth.long(), answers.scores.shape[1]
+    if truth.ndim == 2:
+        right = ((predicted == truth) & (truth == 1)).sum(0)
+        found, there = (predicted == 1).sum(0), (truth == 1).sum(0)
+    else:
+        right = predicted[predicted == truth].bincount(minlength=width)
+        found, there = predicted.bincount(minlength=width), truth.bincount(minlength=width)
+    if average == "micro":
+        right, found, there = right.sum(), found.sum(), there.sum()
+    of_each = torch.where(found + there > 0, 2.0 * right / (found + there), 0.0)
+    if average == "micro":
+        return float(of_each)
+    weights = torch.ones_like(of_each) if truth.ndim == 2 else (found + there > 0).to(of_each.dtype)
+    return float((weights * of_each / weights.sum()).sum())
 
 
 def roc_auc(answers: Answers) -> float | None:
@@ -71,8 +86,6 @@ def roc_auc(answers: Answers) -> float | None:
 
     Those that have no example, or nothing else, are left out; ``None`` where none is left.
     """
-    from torchmetrics.functional.classification import binary_auroc
-
     scores, truth = answers.scores, answers.truth
     exclusive = truth.ndim == 1 or bool((truth.sum(dim=1) == 1).all())
     columns = range(scores.shape[1])
@@ -82,8 +95,26 @@ def roc_auc(answers: Answers) -> float | None:
     for column in columns:
         holds = (truth == column).long() if truth.ndim == 1 else truth[:, column].long()
         if 0 < int(holds.sum()) < len(holds):
-            areas.append(float(binary_auroc(scores[:, column], holds)))
+            areas.append(_area_under_roc(scores[:, column], holds))
     return sum(areas) / len(areas) if areas else None
+
+
+def _area_under_roc(scores: Float[Tensor, "R"], holds: Int64[Tensor, "R"]) -> float:
+    """The area under the curve of true over false positives; some rows hold (1), some do not (0).
+
+    Equal scores are one point of the curve. Scores outside 0..1 are logits, as ``torchmetrics`` takes them, whose
+    values these are, to the bit: its import takes two seconds of every run.
+    """
+    if not bool(((scores >= 0) & (scores <= 1)).all()):
+        scores = scores.sigmoid()
+    order = scores.argsort(descending=True)
+    scores, holds = scores[order], holds[order]
+    last = torch.cat([torch.where(scores[1:] - scores[:-1])[0], torch.tensor([len(holds) - 1])])
+    right = holds.cumsum(0)[last]
+    wrong = 1 + last - right
+    start = torch.zeros(1, dtype=torch.int64)
+    right, wrong = torch.cat([start, right]), torch.cat([start, wrong])
+    return float(torch.trapz(right / right[-1], wrong / wrong[-1]))
 
 
 def mae(answers: Answers) -> float:
@@ -96,6 +127,16 @@ def rmse(answers: Answers) -> float:
     return float((answers.predicted.double() - answers.truth.double()).square().mean().sqrt())
 
 
+def r2(answers: Answers) -> float | None:
+    """Coefficient of determination: 1 - squared error / squared deviation from the mean of the values judged.
+
+    ``None`` where these do not differ.
+    """
+    truth = answers.truth.double()
+    spread = float((truth - truth.mean()).square().sum())
+    return 1 - float((answers.predicted.double() - truth).square().sum()) / spread if spread else None
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
@@ -106,6 +147,7 @@ METRICS: Registry[Metric] = Registry(
         "roc_auc": Metric(roc_auc),
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),
+        "r2": Metric(r2),
     },
 )
 

@@ -10,10 +10,11 @@ from jaxtyping import Bool, Float, Int, Num, UInt8
 from torch import Tensor
 from torch.nn import functional
 
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.sample.topology import as_tensor
-from partita.tasks.task import Answers, ClassCounts, unlabeled
+from partita.tasks.task import Answers, ClassCounts, refuse_setting, unlabeled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,9 @@ class NodeTask:
                 fix=f"Leave out --task, or ingest again with --task {self.labels}",
             )
         self.store = store
+        self.target_scale: tuple[float, float] | None = None
+        self.class_weights: Float[Tensor, "C"] | None = None
+        self.label_smoothing = 0.0
         self._y = as_tensor(store.y)
 
     @property
@@ -76,20 +80,109 @@ class NodeTask:
         """There are no classes."""
         return None
 
+    loss_settings: ClassVar[frozenset[str]] = frozenset()
+    """Settings that :meth:`loss_sum` follows, as long as no subclass has another loss."""
+
+    def adjust(self, config: Config) -> dict[str, Any]:
+        """See :meth:`partita.tasks.task.AdjustableTask.adjust`."""
+        taken = self.loss_settings if self._has_known_loss else frozenset[str]()
+        for setting in sorted({"class_weights", "label_smoothing", "target_scaling"} - taken):
+            refuse_setting(config, setting, f"the task has the loss of {type(self).__name__}")
+        return self._adjust(config) if taken else {}
+
+    @property
+    def _has_known_loss(self) -> bool:
+        """Whether the loss is that of the class which :attr:`loss_settings` speaks of."""
+        kind = next(kind for kind in type(self).__mro__ if "loss_settings" in vars(kind))
+        return all(getattr(type(self), name) is getattr(kind, name) for name in ("loss_sum", "scores"))
+
+    def _adjust(self, config: Config) -> dict[str, Any]:
+        """Take the settings in :attr:`loss_settings`; returns those that were resolved."""
+        return {}
+
+    def _take_weights(self, config: Config) -> dict[str, Any]:
+        """Take class weights and label smoothing."""
+        self.label_smoothing, given = config.label_smoothing, config.class_weights
+        if given == "none":
+            return {}
+        names = self.class_names
+        if given == "balanced":
+            given = tuple(self._balanced().tolist())
+        if len(given) != len(names):
+            raise ConfigError(
+                f"{len(given)} class weight{'s are' if len(given) != 1 else ' is'} given for {len(names)} classes",
+                where="class_weights",
+                fix=f"Give one number for each, in this order: {', '.join(names[:10])}{', ...' * (len(names) > 10)}",
+            )
+        self.class_weights = torch.tensor(given, dtype=torch.float64)
+        return {"class_weights": given}
+
+    def _balanced(self) -> Float[Tensor, "C"]:
+        """Weights, float64, with which classes count alike."""
+        raise NotImplementedError
+
+    def _weights_like(self, output: Tensor) -> Tensor | None:
+        return None if self.class_weights is None else self.class_weights.to(output)
+
+    def seed_weights(self, targets: Num[Tensor, "B ..."]) -> Float[Tensor, "B"] | None:
+        """All alike."""
+        return None
+
+    def baseline(self) -> Float[Tensor, "C"] | None:
+        """See :meth:`partita.tasks.task.AdjustableTask.baseline`."""
+        return self._baseline() if self._has_known_loss and len(self._training_targets()) else None
+
+    def _baseline(self) -> Float[Tensor, "C"] | None:
+        return None
+
+    def labeled(self, targets: Num[Tensor, "B ..."]) -> Bool[Tensor, "B"]:
+        """See :meth:`partita.tasks.task.Task.labeled`."""
+        raise NotImplementedError
+
+    def _training_targets(self) -> Num[Tensor, "T ..."]:
+        """Those of the training split that have a label."""
+        targets = self.targets(self.seeds("train"))
+        return targets[self.labeled(targets)]
+
 
 class Classes(NodeTask):
     """One class per node, int64: cross-entropy. A node of class -1 has no label."""
 
     labels = "classes"
     metrics = ("accuracy", "macro_f1", "roc_auc")
+    loss_settings = frozenset({"class_weights", "label_smoothing"})
 
     def labeled(self, targets: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         """Those of a class >= 0."""
         return targets >= 0
 
     def loss_sum(self, output: Float[Tensor, "B C"], targets: Int[Tensor, "B"]) -> Float[Tensor, ""]:
-        """Cross-entropy of logits."""
-        return functional.cross_entropy(output, targets, reduction="sum")
+        """Cross-entropy of logits, with class weights and label smoothing where the settings say so."""
+        weight, smoothing = self._weights_like(output), self.label_smoothing
+        return functional.cross_entropy(output, targets, weight, reduction="sum", label_smoothing=smoothing)
+
+    def seed_weights(self, targets: Int[Tensor, "B"]) -> Float[Tensor, "B"] | None:
+        """The weights of their classes."""
+        return None if self.class_weights is None else self.class_weights.to(targets.device)[targets]
+
+    def _adjust(self, config: Config) -> dict[str, Any]:
+        return self._take_weights(config)
+
+    def _class_sizes(self) -> Float[Tensor, "C"]:
+        """Training nodes of every class, float64."""
+        return torch.bincount(self._training_targets(), minlength=len(self.class_names)).double()
+
+    def _balanced(self) -> Float[Tensor, "C"]:
+        """Training nodes / (classes * training nodes of the class), as scikit-learn's "balanced"; 1 for a class that
+        has none. Their mean over the training nodes is 1."""
+        sizes = self._class_sizes()
+        weights = sizes.sum() / (int((sizes > 0).sum()) * sizes)
+        return torch.where(sizes > 0, weights, 1.0)
+
+    def _baseline(self) -> Float[Tensor, "C"]:
+        """Logarithms of how frequent classes are: the largest class is predicted."""
+        sizes = self._class_sizes()
+        return (sizes / sizes.sum()).clamp(min=1e-9).log().float()
 
     def scores(self, output: Float[Tensor, "R C"]) -> Float[Tensor, "R C"]:
         """Probabilities of classes: rows sum to 1."""
@@ -117,15 +210,37 @@ class MultiLabel(NodeTask):
 
     labels = "multilabel"
     metrics = ("micro_f1", "macro_f1", "roc_auc")
+    loss_settings = frozenset({"class_weights", "label_smoothing"})
 
     def labeled(self, targets: UInt8[Tensor, "B C"]) -> Bool[Tensor, "B"]:
         """All."""
         return torch.ones(targets.shape[0], dtype=torch.bool)
 
     def loss_sum(self, output: Float[Tensor, "B C"], targets: UInt8[Tensor, "B C"]) -> Float[Tensor, ""]:
-        """Binary cross-entropy of logits."""
-        loss = functional.binary_cross_entropy_with_logits(output, targets.to(output.dtype), reduction="sum")
+        """Binary cross-entropy of logits, with weights of positive labels and label smoothing as the settings say."""
+        wanted = targets.to(output.dtype)
+        if self.label_smoothing:
+            wanted = wanted * (1 - self.label_smoothing) + self.label_smoothing / 2
+        loss = functional.binary_cross_entropy_with_logits(
+            output, wanted, reduction="sum", pos_weight=self._weights_like(output)
+        )
         return loss / output.shape[1]
+
+    def _adjust(self, config: Config) -> dict[str, Any]:
+        return self._take_weights(config)
+
+    def _positive_share(self) -> Float[Tensor, "C"]:
+        """The share of training nodes that have each label, float64."""
+        return self._training_targets().double().mean(dim=0)
+
+    def _balanced(self) -> Float[Tensor, "C"]:
+        """Negative / positive training nodes of every label; 1 where there is no one or no other."""
+        share = self._positive_share()
+        return torch.where((share > 0) & (share < 1), (1 - share) / share, 1.0)
+
+    def _baseline(self) -> Float[Tensor, "C"]:
+        """Logits of how frequent labels are."""
+        return self._positive_share().clamp(1e-9, 1 - 1e-9).logit().float()
 
     def scores(self, output: Float[Tensor, "R C"]) -> Float[Tensor, "R C"]:
         """Probabilities of labels."""
@@ -154,18 +269,43 @@ class MultiLabel(NodeTask):
 
 
 class Regression(NodeTask):
-    """One number per node, float32: squared error. A node of value NaN has no label."""
+    """One number per node, float32: squared error, by default of standardized targets.
+
+    A node of value NaN has no label. Outputs are in the units of the targets.
+    """
 
     labels = "regression"
-    metrics = ("mae", "rmse")
+    metrics = ("mae", "rmse", "r2")
+    loss_settings = frozenset({"target_scaling"})
 
     def labeled(self, targets: Float[Tensor, "B"]) -> Bool[Tensor, "B"]:
         """Those with a number."""
         return ~targets.isnan()
 
     def loss_sum(self, output: Float[Tensor, "B 1"], targets: Float[Tensor, "B"]) -> Float[Tensor, ""]:
-        """Squared error."""
-        return functional.mse_loss(output.squeeze(1), targets.to(output.dtype), reduction="sum")
+        """Squared error, in units of the targets' variance where they are standardized."""
+        values, wanted = output.squeeze(1), targets.to(output.dtype)
+        if self.target_scale is None:
+            return functional.mse_loss(values, wanted, reduction="sum")
+        return ((values - wanted) / self.target_scale[1]).square().sum()
+
+    def _adjust(self, config: Config) -> dict[str, Any]:
+        given = config.target_scaling
+        if given == "none":
+            return {}
+        if isinstance(given, str):
+            known = self._training_targets().double()
+            if len(known) == 0:
+                return {}
+            deviation = float(known.std(correction=0))
+            given = (float(known.mean()), deviation if deviation > 0 else 1.0)
+        mean, deviation = given
+        self.target_scale = (mean, deviation)
+        return {"target_scaling": self.target_scale}
+
+    def _baseline(self) -> Float[Tensor, "1"]:
+        """The mean."""
+        return self._training_targets().double().mean()[None].float()
 
     def scores(self, output: Float[Tensor, "R 1"]) -> Float[Tensor, "R 1"]:
         """The values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Num, Shaped
 from torch import Tensor
@@ -101,6 +101,39 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class AdjustableTask(Task, Protocol):
+    """A task whose loss follows the settings ``class_weights``, ``label_smoothing`` and ``target_scaling``.
+
+    Attributes:
+        target_scale: mean and standard deviation of the targets on whose scale the loss is taken; the model's output
+            is in the targets' own units. ``None``: the loss is taken of the values as they are.
+    """
+
+    target_scale: tuple[float, float] | None
+
+    def adjust(self, config: Config) -> dict[str, Any]:
+        """Take these settings.
+
+        Returns:
+            The settings with what is counted in the training nodes in place of "balanced" and "auto".
+
+        Raises:
+            ConfigError: a setting is not for this task.
+        """
+        ...
+
+    def seed_weights(self, targets: Num[Tensor, "B ..."]) -> Float[Tensor, "B"] | None:
+        """What the losses of seeds count in their mean, float64: the mean is :meth:`Task.loss_sum` over the sum of
+        these; ``None``: all alike."""
+        ...
+
+    def baseline(self) -> Float[Tensor, "C"] | None:
+        """The output, float32, of a model that predicts the same for every seed, whatever most training nodes are: the
+        frequencies of classes or labels, or the mean; ``None`` where that is not known."""
+        ...
+
+
 @dataclass(frozen=True)
 class Answers:
     """The model's output beside what is known.
@@ -151,12 +184,42 @@ def task_name(config: Config, store: GraphStore) -> str:
 
 
 def make_task(config: Config, store: GraphStore) -> Task:
-    """What a run learns from a store.
+    """What a run learns from a store, with the loss that the settings say.
 
     Raises:
-        ConfigError: there is no such task, or the store is not for it.
+        ConfigError: there is no such task, the store is not for it, or a setting of the loss is not.
     """
-    return TASKS.find(task_name(config, store))(store)
+    return adjusted_task(config, store)[0]
+
+
+def adjusted_task(config: Config, store: GraphStore) -> tuple[Task, Config]:
+    """The same, and the settings with numbers in place of what follows from the training nodes.
+
+    Raises:
+        ConfigError: as for :func:`make_task`.
+    """
+    name = task_name(config, store)
+    task = TASKS.find(name)(store)
+    if isinstance(task, AdjustableTask):
+        return task, config.model_copy(update=task.adjust(config))
+    for setting in ("class_weights", "label_smoothing", "target_scaling"):
+        refuse_setting(config, setting, f"the task '{name}' has a loss of its own")
+    return task, config
+
+
+def refuse_setting(config: Config, setting: str, why: str) -> None:
+    """See that a setting of the loss, which the task has no use for, was not changed.
+
+    Raises:
+        ConfigError: it was.
+    """
+    if getattr(config, setting) not in (Config.model_fields[setting].default, "none"):
+        raise ConfigError(f"{why}, which takes no {setting}", where=setting, fix=f"Leave {setting} out")
+
+
+def weights_of(task: Task, targets: Num[Tensor, "B ..."]) -> Float[Tensor, "B"] | None:
+    """See :meth:`AdjustableTask.seed_weights`."""
+    return task.seed_weights(targets) if isinstance(task, AdjustableTask) else None
 
 
 def training_seeds(task: Task) -> Int[Tensor, "S ..."]:

@@ -6,12 +6,14 @@ from copy import deepcopy
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError
+from partita.infer.analysis import Observer
 from partita.infer.evaluate import evaluate_split
 from partita.infer.row_table import RowTable
 from partita.infer.run import inference_of, open_inference
 from partita.nn.model import Model
 from partita.runs.checkpoint import Best, TrainState
 from partita.sample.topology import LocalTopology
+from partita.setup.optim import needs_evaluations
 from partita.tasks.metrics import Judged, Metrics, better
 from partita.tasks.task import ClassCounts
 from partita.train.job import WHOLE, Job
@@ -38,21 +40,29 @@ class Evaluation:
         self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 
-    def of(self, split: str) -> Metrics:
-        """Metrics on a split. All workers call this."""
-        judged = Judged(*self.job.team.agree(lambda: self._compute(split))) if self._alone else self._compute(split)
+    def of(self, split: str, observer: Observer | None = None) -> Metrics:
+        """Metrics on a split. All workers call this.
+
+        Args:
+            split: its name.
+            observer: see :func:`partita.infer.evaluate.evaluate_split`.
+        """
+
+        def compute() -> Judged:
+            return self._compute(split, observer)
+
+        judged = Judged(*self.job.team.agree(compute)) if self._alone else compute()
         if judged.classes is not None:
             self.classes[split] = judged.classes
         return judged.metrics
 
-    def _compute(self, split: str) -> Judged:
+    def _compute(self, split: str, observer: Observer | None) -> Judged:
         job, context = self.job, self.job.team.context
         if self._opened is None:
             self._opened = open_inference(job.store, job.config, context.mesh)
         who = Context.alone() if self._alone else context
-        return evaluate_split(
-            inference_of(self._on_host(), job.store, job.config, who, opened=self._opened), job.task, split
-        )
+        inference = inference_of(self._on_host(), job.store, job.config, who, opened=self._opened)
+        return evaluate_split(inference, job.task, split, observer)
 
     def _on_host(self) -> Model:
         """The model, or a copy of it where it is on a device: evaluation computes on the CPU."""
@@ -94,6 +104,13 @@ class Evaluation:
                 fix=f"Choose another: --metric {'|'.join(metrics)}",
             )
         if state.best is None or better(metric, value, state.best.value):
-            return state.with_(best=Best(metric, value, state.epoch, state.name), evaluations_since_best=0)
+            best = Best(metric, value, state.epoch, state.name)
+            return state.with_(best=best, evaluations_since_best=0, evaluations_since_reduction=0)
         waited = state.evaluations_since_best + 1
+        if needs_evaluations(self.job.config):
+            in_vain = state.evaluations_since_reduction + 1
+            reduced = int(in_vain > self.job.config.lr_patience)
+            state = state.with_(
+                lr_reductions=state.lr_reductions + reduced, evaluations_since_reduction=0 if reduced else in_vain
+            )
         return state.with_(evaluations_since_best=waited, stopped=0 < self.job.config.patience <= waited)

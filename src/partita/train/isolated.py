@@ -35,7 +35,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import make_sampler
-from partita.tasks.task import Task
+from partita.tasks.task import Task, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
@@ -63,16 +63,19 @@ class PartViews(Views):
         model: Model,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        _check(config, store, team, strategy, task)
+        check_views(config, store, team.size, strategy, task)
         self.config, self.store, self.team, self.strategy = config, store, team, strategy
         self._task, self._model, self._context = task, model, Context.alone()
         self._group = team.group
         self._rank = self._group.rank
-        settings = SyncSettings(config.coverage, config.average_every, config.optimizer_state)
+        # A model that reads no neighbors lacks none.
+        coverage = config.coverage if model.whole or any(layer.reads_neighbors for layer in model.layers) else "none"
+        settings = SyncSettings(coverage, config.average_every, config.optimizer_state)
         self.sync: Sync = SYNCS.find(config.sync)(settings)
         if self.sync.every_step:
             check_model(model, team.size)
         self._replicas = None if self.sync.every_step else ViewReplicas(model, optimizer, self.sync, self._group)
+        self._weighs = weights_of(task, task.targets(task.seeds("train")[:0])) is not None
         self._seeds_of_part = _count_seeds(store)
         self._left_out = () if config.weighted else (WEIGHTS,)  # columns of the store that views need not hold
         self._planned_epochs = config.epochs
@@ -86,6 +89,14 @@ class PartViews(Views):
         self._left_off: dict[str, Any] | None = None  # by a checkpoint, in the middle of an epoch
         self._covered = Covered()
         self._entered: Phase | None = None
+
+    def _weight(self, targets: Tensor | None, joint: bool) -> float:
+        """The sum of the weights of this worker's targets, or of those of all workers, which then all call this."""
+        weights = None if targets is None else weights_of(self._task, targets)
+        total = torch.zeros(1, dtype=torch.float64) if weights is None else weights.sum()[None]
+        if joint:
+            self._group.sum_([total], kind="metadata")
+        return float(total)
 
     def _set_schedule(self) -> None:
         config = self.config
@@ -186,6 +197,8 @@ class PartViews(Views):
             seeds=lambda step: order.between(epoch, phase.before(self._rank, step), phase.before(self._rank, step + 1)),
             key=lambda step: StepKey(config.seed, epoch, share.done.steps + step),
             progress=lambda step: (epoch * whole + done + step, config.epochs * whole),
+            divisor=(lambda _, targets: self._weight(targets, phase.joint)) if self._weighs else None,
+            reductions=state.lr_reductions,
             store_ids=view.store_ids,
             covered=lambda batch: self._cover(view, batch),
         )
@@ -319,8 +332,12 @@ class PartViews(Views):
         self._prefetcher.close()
 
 
-def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task) -> None:
-    """Refuse settings that make no sense where nothing is shared."""
+def check_views(config: Config, store: GraphStore, workers: int, strategy: Strategy, task: Task) -> None:
+    """Refuse settings that make no sense where nothing is shared.
+
+    Raises:
+        ConfigError: a setting is for workers that share a graph, or the store has too few parts.
+    """
     where = f"views '{config.views}'"
     if strategy.is_collective:
         raise ConfigError(
@@ -338,12 +355,12 @@ def _check(config: Config, store: GraphStore, team: Team, strategy: Strategy, ta
     if task.seeds("train").ndim > 1:
         what = "views are trained on single nodes, not on rows of nodes as the task is"
         raise ConfigError(what, where=where, fix="Use views 'whole'")
-    if store.num_parts < team.size:
+    if store.num_parts < workers:
         parts = store.num_parts
         raise ConfigError(
-            f"the store has {parts} part{'' if parts == 1 else 's'}, fewer than the {team.size} workers",
+            f"the store has {parts} part{'' if parts == 1 else 's'}, fewer than the {workers} workers",
             where=str(store.path),
-            fix=f"Run partita partition STORE OUT --parts {max(2, team.size)}, then train OUT",
+            fix=f"Run partita partition STORE OUT --parts {max(2, workers)}, then train OUT",
         )
 
 

@@ -18,10 +18,10 @@ from partita.parallel.strategies import Strategy, parse_strategy
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, require_features
 from partita.setup.model import named_model
-from partita.setup.optim import make_optimizer
+from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.tasks.metrics import selection_metric
-from partita.tasks.task import Task, make_task, task_name, training_seeds
+from partita.tasks.task import AdjustableTask, Task, adjusted_task, task_name, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
@@ -33,7 +33,7 @@ class Job:
     """A configuration and a store, turned into the objects that train.
 
     Attributes:
-        config: the settings.
+        config: the settings, with numbers in place of what follows from the training nodes.
         store: the graph store.
         task: what is learned.
         metric: picks the best model.
@@ -72,15 +72,19 @@ class Job:
         _check_device(config, context)
         if config.matmul != "auto":
             matmul.require(config.matmul)
-        task = make_task(config, store)
+        task, config = adjusted_task(config, store)
         metric = selection_metric(task, config.metric, of=task_name(config, store))
         num_seeds = len(training_seeds(task))
+        _check_schedule(config, store)
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
         check_walkable(store, evaluation_sampler(config))
         if model is None:
             model = named_model(config, store, task.width)
         _check_model(model, config, task)
+        check_computed(model, config, store)
+        if isinstance(task, AdjustableTask) and task.target_scale is not None:
+            model.scale_output(*task.target_scale)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
@@ -107,6 +111,24 @@ class Job:
         return replace(self, config=config, strategy=strategy, views=views)
 
 
+def check_computed(model: Model, config: Config, store: GraphStore) -> None:
+    """Refuse a model that is computed as a whole where it cannot be.
+
+    Raises:
+        ConfigError: with views of isolated training.
+        StoreError: on the shard of a host.
+    """
+    if not model.whole:
+        return
+    store.require_whole("a model that is computed as a whole")
+    if config.views != WHOLE:
+        raise ConfigError(
+            "a model that is computed as a whole trains on the whole graph only",
+            where=f"views {config.views}",
+            fix="Leave views out, or make the model of layers: partita.Model.from_layers",
+        )
+
+
 def _check_device(config: Config, context: Context) -> None:
     """Refuse what does not compute on a device yet."""
     if context.device.type != "cpu" and config.views != WHOLE:
@@ -114,6 +136,16 @@ def _check_device(config: Config, context: Context) -> None:
             f"views '{config.views}' train on the CPU only, so far",
             where=f"device {context.device.type}",
             fix="Use device cpu, or views whole",
+        )
+
+
+def _check_schedule(config: Config, store: GraphStore) -> None:
+    """A schedule may need evaluations, which there must be then."""
+    if needs_evaluations(config) and not (config.eval_every and len(store.splits.get("val", ()))):
+        raise ConfigError(
+            f"the schedule '{config.schedule}' follows evaluations, and there are none",
+            where="schedule",
+            fix="Use a store with a validation split and eval_every above 0, or another schedule",
         )
 
 

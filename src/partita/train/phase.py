@@ -42,6 +42,9 @@ class TrainPhase:
         seeds: (B, ...) this worker's seeds of a step, in ids of the view.
         key: names a step.
         progress: how many steps of the run are done before a step, and how many it has; for the learning rate.
+        divisor: what the losses of a step, summed over all workers if ``joint``, are divided by, from this worker's
+            targets; all workers call it where the phase is ``joint``. ``None``: by the number of seeds.
+        reductions: how often the learning rate was reduced so far.
         store_ids: (n) store ids by id of the view; ``None`` where they are the same.
         covered: what of a batch's neighborhoods is in the view; ``None`` where everything is.
         in_order: sampling exchanges something, so all workers sample the same steps in the same order.
@@ -61,6 +64,8 @@ class TrainPhase:
     seeds: Callable[[int], Int[Tensor, "B ..."]]
     key: Callable[[int], StepKey]
     progress: Callable[[int], tuple[int, int]]
+    divisor: Callable[[int, Num[Tensor, "B ..."] | None], float] | None = None
+    reductions: int = 0
     store_ids: Int64[Tensor, "n"] | None = None
     covered: Callable[[MiniBatch], Covered] | None = None
     in_order: bool = False

@@ -22,6 +22,7 @@ from partita.plan.links import Links
 from partita.plan.remote import plan_elsewhere
 from partita.plan.trials import Trial
 from partita.setup.check import check_names
+from partita.setup.model import is_whole
 from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
 from partita.train.job import Job
@@ -44,6 +45,13 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
         PartitaError: what a worker raised while it measured.
     """
     check_names(config)
+    if is_whole(config):
+        raise ConfigError(
+            f"the model '{config.model}' is computed as a whole, by every worker for its own seeds, so there is no "
+            "strategy to choose",
+            where="model",
+            fix="Train it without a plan",
+        )
     if links is not None:
         return plan_elsewhere(store, config, hosts=hosts, links=links)
     if hosts > 1:
@@ -135,7 +143,7 @@ def resolve_strategy(
     found = None
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
-    elif context.mesh.size > 1 and _can_be_planned(context, store, config):
+    elif context.mesh.size > 1 and not is_whole(config, model) and _can_be_planned(context, store, config):
         plan, found = plan_run(context, store, config, model=model)
     changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **plan.best.settings}
     return Resolved(config.model_copy(update=changes), plan, found)

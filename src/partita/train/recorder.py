@@ -12,8 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from partita.core.files import write_text
+from partita.core.html import facts_table
 from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
+from partita.nn.modules import can_be_made_again
 from partita.runs.checkpoint import TrainState, save_checkpoint
 from partita.runs.folder import MetricsLog, RunFolder
 from partita.runs.other_store import kept
@@ -25,7 +27,7 @@ Event = dict[str, Any]
 Callback = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunSummary:
     """How a run ended.
 
@@ -43,6 +45,25 @@ class RunSummary:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the best checkpoint by split; empty for an interrupted run."""
         return self.record["metrics"]
+
+    def _facts(self) -> dict[str, str]:
+        """What to show of it."""
+        record = self.record
+        facts = {"status": self.status, "epochs": str(record.get("epoch", 0))}
+        best = record.get("best")
+        if best:
+            facts["best"] = f"{best['metric']} {best['value']:.4f} in epoch {best['epoch'] + 1}"
+        for split, metrics in (record.get("metrics") or {}).items():
+            facts[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        return facts
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name} {value}" for name, value in self._facts().items() if name != "status")
+        return f"RunSummary({str(self.path)!r}, {self.status}: {facts})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        return facts_table(f"Run {self.path}", self._facts())
 
 
 class Recorder:
@@ -64,8 +85,10 @@ class Recorder:
         self.job = job
 
     @classmethod
-    def begin(cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, custom: bool) -> Recorder:
-        """Make the folder of a new run; with ``custom`` the model is a user's own. All workers call this.
+    def begin(
+        cls, folder: RunFolder, job: Job, callbacks: Sequence[Callback], *, given: bool, overwrite: bool = False
+    ) -> Recorder:
+        """Make the folder of a new run; with ``given`` the model is an object of a user's. All workers call this.
 
         Raises:
             RunError: the folder cannot be made, or is there already; on all workers.
@@ -76,7 +99,11 @@ class Recorder:
             "store": {**job.store.summary(), "path": str(job.store.path.resolve()), **kept(job.store.metadata)},
             "task": task_name(job.config, job.store),
             "outputs": job.task.width,
-            "model": {**job.model.describe(), "custom": custom},
+            "model": {
+                **job.model.describe(),
+                "custom": given and not can_be_made_again(job.model),
+                **({"given": True} if given else {}),
+            },
             "machine": machine(),
             "device": job.team.context.device.type,
             "resumed": [],
@@ -85,7 +112,7 @@ class Recorder:
         recorder = cls(folder, record, job, callbacks)
 
         def make() -> None:
-            RunFolder.create(folder.path)
+            RunFolder.create(folder.path, overwrite=overwrite)
             recorder._write()
 
         job.team.agree(make)
@@ -178,6 +205,7 @@ class Recorder:
                 "best": None if state.best is None else asdict(state.best),
                 "early_stopped": state.stopped,
                 "metrics": metrics,
+                "learning_rate": self.job.optimizer.param_groups[0]["lr"],
                 "stage_seconds": state.stage_seconds,
                 "counts": state.counts.to_json() if state.counts else None,
                 "peak_memory_bytes": self._peak(state),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from torch import nn
+
 from partita.core.records import Counts
 from partita.isolated.coverage import NO_BATCHES
 from partita.parallel.engine import MiniBatch
@@ -46,18 +48,22 @@ class Stepper:
         job, timer, finish, covered = self._job, self._timer, None, NO_BATCHES
         size = train_phase.size(step)
         self._tally.seeds += size
-        if batch is not None:
+        targets = None if batch is None else train_phase.targets(batch)
+        weight = None if train_phase.divisor is None else train_phase.divisor(step, targets)
+        if batch is not None and targets is not None:
             for group in job.optimizer.param_groups:
-                group["lr"] = learning_rate(job.config, *train_phase.progress(step))
+                group["lr"] = learning_rate(job.config, *train_phase.progress(step), train_phase.reductions)
             job.model.train()
             with timer("forward"):
                 with precision(job.config, job.team.context.device):
                     output = job.task.outputs(train_phase.engine.forward(batch), batch.seeds)
                 # The sum over the seeds divided by the size of the global batch: right for any division of the seeds.
-                summed = job.task.loss_sum(output.to(DTYPES[job.config.precision]), train_phase.targets(batch))
-                loss = summed / (size if train_phase.joint else len(batch.seeds))
+                summed = job.task.loss_sum(output.to(DTYPES[job.config.precision]), targets)
+                seeds = size if train_phase.joint else len(batch.seeds)
+                loss = summed / (seeds if weight is None else weight)
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
-            self._tally.add(float(summed.detach()), batch.counts, covered)
+            # What is logged is a mean over seeds, of the mean loss of each step.
+            self._tally.add(float(summed.detach()) * (1 if weight is None else seeds / weight), batch.counts, covered)
         if train_phase.syncs_stats_at(step):
             tally = self._tally
             seen = None if train_phase.covered is None else tally.covered
@@ -77,5 +83,8 @@ class Stepper:
             self._tally = Tally(Counts.zero(job.config.layers))
         if batch is not None:
             with timer("optimizer"):
+                if job.config.clip_norm:
+                    # Every worker has the gradient of the whole batch, so all scale it alike.
+                    nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip_norm)
                 job.optimizer.step()
         return settled

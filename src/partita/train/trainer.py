@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from torch import nn
 
 from partita import kernels
 from partita.comm.context import Context
@@ -17,15 +19,21 @@ from partita.core.errors import ConfigError, RunError
 from partita.core.memory import keeping_freed
 from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
+from partita.core.progress import is_watched
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
+from partita.infer.analysis import Analysis
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
-from partita.runs.load import open_store_of, read_run
+from partita.runs.load import model_of, open_store_of, outputs_of, read_run
+from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
+from partita.tasks.task import make_task
+from partita.train.baseline import baseline_of, warnings_of
+from partita.train.check import check_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
@@ -42,7 +50,7 @@ from partita.train.team import PURPOSES, StepTotals, join_team
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
     "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "matmul", "replan",
+    "device", "topology_cache", "matmul", "replan", "patience",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -55,10 +63,12 @@ class Trainer:
         store: a store or its path.
         out: the run folder to make; it must not exist yet.
         config: all settings at once; or give them by name in ``settings``.
-        model: the name of a layer, as in the settings; or a model of your own, whose last layer must be as wide
-            as there are classes.
+        model: the name of a layer or model, as in the settings; or a model of your own, which returns as many columns
+            as there are classes: a :class:`partita.Model`, or a ``torch.nn.Module`` whose forward takes ``(blocks, x)``
+            or ``(x, edge_index)`` (see "Custom models"). ``layers`` need not be given besides, where the model says.
         plan: of the strategy, where the settings leave that open (``strategy="auto"``); ``None``: the workers plan.
         callbacks: called with every event that goes to ``metrics.jsonl``, by the first worker.
+        overwrite: delete a run that is in ``out`` already.
         context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
             this process, or else a single worker.
         settings: fields of :class:`partita.Config`, for instance ``epochs=20``.
@@ -73,9 +83,10 @@ class Trainer:
         *,
         out: str | os.PathLike[str],
         config: Config | None = None,
-        model: Model | str | None = None,
+        model: nn.Module | str | None = None,
         plan: Plan | None = None,
         callbacks: Sequence[Callback] = (),
+        overwrite: bool = False,
         context: Context | None = None,
         **settings: Any,
     ) -> None:
@@ -83,12 +94,16 @@ class Trainer:
             settings["model"], model = model, None
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
+        if model is not None:
+            config = of_model(model, config, settings)
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        self._resolved = resolve_strategy(context, opened, config, model, plan)
-        self.job = Job.prepare(self._resolved.config, opened, context, model)
+        own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
+        self._resolved = resolve_strategy(context, opened, config, own, plan)
+        self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, custom=model is not None)
+        self._resumed: str | None = None
+        self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None, overwrite=overwrite)
 
     @classmethod
     def resume(
@@ -96,7 +111,7 @@ class Trainer:
         run: str | os.PathLike[str],
         *,
         store: str | os.PathLike[str] | None = None,
-        model: Model | None = None,
+        model: nn.Module | None = None,
         callbacks: Sequence[Callback] = (),
         context: Context | None = None,
         **settings: Any,
@@ -112,7 +127,8 @@ class Trainer:
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``checkpoint_minutes``, ``workers``, ``strategy``, ``seed_split``, ``topology``, ``cache``,
                 ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
-                ``topology_cache``, ``matmul``, ``replan``.
+                ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has stopped early goes on where
+                ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -132,17 +148,21 @@ class Trainer:
             record.pop("matmul", None)
             record.pop("products", None)  # its name in older runs
         context = context or found.on(config.device, purposes=PURPOSES)
-        if record["model"].get("custom") and model is None:
-            raise RunError("was trained with a model of your own", where=str(run), fix="Pass the same model=")
         context, config = join_team(context, config)
         opened = open_store_of(folder, record, store)
-        self._resolved = resolve_strategy(context, opened, config, model)
-        self.job = Job.prepare(self._resolved.config, opened, context, model)
+        own: Model | None = None
+        if model is not None:
+            own = given_model(model, config, opened, outputs_of(record))
+        elif record["model"].get("custom") or record["model"].get("given"):
+            own = model_of(folder, record)
+        self._resolved = resolve_strategy(context, opened, config, own)
+        self.job = Job.prepare(self._resolved.config, opened, context, own)
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
+        self._state, self._resumed = _going_on(self._state, self.job, given)
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state)
         return self
 
@@ -154,6 +174,7 @@ class Trainer:
         out: str | os.PathLike[str],
         config: Config | None = None,
         plan: Plan | None = None,
+        overwrite: bool = False,
         **settings: Any,
     ) -> RunSummary:
         """Train on ``workers`` processes of this machine, which are started here, to the end.
@@ -165,7 +186,7 @@ class Trainer:
             store: path of a store.
             out: the run folder to make.
             config: all settings at once; or give them by name in ``settings``.
-            plan: see the class.
+            plan, overwrite: see the class.
             settings: fields of :class:`partita.Config`, for instance ``workers=2, strategy="gsplit"``.
 
         Raises:
@@ -176,9 +197,11 @@ class Trainer:
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         config = config or Config.make(settings, where="Trainer.launch")
+        if config.workers > 1:
+            check_run(store, out, config, overwrite=overwrite)  # complains before workers are started
         arguments = {
             "store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json"),
-            "plan": None if plan is None else plan.to_json(),
+            "plan": None if plan is None else plan.to_json(), "overwrite": overwrite,
         }  # fmt: skip
         found = launch(
             "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
@@ -192,12 +215,29 @@ class Trainer:
         """That the run's strategy is from, as it was before training; ``None`` where it was named."""
         return self._resolved.plan
 
-    def fit(self) -> RunSummary:
+    def fit(self, *, progress: bool | None = None) -> RunSummary:
         """Train to the end, or until Ctrl-C or SIGTERM, which save a checkpoint first.
+
+        Args:
+            progress: show what the command line shows: a bar, and a line an epoch; ``None``: on a terminal and in a
+                notebook. Of several workers, the first one shows it.
 
         Returns:
             What ``run.json`` says; ``status`` is ``interrupted`` where the run was stopped.
         """
+        if not self.job.team.leads or not (is_watched() if progress is None else progress):
+            return self._fit()
+        from partita.report.terminal import training_shown
+
+        before = self.recorder.callbacks
+        with training_shown(self.job.config.epochs, self.job.metric) as show:
+            self.recorder.callbacks = (*before, show)
+            try:
+                return self._fit()
+            finally:
+                self.recorder.callbacks = before
+
+    def _fit(self) -> RunSummary:
         config, job = self.job.config, self.job
         kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
@@ -214,6 +254,8 @@ class Trainer:
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
+                if self._resumed is not None:
+                    self.recorder.emit({"event": "note", "text": self._resumed}, self._state)
                 self._start_views()
                 while self._goes_on:
                     self._train_epoch(stop)
@@ -227,6 +269,8 @@ class Trainer:
                     self._save()
                 self.job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
+                if metrics:
+                    self._compare(metrics)
                 if metrics and self._evaluation.classes:
                     self.recorder.record["classes"] = {"names": job.task.class_names, **self._evaluation.classes}
         except BaseException as error:
@@ -366,7 +410,25 @@ class Trainer:
         with self._timer("evaluate"), self.job.team.sending_for("evaluation"):
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
-            return {name: self._evaluation.of(name) for name in self._evaluation.splits}
+            best = self._state.best
+            analysis = Analysis(self.job.task, self._state.name if best is None else best.checkpoint)
+            metrics = {name: self._evaluation.of(name, analysis) for name in self._evaluation.splits}
+            if self.job.team.leads:
+                analysis.write(self.recorder.folder.analysis)
+            return metrics
+
+    def _compare(self, metrics: dict[str, dict[str, float]]) -> None:
+        """Put the metrics of a model that predicts the same for every node beside those of the run."""
+        job, recorder = self.job, self.recorder
+        baseline = job.team.agree(lambda: baseline_of(job.task, list(metrics)))
+        if baseline is not None:
+            recorder.record["baseline"] = baseline
+            recorder.emit({"event": "baseline", **baseline}, self._state)
+        weighted, classes = not isinstance(job.config.class_weights, str), self._evaluation.classes
+        warnings = warnings_of(job.task, job.metric, metrics, baseline, classes, weighted=weighted)
+        recorder.record["warnings"] = warnings
+        for text in warnings:
+            recorder.emit({"event": "warning", "text": text}, self._state)
 
     def _save(self) -> None:
         with self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
@@ -406,7 +468,28 @@ class Trainer:
         return recorder.close(status, metrics, self._state)
 
 
-def fit_on_worker(context: Context, store: str, out: str, config: dict[str, Any], plan: dict[str, Any] | None) -> str:
+def _going_on(state: TrainState, job: Job, given: Mapping[str, Any]) -> tuple[TrainState, str | None]:
+    """Where a run goes on that is resumed with some settings, and what to say of it where it had ended."""
+    epochs, patience, best = job.config.epochs, job.config.patience, state.best
+    if not state.stopped:
+        done = f"all {epochs} epochs are done; to train longer, give a larger number of epochs"
+        return state, done if state.epoch >= epochs else None
+    waited = state.evaluations_since_best
+    evaluations = f"{waited} evaluation{'' if waited == 1 else 's'}"
+    said = f"stopped early after epoch {state.epoch}: no better {job.metric.replace('_', ' ')} in {evaluations}"
+    if best is not None:
+        said += f" since epoch {best.epoch}"
+    if state.epoch >= epochs or not given.keys() & {"epochs", "patience"}:
+        return state, f"{said}; to go on, give a number of epochs above {state.epoch}, or patience"
+    until = f"until {patience} evaluations in a row are no better" if patience else "without early stopping"
+    going = state.with_(stopped=False, evaluations_since_best=0)
+    return going, f"{said}; goes on to epoch {epochs}, {until}"
+
+
+def fit_on_worker(
+    context: Context, store: str, out: str, config: dict[str, Any], plan: dict[str, Any] | None, overwrite: bool
+) -> str:
     """What every worker of :meth:`Trainer.launch` runs; returns the status."""
     made = None if plan is None else Plan.from_json(plan)
-    return Trainer(store, out=out, config=Config.make(config), plan=made, context=context).fit().status
+    parsed = Config.make(config)
+    return Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context).fit().status

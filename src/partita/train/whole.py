@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from jaxtyping import Int
+from torch import Tensor
+
 from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
@@ -20,7 +23,7 @@ from partita.sample.seeds import SeedOrder
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.tasks.task import Task
+from partita.tasks.task import Task, weights_of
 from partita.train.phase import TrainPhase, Views
 from partita.train.team import Team
 
@@ -63,7 +66,14 @@ class WholeGraph(Views):
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, self._part_offsets, self._cache
         )
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
+        self._weighs = weights_of(task, task.targets(seeds[:0])) is not None
         self.seed_order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+
+    def _weight(self, seeds: Int[Tensor, "B ..."]) -> float:
+        """The sum of the weights of seeds, which every worker computes for the whole batch."""
+        weights = weights_of(self._task, self._task.targets(seeds))
+        assert weights is not None
+        return float(weights.sum())
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them."""
@@ -96,6 +106,8 @@ class WholeGraph(Views):
             seeds=lambda step: team.share(order.batch(epoch, step)),
             key=lambda step: StepKey(config.seed, epoch, step),
             progress=lambda step: (epoch * order.num_steps + step, config.epochs * order.num_steps),
+            divisor=(lambda step, _: self._weight(order.batch(epoch, step))) if self._weighs else None,
+            reductions=state.lr_reductions,
             in_order=in_order,
             communicators=team.context.communicators("sample"),
             streams=self._streams,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
-from partita.cli import main
+from partita.cli import app, main
+from partita.cli.overview import COMMANDS
 from partita.config import Config
 
 
@@ -50,6 +53,24 @@ def test_help_of_a_verb_and_the_version(capsys) -> None:
     assert output(capsys, "help", "inspect") == output(capsys, "inspect", "--help")
     assert output(capsys, "help") == output(capsys, "--help")
     assert output(capsys, "-V") == output(capsys, "--version")
+
+
+def test_the_overview_names_every_command_with_the_first_line_of_its_help(capsys) -> None:
+    shown = {name: text for rows in COMMANDS.values() for name, text in rows.items()}
+    commands = app.command().commands
+    assert shown.keys() == commands.keys()
+    for name, command in commands.items():
+        assert shown[name] == command.help.split("\n\n")[0].replace("\n", " ")
+    text = output(capsys, "--help")
+    assert all(f"  {name} " in text for name in shown)
+    assert output(capsys, "-h") == text
+    assert output(capsys, code=2) == text
+
+
+def test_the_overview_imports_no_library_of_options() -> None:
+    code = "import sys; from partita.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"typer", "rich", "pydantic", "numpy", "torch"} & set(loaded)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

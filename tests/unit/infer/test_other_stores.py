@@ -150,3 +150,22 @@ def test_features_are_standardized_as_in_training(tmp_path) -> None:
     raw, alike = (partita.predict(tmp_path / "run", store=tmp_path / name, logits=True) for name in ("raw", "alike"))
     np.testing.assert_array_equal(raw.logits, alike.logits)
     assert any("standardized" in note for note in raw.notes)
+
+
+def test_numbers_are_exported_in_their_units(tmp_path) -> None:
+    graph(tmp_path / "g", 60, 9, y=np.random.default_rng(1).normal(1025, 17, 60).astype(np.float32))
+    train(tmp_path / "g", tmp_path / "run", epochs=3)
+    found = partita.predict(tmp_path / "run")
+    expected = plain(exported(tmp_path / "run", tmp_path / "model"), tmp_path / "g")
+    assert expected.mean() > 900
+    torch.testing.assert_close(torch.from_numpy(found.predicted.copy()), expected[:, 0], rtol=1e-5, atol=1e-3)
+
+
+def test_two_workers_say_the_same(folder) -> None:
+    one, two = (
+        partita.predict(folder / "run", store=folder / "parts", logits=True, embeddings=True, workers=workers)
+        for workers in (1, 2)
+    )
+    np.testing.assert_array_equal(one.ids, two.ids)
+    np.testing.assert_allclose(one.logits, two.logits, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(one.embeddings, two.embeddings, rtol=1e-6, atol=1e-6)

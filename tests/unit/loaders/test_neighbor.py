@@ -244,3 +244,28 @@ def test_the_shard_of_a_host_is_refused(folder, tmp_path) -> None:
     partita.shard(tmp_path / "two", tmp_path / "shard", host=0, hosts=2)
     with pytest.raises(StoreError, match="a loader needs the whole graph"):
         NeighborLoader(tmp_path / "shard", [2])
+
+
+def test_arguments_of_pygs_loader_are_taken_or_refused_in_words(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 60, 300)
+    given = {"pin_memory": True, "persistent_workers": True, "prefetch_factor": 4, "subgraph_type": "directional"}
+    plain, same = NeighborLoader(store, [3, 2], "train"), NeighborLoader(store, [3, 2], "train", **given)
+    assert torch.equal(next(iter(plain)).n_id, next(iter(same)).n_id)
+    refused = [
+        ({"weight_attr": "w"}, r"weight_attr='w'.*weighted=True"),
+        ({"disjoint": True}, "disjoint=False"),
+        ({"time_attr": "t"}, "Sampling by time is not supported"),
+        ({"batch_sise": 4}, "Did you mean 'batch_size'"),
+    ]
+    for arguments, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            NeighborLoader(store, [3, 2], "train", **arguments)
+    with pytest.raises(ConfigError, match=r"a dict is not a graph store.*partita.ingest"):
+        NeighborLoader({}, [3, 2])
+
+
+def test_a_batch_shows_shapes(tmp_path) -> None:
+    batch = next(iter(NeighborLoader(small_random_store(tmp_path / "g", 60, 300), [3], "train", batch_size=4)))
+    assert repr(batch).startswith(f"Batch(n_id=[{batch.num_nodes}], edge_index=[2, {batch.num_edges}], ")
+    assert "batch_size=4" in repr(batch)
+    assert "tensor" not in repr(batch)

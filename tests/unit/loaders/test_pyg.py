@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import partita
 from partita.loaders.neighbor import NeighborLoader
 from partita.loaders.pyg import pyg_stores
 from partita.testing.graphs import small_random_store
@@ -137,3 +138,14 @@ def test_without_pyg(monkeypatch) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "pip install 'partita[pyg]'" in done.stdout
+
+
+def test_names_and_class_names_are_kept(tmp_path) -> None:
+    (tmp_path / "e.csv").write_text("anna,bob\nbob,carl\ncarl,anna\n")
+    (tmp_path / "n.csv").write_text("id,label,f\nbob,red,1\nanna,blue,2\ncarl,red,3\n")
+    partita.ingest(tmp_path / "e.csv", tmp_path / "g", nodes=tmp_path / "n.csv", header=False)
+    data = partita.to_pyg(tmp_path / "g")
+    labels = {name: data.class_names[int(label)] for name, label in zip(data.name, data.y, strict=True)}
+    assert labels == {"anna": "blue", "bob": "red", "carl": "red"}
+    assert dict(zip(data.name, data.x[:, 0].tolist(), strict=True)) == {"anna": 2.0, "bob": 1.0, "carl": 3.0}
+    assert "name" not in partita.to_pyg(small_random_store(tmp_path / "plain", 20, 60))

@@ -221,3 +221,13 @@ def test_wrong_chains_are_named(blocks: list[Block]) -> None:
         Model([])
     with pytest.raises(ValueError, match="3 blocks are needed"):
         build_model("gin", **OPTIONS)(blocks[:2], torch.ones(12, 5))
+
+
+def test_an_mlp_is_that_of_torch(blocks: list[Block]) -> None:
+    model = build_model("mlp", **OPTIONS)
+    own = nn.Sequential(
+        nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    own.load_state_dict(dict(zip(own.state_dict(), model.state_dict().values(), strict=True)))
+    x = torch.randn(12, 5)
+    torch.testing.assert_close(model(blocks, x), own(x[:2]))

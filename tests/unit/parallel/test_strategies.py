@@ -52,7 +52,7 @@ def test_a_strategy_can_be_written_out_and_read_again(name: str) -> None:
     ("text", "message"),
     [
         ("gsplt", "unknown strategy or placement 'gsplt'. Did you mean 'gsplit'"),
-        ("auto", "to be found out before a run is made"),
+        ("auto", "must be resolved before training"),
         ("sorce,data,data", "'sorce'. Did you mean 'source'"),
         ("source,data", "2 placements for 3 layers.*layer 1"),
         ("data,by-owner,data,data", "'by-owner' is for input rows"),
@@ -113,7 +113,7 @@ REFUSED = [
     ([pyg(4, 5), SAGE(5, 3)], "nfp", r"layer 1 \(pyg\).*'feature'.*'data' or 'destination'"),
     ([SAGE(4, 5), SAGE(5, 3)], "feature,feature", r"layer 2 \(sage\).*'feature'.*layer 1"),
     ([GAT(4, 5, attn_dropout=0.2), GAT(5, 3)], "snp", r"layer 1 \(gat\).*attention dropout.*attn_dropout to 0"),
-    ([PygLayer(GATConv(4, 5, dropout=0.1), 4, 5), SAGE(5, 3)], "gdp", r"layer 1 \(pyg\).*drops out"),
+    ([PygLayer(GATConv(4, 5, dropout=0.1), 4, 5), SAGE(5, 3)], "gdp", r"layer 1 \(pyg\).*dropout depends on"),
 ]
 
 

@@ -40,3 +40,19 @@ def test_the_end_of_lower_degree_keeps_its_part():
     assert oracles.run(Greedy(), graph, 2)[0] == [0, 1, 1, 1, 0]  # less load
     graph = 6, [(1, 0), (2, 0), (3, 0), (5, 4), (0, 4)]
     assert oracles.run(Hdrf(), graph, 2)[0] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [Hdrf, Greedy])
+def test_a_chain_of_edges_that_share_ends_does_not_stay_in_one_part(kind):
+    """In row order every edge meets the part of the edge before; staying there wins until that part is full."""
+    graph = 400, [edge for v in range(400) for edge in ((v - 1, v), (v + 1, v)) if 0 <= edge[0] < 400]
+    placed, owners, _ = oracles.run(kind(), graph, 4)
+    assert np.bincount(placed, minlength=4).max() == int(1.05 * len(placed) / 4)
+    assert np.bincount(owners, minlength=4).min() > 80
+    assert set(oracles.run(kind(), graph, 4, epsilon=3.0)[0]) == {0}  # nothing is ever full
+
+
+@pytest.mark.parametrize(("kind", "oracle"), CASES)
+@given(graph=oracles.graphs(), epsilon=st.sampled_from([0.0, 0.2, 1.0, 5.0]))
+def test_parts_are_full_where_epsilon_says(kind, oracle, graph, epsilon):
+    oracles.check_against(kind(), lambda edges: oracle(edges, 3, epsilon), graph, 3, epsilon=epsilon)

@@ -282,7 +282,7 @@ def test_numbers_that_were_not_finite_stay_so(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_parts": 0}, ConfigError, "num_parts: 0 parts"),
+        ({"num_parts": 0}, ConfigError, "num_parts: invalid number of parts: 0"),
         ({"levels": (2, 2)}, ConfigError, "levels: 2 x 2 are not 3 parts"),
         ({"levels": (-3, -1)}, ConfigError, "levels"),
         ({"feature_dtype": "int8"}, ConfigError, "invalid feature dtype: 'int8'"),

@@ -168,7 +168,7 @@ def test_there_is_no_more_than_all_others(tmp_path, store):
         ({"host": -1}, r"no host -1 of 2"),
         ({"host": 0, "hosts": 0}, r"no host 0 of 0"),
         ({"hosts": 3}, r"4 parts cannot be divided among 3 hosts evenly.*--parts 3xWORKERS"),
-        ({"topology": "replicate"}, r"no topology.*replicated"),
+        ({"topology": "replicate"}, r"invalid topology.*replicated"),
         ({"hot_bytes": -1}, r"-1 bytes"),
         ({"hot_bytes": 9, "hot": "in_degree"}, r"invalid ranking.*in-degree"),
         ({"hot_bytes": 9, "hot": np.array([60])}, r"not all are ids of 60 nodes"),

@@ -15,7 +15,8 @@ import pytest
 import partita
 from partita.core.errors import ConfigError
 from partita.core.plan import STAGES
-from partita.report import figures, page, tables
+from partita.report import answers, figures, page, tables
+from partita.report.cards import baseline, headline
 from partita.report.page import write_report
 from partita.report.records import read_run, read_runs
 
@@ -42,12 +43,16 @@ WORKERS = [
 QUALITY = {
     "num_nodes": 10, "num_edges": 30, "num_parts": 2, "empty_parts": 0, "cut_edges": 6, "edge_cut": 0.2,
     "replication_factor": 1.5, "nodes": {"counts": [4, 6], "total": 10, "balance": 1.2},
+    "edges_between": [[10, 2], [4, 14]],
 }  # fmt: skip
 
 
+def embedded(html: str, name: str) -> str:
+    return re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', html, re.S).group(1)
+
+
 def contents(html: str) -> list[dict]:
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.S)
-    return json.loads(found.group(1))
+    return json.loads(embedded(html, "figures"))
 
 
 @pytest.fixture
@@ -66,16 +71,18 @@ def test_a_report_of_everything(full, tmp_path) -> None:
         "Loss", "Validation accuracy", "Validation accuracy over time", "Classes: val nodes", "Classes: test nodes",
         "Time per stage", "Thread timeline: run", "Plan: estimated vs. measured: run",
         "Strategies considered: other", "Placement of computation: run", "Rows computed: other",
-        "Feature rows read: run",
-        "Communication between workers", "Peak memory", "Settings that differ", "Machine and versions", "Settings: run",
-        "Partition: graph", "Parts of graph",
+        "Feature rows read: run", "Communication between workers", "Peak memory", "Settings that differ",
+        "Machine and versions", "Settings: run", "Partition: graph", "Balance of graph", "Edges between parts of graph",
+        "Runs compared", "Metrics: run", "Confusion matrix: other", "Most confused classes: run",
+        "Accuracy by in-degree: run", "Accuracy by homophily: run", "Calibration: run", "Confidence: run",
+        "Embeddings (PCA): run", "Class balance by split: run",
     } <= set(titles)  # fmt: skip
     assert len(titles) == len(set(titles))
     plots = contents(html)
     assert len(plots) == html.count('class="plot"')
     for plot in plots:
         go.Figure(**plot)  # refuses what plotly does not know
-        assert any(len(trace["y"]) for trace in plot["data"])
+        assert any(len(trace.get("y", trace.get("z", []))) for trace in plot["data"])
 
 
 def test_nothing_is_loaded_from_anywhere(run, tmp_path, monkeypatch) -> None:
@@ -97,21 +104,28 @@ def test_names_are_shown_as_they_are(run, tmp_path, change) -> None:
     assert "&lt;/script&gt;&lt;b&gt;@@STYLE@@ &amp; co" in html
     assert "<b>" not in html.split("<main>")[1].split("</main>")[0]
     assert "<i>" not in html.split("<main>")[0]
-    assert contents(html)[1]["data"][0]["name"] == "<i>run"
+    assert contents(html)[1]["data"][0]["name"] == "&lt;i>run"  # Plotly reads some HTML
+    assert json.loads(embedded(html, "numbers"))["runs"][0]["name"] == "<i>run"
 
 
 def test_a_path_does_not_end_the_script(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(page, "_plotly", lambda: "")
     runs = [shutil.copytree(run, tmp_path / name / "script>run") for name in ("a<", "b<")]
     html = write_report(runs, tmp_path / "report.html").read_text()
-    assert contents(html)[0]["data"][0]["name"] == "a</script>run, training"
+    assert contents(html)[0]["data"][0]["name"] == "a&lt;/script>run, training"
 
 
 def test_what_is_not_known_is_not_shown(run, tmp_path, change) -> None:
     change(run, workers=None, pipeline={}, classes=None)
     (run / "trace.json").unlink()
+    (run / "analysis.json").unlink()
     html = write_report([run], tmp_path / "report.html").read_text()
-    for title in ("Rows computed", "Plan: ", "Thread timeline", "Communication between", "Classes", "Partition"):
+    assert not re.findall(r"""<(?:section|div class="(?:blocks|cards|scroll))[^>]*></""", html)
+    absent = [
+        "Confusion", "Embeddings", "Calibration", "Class balance", "Rows computed", "Plan", "timeline", "Communication",
+        "Classes", "Partition", "worker 0:", "Strategy", "Workers",
+    ]  # fmt: skip
+    for title in absent:
         assert title not in html.split("<main>")[1].split("</main>")[0]
 
 
@@ -164,7 +178,7 @@ def test_many_classes_show_the_worst(run, change) -> None:
 
 
 def test_widths_of_layers(run) -> None:
-    assert ["layers", "8 → 8 → 3"] in tables.summary(read_runs([run])).rows
+    assert ["layer widths", "8 → 8 → 3"] in tables.summary(read_runs([run])).rows
 
 
 def test_bytes_are_those_of_the_record(full) -> None:
@@ -188,6 +202,57 @@ def test_a_budget_is_marked(full) -> None:
     assert (used["x"], allowed["x"]) == ([3.0], [2.0])
 
 
+def test_equal_runs_do_not_hide_each_other(run, tmp_path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    figure = next(each for each in figures.curves(read_runs([run, other])) if each.title == "Loss")
+    first, second = (trace for trace in figure.data if trace["name"].endswith("training"))
+    assert first["line"]["width"] > second["line"]["width"]
+    assert "Identical curves: run, training = other, training; run, validation = other, validation." in figure.note
+    assert "Identical" not in figures.curves(read_runs([run]))[0].note
+
+
+def test_headlines(run, change) -> None:
+    found = read_run(run)
+    cards = {card.label: card for card in headline(found)}
+    assert list(cards) == ["Test accuracy", "Baseline accuracy", "Best epoch", "Training time"]
+    accuracy = found.record["metrics"]["test"]["accuracy"]
+    assert cards["Test accuracy"].value == f"{100 * accuracy:.1f}%"
+    base = baseline(found, "test")["metrics"]["accuracy"]
+    assert cards["Test accuracy"].mood == ("good" if accuracy > base else "bad")
+    train = found.analysis["labels"]["splits"]["train"]
+    nodes = found.record["classes"]["test"]["nodes"]
+    assert base == pytest.approx(nodes[train.index(max(train))] / sum(nodes))
+    (run / "analysis.json").unlink()  # of before
+    assert baseline(read_run(run), "test")["metrics"]["accuracy"] == max(nodes) / sum(nodes)
+    change(run, status="interrupted")
+    assert headline(read_run(run))[0].value == "interrupted"
+
+
+def test_an_analysis_of_another_checkpoint_is_not_shown(run, change) -> None:
+    assert read_run(run).answers
+    record = read_run(run).record
+    change(run, best={**record["best"], "checkpoint": "epoch-00009-step-000000"})
+    assert read_run(run).analysis == {}
+
+
+def test_numbers_can_be_downloaded(run, tmp_path) -> None:
+    html = write_report([run], tmp_path / "report.html", partitions={"graph": QUALITY}).read_text()
+    numbers = json.loads(embedded(html, "numbers"))
+    assert numbers["runs"][0]["run"]["metrics"] == read_run(run).record["metrics"]
+    assert len(numbers["runs"][0]["epochs"]) == 3
+    assert numbers["partitions"]["graph"]["edges_between"] == [[10, 2], [4, 14]]
+    assert len(html.encode()) < 5.3e6
+
+
+def test_colors_of_many_classes(run) -> None:
+    found = read_run(run)
+    points = found.answers["map"]
+    points["labels"] = [f"c{place % 40}" for place in range(len(points["labels"]))]
+    data = answers._points(points, points["components"])
+    assert len(data) == answers.MOST_COLORS + 1
+    assert sum(len(trace["x"]) for trace in data) == len(points["labels"])
+
+
 def test_a_timeline_shows_what_was_traced(run) -> None:
     found = read_run(run)
     figure = figures.timeline(found)
@@ -208,3 +273,6 @@ def test_other_tasks(tmp_path, monkeypatch, task) -> None:
     html = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
     assert ("Classes: test nodes" in html) == (task == "multilabel")
     assert ("Validation micro-F1" if task == "multilabel" else "Validation MAE") in html
+    assert ("Micro-F1 by in-degree" if task == "multilabel" else "Predicted and true values") in html
+    assert ("Residuals" in html) == ("Target values by split" in html) == (task == "regression")
+    assert "Baseline" in html

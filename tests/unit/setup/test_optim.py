@@ -87,3 +87,32 @@ def test_warm_up_rises_then_schedules_fall() -> None:
         assert rates[10] == pytest.approx(0.1)
         assert all(a >= b for a, b in pairwise(rates[10:]))
         assert rates[-1] == pytest.approx(last, rel=0.01)
+
+
+def torch_rates(make, steps: int, *, last: bool = True) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedule, rates = make(optimizer), []
+    for step in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if last or step + 1 < steps:  # some schedules end with the last step
+            schedule.step()
+    return rates
+
+
+def test_schedules_are_those_of_torch() -> None:
+    lr_scheduler = torch.optim.lr_scheduler
+    for steps in (1, 5, 40, 101):
+        config = Config.make({"lr": 0.1, "schedule": "one-cycle"})
+        if steps > 4:  # torch divides by zero below
+            wanted = torch_rates(lambda o, n=steps: lr_scheduler.OneCycleLR(o, 0.1, total_steps=n), steps, last=False)
+            assert [learning_rate(config, step, steps) for step in range(steps)] == pytest.approx(wanted)
+        assert all(0 < learning_rate(config, step, steps) <= 0.1 for step in range(steps))
+    config = Config.make({"lr": 0.1, "schedule": "step", "lr_step": 3, "lr_decay": 0.5, "epochs": 10})
+    wanted = torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.5), 10)
+    for steps in (1, 7):  # of an epoch
+        found = [learning_rate(config, step, 10 * steps) for step in range(10 * steps)]
+        assert found == pytest.approx([rate for rate in wanted for _ in range(steps)])
+    assert learning_rate(Config.make({"schedule": "plateau", "lr_decay": 0.1, "lr": 1.0}), 5, 9, 2) == pytest.approx(
+        0.01
+    )

@@ -162,3 +162,101 @@ def test_codes_of_pandas_with_gaps(tmp_path) -> None:
     partita.ingest(edges, tmp_path / "s", nodes=frame, categorical=["c"], missing="zero", split=None)
     encoding = Encoding.of(GraphStore.open(tmp_path / "s").metadata.notes)
     assert encoding.names == ["c=1", "c=2", "c=10"]
+
+
+def test_dropping_leaves_out_incomplete_nodes_and_their_edges(tmp_path) -> None:
+    short = "\n".join(line for line in NODES.splitlines() if not line.startswith("7,")) + "\n"
+    options = {"categorical": ["city"], "drop_columns": ["extra", "zip"], "missing": "drop", "standardize": True}
+    summary, x = ingest(tmp_path, nodes=short, **options)
+    kept = [0, 4, 6]  # 1 and 5 have no income, 2 no age, 3 no city, 7 no row
+    store = GraphStore.open(tmp_path / "s")
+    assert store.names(np.arange(len(kept))).tolist() == kept
+    assert "1 nodes of the edges without a row, 4 rows with an empty feature cell, and their 8 of 8 edges" in str(
+        summary.notes
+    )
+    partita.verify(tmp_path / "s")
+    whole = table(short).loc[kept]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    pairs = [(0, 4), (4, 6), (6, 0)]
+    edges = "src,dst\n" + "".join(f"{a},{b}\n" for a, b in pairs)
+    _, expected = ingest(alone, nodes=whole.to_csv(index=False), edges=edges, **options)
+    _, x = ingest(tmp_path, "t", nodes=short, edges=EDGES + edges.split("\n", 1)[1], **options)
+    stores = [GraphStore.open(folder) for folder in (tmp_path / "t", alone / "s")]
+    encodings = [Encoding.of(store.metadata.notes) for store in stores]
+    same = [name in encodings[1].names for name in encodings[0].names]
+    assert [name for name, used in zip(encodings[0].names, same) if not used] == ["city=Bonn"]  # of a node left out
+    assert x[:, same].tolist() == expected.tolist()
+    assert not x[:, np.logical_not(same)].any()
+    assert np.array(encodings[0].mean)[same].tolist() == list(encodings[1].mean)
+    for name in ("indptr", "indices", "y", "name"):
+        assert stores[0].column(name).tolist() == stores[1].column(name).tolist()
+    assert stores[0].metadata.class_names == stores[1].metadata.class_names
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("ids", ["int", "str"])
+def test_dropping_equals_leaving_the_lines_out(tmp_path, ids, undirected) -> None:
+    random = np.random.default_rng(3)
+    pairs = random.integers(0, 60, (400, 2))
+    gone = {3, 17, 44, 45, 59}
+    rows = [(i, "" if i in {3, 17, 44} else f"{i / 7:.3f}") for i in random.permutation(60) if i not in {45, 59}]
+    labels = "id,label\n" + "".join(f"{i},{i % 3}\n" for i in range(60))
+    left = [(a, b) for a, b in pairs if a not in gone and b not in gone]
+
+    def stored(name, edges, nodes, some_labels, **options):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "l.csv").write_text(some_labels)
+        lines = "src,dst\n" + "".join(f"{a},{b}\n" for a, b in edges)
+        table_of = "id,f\n" + "".join(f"{i},{value}\n" for i, value in nodes)
+        return ingest(
+            folder, nodes=table_of, edges=lines, labels=folder / "l.csv", ids=ids, undirected=undirected,
+            self_loops="drop", split=None, **options,
+        )[0]  # fmt: skip
+
+    summary = stored("drop", pairs, rows, labels, missing="drop")
+    kept_labels = "\n".join(line for line in labels.splitlines() if line.split(",")[0] not in set(map(str, gone)))
+    stored("less", left, [(i, value) for i, value in rows if value], kept_labels)
+    stores = [GraphStore.open(tmp_path / name / "s") for name in ("drop", "less")]
+    assert set(stores[0].columns) == set(stores[1].columns)
+    for name in stores[0].columns:
+        assert stores[0].column(name).tolist() == stores[1].column(name).tolist()
+    assert f"{400 - len(left)} of 400 edges" in str(summary.notes)
+
+
+def test_what_cannot_be_dropped_is_refused(tmp_path) -> None:
+    (tmp_path / "e.csv").write_text(EDGES)
+    with pytest.raises(ConfigError, match=r"left out by their ids.*--nodes"):
+        partita.ingest(tmp_path / "e.csv", tmp_path / "s", features=np.ones((8, 2), np.float32), missing="drop")
+    with pytest.raises(InputError, match="no node is left"):
+        ingest(tmp_path, nodes="id,f\n" + "".join(f"{i},\n" for i in range(8)), missing="drop")
+
+
+def test_features_are_made_of_degrees(tmp_path) -> None:
+    (tmp_path / "e.csv").write_text("src,dst\n" + "".join(f"{i},0\n" for i in range(1, 8)) + "0,1\n2,1\n0,2\n")
+    summary = partita.ingest(tmp_path / "e.csv", tmp_path / "s", node_features="degree")
+    store = GraphStore.open(tmp_path / "s")
+    x, degree = np.asarray(store.column("x")), np.diff(store.indptr)
+    assert degree.tolist() == [7, 2, 1, 0, 0, 0, 0, 0]
+    assert summary.features == x.shape[1] == 17
+    np.testing.assert_allclose(x[:, 0], np.log1p(degree), rtol=1e-6)
+    encoding = Encoding.of(store.metadata.notes)
+    assert encoding.made == "degree"
+    assert [encoding.names[column] for column in x[:, 1:].argmax(1)[:4] + 1] == [
+        "in-degree=7-14", "in-degree=1-2", "in-degree=1-2", "in-degree=0",
+    ]  # fmt: skip
+    assert (x[:, 1:].sum(1) == 1).all()
+    (tmp_path / "f.csv").write_text("a,b\n0,1\n")
+    partita.ingest(tmp_path / "f.csv", tmp_path / "other", like=tmp_path / "s")
+    again = GraphStore.open(tmp_path / "other")
+    assert Encoding.of(again.metadata.notes).names == encoding.names
+    assert again.column("x").shape == (2, 17)
+
+
+def test_features_may_be_constant_and_are_made_of_nothing_where_there_are_some(tmp_path) -> None:
+    (tmp_path / "e.csv").write_text(EDGES)
+    partita.ingest(tmp_path / "e.csv", tmp_path / "s", node_features="constant")
+    assert np.asarray(GraphStore.open(tmp_path / "s").column("x")).tolist() == [[1.0]] * 8
+    with pytest.raises(ConfigError, match="the source has features"):
+        ingest(tmp_path, "t", nodes="id,f\n" + "".join(f"{i},1\n" for i in range(8)), node_features="degree")

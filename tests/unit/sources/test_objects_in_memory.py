@@ -99,7 +99,7 @@ def test_what_is_no_source(tmp_path) -> None:
         partita.ingest(networkx.Graph([(1, "1")]), tmp_path / "s")
     with pytest.raises(ConfigError, match="has nodes already"):
         partita.ingest(networkx.path_graph(3), tmp_path / "s", features=np.ones((3, 2)))
-    with pytest.raises(InputError, match="numpy ndarray is no graph"):
+    with pytest.raises(InputError, match="numpy ndarray is not a graph"):
         partita.ingest(np.ones((3, 3)), tmp_path / "s")
     with pytest.raises(InputError, match="pandas DataFrame: two columns are named 'a'"):
         partita.ingest(pandas.DataFrame([[1, 2]], columns=["a", "a"]), tmp_path / "s")

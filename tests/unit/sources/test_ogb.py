@@ -111,7 +111,7 @@ def test_a_directory_that_is_half_there(arrays, tmp_path, missing) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("raw/edge.csv.gz", "1,2\n3,x\n", "no table of numbers"),
+        ("raw/edge.csv.gz", "1,2\n3,x\n", "not a table of numbers"),
         ("raw/edge.csv.gz", "1,2\n3,\n", "a number is missing"),
         ("raw/edge.csv.gz", "1,2,3\n", "3 columns, not 2"),
         ("raw/num-node-list.csv.gz", "20\n20\n", "2 graphs"),
@@ -129,7 +129,7 @@ def test_damaged_tables(arrays, tmp_path, name, text, said) -> None:
 def test_a_table_that_is_no_gzip(arrays, tmp_path) -> None:
     folder = make(tmp_path / "ogbn_bad", arrays)
     (folder / "raw" / "edge.csv.gz").write_text("1,2\n")
-    with pytest.raises(InputError, match="no table of numbers"):
+    with pytest.raises(InputError, match="not a table of numbers"):
         partita.ingest(folder, tmp_path / "graph")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from partita.core.errors import ConfigError
 from partita.tasks.metrics import METRICS, better, judge, selection_metric
+from partita.tasks.task import Answers
 
 
 def auc_by_pairs(score: list[float], truth: list[int]) -> float:
@@ -52,7 +53,7 @@ def test_multilabel_by_hand(tasks) -> None:
 
 def test_regression_by_hand(tasks) -> None:
     metrics = judge(tasks["regression"], torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 5.0])).metrics
-    assert metrics == pytest.approx({"loss": 2.5, "mae": 1.5, "rmse": math.sqrt(2.5)})
+    assert metrics == pytest.approx({"loss": 2.5, "mae": 1.5, "rmse": math.sqrt(2.5), "r2": 1 - 5 / 4.5})
 
 
 def test_selection(tasks) -> None:
@@ -68,3 +69,32 @@ def test_selection(tasks) -> None:
 def test_better() -> None:
     assert {name for name in METRICS if better(name, 1.0, 2.0)} == {"loss", "mae", "rmse"}
     assert not any(better(name, 1.0, 1.0) for name in METRICS)
+
+
+@pytest.mark.parametrize("kind", ["classes", "multilabel"])
+@pytest.mark.parametrize("columns", [2, 5])
+@pytest.mark.parametrize("rows", [7, 3000])
+def test_values_are_those_of_torchmetrics_to_the_bit(tasks, kind: str, columns: int, rows: int) -> None:
+    tm = pytest.importorskip("torchmetrics.functional.classification")
+    for round_to, scale in [(None, 1.0), (1, 3.0), (0, 300.0), (0, 1.0)]:
+        output = torch.randn(rows, columns) * scale
+        output = output if round_to is None else output.round(decimals=round_to)
+        if kind == "classes":
+            y = torch.randint(0, max(2, columns - 1), (rows,))
+            f1_score, settings = tm.multiclass_f1_score, {"num_classes": columns}
+        else:
+            y = (torch.rand(rows, columns) < torch.linspace(0.2, 0.9, columns)).to(torch.uint8)
+            y[:, -1] = 0 if columns > 2 else y[:, -1]
+            f1_score, settings = tm.multilabel_f1_score, {"num_labels": columns}
+        answers = Answers(tasks[kind], output, y)
+        for average in ("micro", "macro"):
+            expected = float(f1_score(answers.predicted.long(), y.long(), average=average, **settings))
+            assert METRICS.find(f"{average}_f1").of(answers) == expected
+        truth = [(y == column).long() if y.ndim == 1 else y[:, column].long() for column in range(columns)]
+        areas = [
+            float(tm.binary_auroc(answers.scores[:, column], truth[column]))
+            for column in range(1 if kind == "classes" and columns == 2 else 0, columns)
+            if 0 < int(truth[column].sum()) < rows
+        ]
+        if columns > 2 or kind == "classes":
+            assert METRICS.find("roc_auc").of(answers) == (sum(areas) / len(areas) if areas else None)

@@ -220,7 +220,7 @@ def test_views_are_read_once_each_and_two_at_a_time(stores, tmp_path) -> None:
         ({"views": "tournamnt"}, "Did you mean 'tournament'"),
         ({**SWEEP, "sync": "gradient-sun"}, "Did you mean 'gradient-sum'"),
         ({**SWEEP, "coverage": "resamplin"}, "Did you mean 'resampling'"),
-        ({**AVERAGE, "switch_deficit": 0.5}, "no rounds that could end early"),
+        ({**AVERAGE, "switch_deficit": 0.5}, "have no rounds to end early"),
         ({"views": "isolated:Nothing"}, "cannot be imported"),
     ],
 )

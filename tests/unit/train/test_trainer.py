@@ -230,6 +230,7 @@ def test_the_run_folder(tmp_path, store) -> None:
     summary = partita.Trainer(store, out=tmp_path / "run", callbacks=[seen.append], **SETTINGS).fit()
     run = tmp_path / "run"
     assert {path.name for path in run.iterdir()} == {
+        "analysis.json",
         "checkpoints",
         "config.yaml",
         "events",
@@ -247,7 +248,7 @@ def test_the_run_folder(tmp_path, store) -> None:
         "wait_for_view", "wait_for_batch", "forward", "backward", "sum_gradients", "settle", "optimizer", "join_models",
         "evaluate", "checkpoint",
     }  # fmt: skip
-    assert [event["event"] for event in seen] == ["epoch"] * 3
+    assert [event["event"] for event in seen] == ["epoch"] * 3 + ["baseline"]
     assert partita.Config.load(run / "config.yaml").batch_size == 16
     assert list((run / "events").iterdir())
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from partita.core.registry import Registry
 from partita.nn.layers.base import ColumnSplit, Layer, Split
+from partita.nn.layers.convolutions import as_layer_type
 from partita.nn.layers.gat import GAT
 from partita.nn.layers.gcn import GCN
 from partita.nn.layers.gin import GIN
+from partita.nn.layers.mlp import MLP
 from partita.nn.layers.pyg import PygLayer
 from partita.nn.layers.sage import SAGE
 
 LAYERS: Registry[type[Layer]] = Registry(
-    "layer", {layer.name: layer for layer in (SAGE, GCN, GAT, GIN)}, setting="model"
+    "layer", {layer.name: layer for layer in (SAGE, GCN, GAT, GIN, MLP)}, setting="model", adapt=as_layer_type
 )
-"""By name."""
+"""By name; ``pyg:Name`` stands for a convolution of ``torch_geometric.nn``."""
 
-__all__ = ["GAT", "GCN", "GIN", "LAYERS", "SAGE", "ColumnSplit", "Layer", "PygLayer", "Split"]
+__all__ = ["GAT", "GCN", "GIN", "LAYERS", "MLP", "SAGE", "ColumnSplit", "Layer", "PygLayer", "Split"]

@@ -145,6 +145,7 @@ class Layer(nn.Module):
         sums: the layer joins its neighbors by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
+        reads_neighbors: the layer looks at its neighbors' rows; where none of a model does, none are sampled.
         initial_values: fills the parameters from a key, see :mod:`partita.nn.initialize`.
         in_width, out_width: columns of a source's row and of the result.
         starts_with_sum: the layer only sums its sources' rows, so it takes rows that are read on demand
@@ -154,6 +155,7 @@ class Layer(nn.Module):
     name: str = ""
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[EdgeCoefficients | None] = None
+    reads_neighbors: ClassVar[bool] = True
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:

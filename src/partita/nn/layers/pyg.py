@@ -51,7 +51,7 @@ class PygLayer(Layer):
         """Call the convolution's ``reset_parameters``, where it has one, under a generator seeded with the key."""
         reset_parameters = getattr(self.conv, "reset_parameters", None)
         if callable(reset_parameters):
-            with _seeded(global_key() if key is None else key):
+            with seeded(global_key() if key is None else key):
                 reset_parameters()
 
     def arguments(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class PygLayer(Layer):
         """
         x_src = ops.all_rows(h)
         arguments = (x_src, x_src[: block.num_dst]), block.edge_index()
-        with nullcontext() if key is None or not self.training else _seeded(key):
+        with nullcontext() if key is None or not self.training else seeded(key):
             out = self.conv(*arguments)
         if out.shape != (block.num_dst, self.out_width):
             raise ConfigError(
@@ -82,7 +82,7 @@ class PygLayer(Layer):
 
 
 @contextmanager
-def _seeded(key: int) -> Iterator[None]:
+def seeded(key: int) -> Iterator[None]:
     """Seed torch's global CPU generator inside the ``with`` block, and put its state back afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key)

@@ -1,0 +1,482 @@
+"""Models of others: any ``torch.nn.Module`` whose forward takes blocks, or ``x`` and ``edge_index``.
+
+Such a module is computed as a whole, from the seeds' neighborhoods to the seeds' rows: Partita does not know its
+layers, so it cannot place them one by one, nor evaluate them one after the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, StepKey, fold
+from partita.core.records import Block
+from partita.core.registry import imported
+from partita.nn.layers import LAYERS, Layer
+from partita.nn.layers.convolutions import as_layer_type, is_convolution
+from partita.nn.layers.gcn import SymmetricNorm
+from partita.nn.layers.pyg import seeded
+from partita.nn.model import Model
+from partita.nn.ops import Rows
+from partita.nn.stage import Stage
+
+Style = Literal["blocks", "edge_index"]
+"""What a module's forward takes: ``(blocks, x)``, as in DGL, or ``(x, edge_index)``, as in PyG."""
+
+SIGNATURES = (
+    "forward(self, blocks, x), with one block per layer, the input-side one first; or forward(self, x, edge_index), "
+    "whose PyG convolutions are called once per layer"
+)
+_PROBE_SEED = 7
+
+
+class ModuleModel(Model):
+    """A model whose layers are inside a module of others.
+
+    Args:
+        module: its forward takes ``(blocks, x)`` or ``(x, edge_index)`` and returns a row per destination of the last
+            block, (D, out_width).
+        layers: hops K: so many blocks are drawn.
+        in_width: columns of the input features.
+        out_width: columns of the result.
+        name: ``package.module:Name``, where it was made from that; else empty.
+        arguments: with which it was made, JSON-able.
+
+    Attributes:
+        module, name: as given.
+        mixes_rows: a row depends in training on which other rows are computed with it (batch normalization).
+        draws: training draws something (dropout), from torch's generator.
+
+    Raises:
+        ConfigError: the forward takes something else, or does not return such rows, or a row depends on others in
+            evaluation too.
+    """
+
+    whole = True
+
+    def __init__(
+        self,
+        module: nn.Module,
+        layers: int,
+        in_width: int,
+        out_width: int,
+        *,
+        name: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        widths = [in_width] * layers + [out_width]
+        super().__init__([_Hop(below, above) for below, above in pairwise(widths)])
+        self.module, self.name, self._arguments = module, name, dict(arguments or {})
+        self.style: Style = style_of(module)
+        if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+            self._try(module.eval(), 2)  # sizes its lazy layers
+            module.train()
+        with seeded(_PROBE_SEED):
+            self._probe()
+
+    def forward(self, blocks: Sequence[Block], h: Rows, step_key: StepKey | None = None) -> Float[Tensor, "D out"]:
+        """Rows of the seed nodes; see :meth:`Model.forward`. What the module draws is a function of the step's key.
+
+        Raises:
+            ConfigError: the module calls more or fewer convolutions than there are layers, or returns other rows.
+        """
+        x = h if isinstance(h, Tensor) else h.all()
+        with ExitStack() as stack:
+            if step_key is not None and self.training:
+                stack.enter_context(seeded(step_key.at(Purpose.DROPOUT, 0)))
+            if self.style == "blocks":
+                out = self.module(list(blocks), x)
+            else:
+                calls = stack.enter_context(_by_layer(self.module, blocks))
+                out = self.module(x, blocks[0].edge_index())
+                self._check_calls(len(calls))
+        wanted = blocks[-1].num_dst, self.widths[-1]
+        if not isinstance(out, Tensor) or tuple(out.shape) != wanted:
+            found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ConfigError(
+                f"the model returned {found} for {wanted[0]} seeds and {wanted[1]} outputs",
+                where=self._where,
+                fix="Return a row per destination of the last block, with a column per class",
+            )
+        return self.stages[-1].scaled(out)  # type: ignore[operator]
+
+    def _check_calls(self, calls: int) -> None:
+        if calls != len(self.stages):
+            raise ConfigError(
+                f"the model calls {calls} convolutions, but layers is {len(self.stages)}",
+                where=self._where,
+                fix=f"Set layers={calls}" if calls else f"Its convolutions must be PyG's. Or write {SIGNATURES}",
+            )
+
+    @property
+    def _where(self) -> str:
+        return f"model {self.name or type(self.module).__name__}"
+
+    def _probe(self) -> None:
+        """Run the module on a few made-up rows: complain of what cannot work, and find out what it draws or mixes."""
+        trial = deepcopy(self.module)
+        both, calls = self._try(trial.eval(), 2)
+        alone, _ = self._try(trial, 1)
+        if not torch.allclose(both[:1], alone, rtol=1e-4, atol=1e-5):
+            raise ConfigError(
+                "the row of a seed depends on which other seeds are computed with it, so its predictions would change "
+                "with the batch size",
+                where=self._where,
+                fix="Let every row depend on its own in-edges only",
+            )
+        _set_coefficients(self.stages, calls)
+        trial.train()
+        first, _ = self._try(trial, 2)
+        with seeded(_PROBE_SEED + 1):
+            self.draws = not torch.equal(first, self._try(trial, 2)[0])
+        normalized = any(isinstance(each, nn.modules.batchnorm._NormBase) for each in trial.modules())
+        self.mixes_rows = normalized
+        if not self.draws and not normalized:
+            self.mixes_rows = not torch.allclose(first[:1], self._try(trial, 1)[0], rtol=1e-4, atol=1e-5)
+
+    def _try(self, module: nn.Module, seeds: int) -> tuple[Tensor, list[nn.Module]]:
+        own, self.module = self.module, module
+        blocks, nodes = _small_blocks(seeds, len(self.stages))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
+            x = torch.randn(5 * len(self.stages) + 2, self.widths[0], generator=torch.Generator().manual_seed(1))
+            x = x[nodes].to(dtype)
+            try:
+                with _watched(module) as calls:
+                    return Model.__call__(self, blocks, x), calls
+            except ConfigError:
+                raise
+            except Exception as error:  # whatever a module of others says of what it is given
+                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+                raise ConfigError(
+                    f"cannot be computed on sampled blocks: {reason}",
+                    where=self._where,
+                    fix=f"Write {SIGNATURES}. A layer has fewer rows after it than before it: add x[: len(h)] to its "
+                    "result h, not x",
+                ) from error
+            finally:
+                self.module = own
+
+    def reset(self, seed: int) -> None:
+        """Nothing: the module was initialized when it was made."""
+
+    def describe(self) -> dict[str, Any]:
+        """See :meth:`Model.describe`."""
+        kind = type(self.module)
+        return {
+            "module": self.name or f"{kind.__module__}:{kind.__qualname__}",
+            "arguments": self._arguments,
+            "layers": len(self.stages),
+            "widths": [self.widths[0], self.widths[-1]],
+        }
+
+
+class _Hop(Layer):
+    """Stands for a layer inside a module: says what its blocks must have."""
+
+    name = "module"
+
+
+class ModuleType:
+    """A class of modules, or a function that makes one, by name: what ``--model package.module:Name`` may be.
+
+    Args:
+        name: ``package.module:Name``.
+        make: returns the module.
+    """
+
+    def __init__(self, name: str, make: Callable[..., Any]) -> None:
+        self.name, self._make = name, make
+        self._parameters = inspect.signature(make).parameters
+        self._takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in self._parameters.values())
+
+    @property
+    def options(self) -> frozenset[str] | None:
+        """The names of its arguments; ``None``: it takes any."""
+        return None if self._takes_all else frozenset(self._parameters)
+
+    def model(
+        self, *, in_width: int, out_width: int, layers: int, seed: int, given: Mapping[str, Any], **settings: Any
+    ) -> ModuleModel:
+        """The model of a run.
+
+        Args:
+            in_width, out_width, layers: widths of features and result, and hops, for arguments of the usual names, such
+                as ``in_channels``, ``out_channels``, ``num_layers``.
+            seed: of its initialization.
+            given: arguments, which come first.
+            settings: ``hidden`` and ``dropout``, for arguments of the usual names.
+
+        Raises:
+            ConfigError: an argument is missing, or the module cannot be made or used.
+        """
+        values = {"in": in_width, "out": out_width, "layers": layers, **settings}
+        arguments = {
+            name: values[what] for what, names in _USUAL.items() for name in names if name in self._parameters
+        } | dict(given)
+        missing = [
+            name
+            for name, each in self._parameters.items()
+            if name not in arguments
+            and each.default is each.empty
+            and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        ]
+        if missing:
+            raise ConfigError(
+                f"{', '.join(missing)} must be given",
+                where=f"model '{self.name}'",
+                fix=f"Write --model-options {missing[0]}=VALUE",
+            )
+        return self.again(arguments, layers, in_width, out_width, seed)
+
+    def again(
+        self, arguments: Mapping[str, Any], layers: int, in_width: int, out_width: int, seed: int = 0
+    ) -> ModuleModel:
+        """The model with exactly these arguments."""
+        where = f"model '{self.name}'"
+        with seeded(fold(int(Purpose.INITIALISE), seed) >> 1):
+            try:
+                module = self._make(**arguments)
+            except Exception as error:  # whatever a constructor of others says of its arguments
+                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+                raise ConfigError(f"cannot be made: {reason}", where=where, fix="Change --model-options") from error
+            if not isinstance(module, nn.Module):
+                kind = type(module).__name__
+                raise ConfigError(f"makes a {kind}", where=where, fix="Let it return a torch.nn.Module")
+            if isinstance(module, Model):
+                raise ConfigError("makes a partita.Model", where=where, fix="Give it in Python, as Trainer(model=...)")
+            return ModuleModel(module, layers, in_width, out_width, name=self.name, arguments=arguments)
+
+
+_USUAL = {
+    "in": ("in_channels", "in_features", "in_feats", "in_width", "in_dim", "in_size", "num_features"),
+    "out": ("out_channels", "out_features", "out_feats", "out_width", "out_dim", "out_size", "num_classes"),
+    "hidden": ("hidden_channels", "hidden_features", "hidden_feats", "hidden", "hidden_dim", "hidden_size"),
+    "layers": ("num_layers", "layers", "n_layers"),
+    "dropout": ("dropout",),
+}
+"""What arguments of the usual names stand for."""
+
+
+def style_of(module: nn.Module) -> Style:
+    """What a module's forward takes.
+
+    Raises:
+        ConfigError: neither ``blocks`` first nor ``edge_index``.
+    """
+    names = list(inspect.signature(module.forward).parameters)
+    if "edge_index" in names[1:2]:
+        return "edge_index"
+    if names[:1] in (["blocks"], ["mfgs"]) and len(names) > 1:
+        return "blocks"
+    raise ConfigError(
+        f"forward takes ({', '.join(names)}), which Partita cannot call",
+        where=f"model {type(module).__name__}",
+        fix=f"Write {SIGNATURES}",
+    )
+
+
+def layers_of(module: nn.Module) -> int | None:
+    """The number of hops that a module says it has, or the number of its PyG convolutions; ``None``: it is not said."""
+    if isinstance(module, Model):
+        return len(module.stages)
+    said = getattr(module, "num_layers", None)
+    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+        return said
+    return len(_convolutions(module)) or None
+
+
+def _convolutions(module: nn.Module) -> list[nn.Module]:
+    """PyG's convolutions in a module, those inside another one left out."""
+    if is_convolution(type(module)):
+        return [module]
+    return [found for child in module.children() for found in _convolutions(child)]
+
+
+@contextmanager
+def _watched(module: nn.Module) -> Iterator[list[nn.Module]]:
+    """The convolutions in the order in which they are called inside the block."""
+    calls: list[nn.Module] = []
+    hooks = [each.register_forward_pre_hook(lambda conv, _: calls.append(conv)) for each in _convolutions(module)]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _by_layer(module: nn.Module, blocks: Sequence[Block]) -> Iterator[list[nn.Module]]:
+    """Inside the block the n-th call of a PyG convolution computes the n-th of ``blocks``; yields the calls so far."""
+    calls: list[nn.Module] = []
+
+    def before(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+        calls.append(conv)
+        if len(calls) > len(blocks):
+            fix = f"Set layers={len(calls)} or more"
+            raise ConfigError(f"the model calls more convolutions than layers={len(blocks)}", where="layers", fix=fix)
+        block, given = blocks[len(calls) - 1], dict(kwargs)
+        x = args[0] if args else given.pop("x")
+        x = x[0] if isinstance(x, (tuple, list)) else x
+        if x.shape[0] != block.num_src:
+            raise ConfigError(
+                f"convolution {len(calls)} of the model is given {x.shape[0]} rows, but its layer has {block.num_src}",
+                where=f"model {type(module).__name__}",
+                fix="Call the convolutions one after the other, each on the rows that the one before returned",
+            )
+        given.pop("edge_index", None)
+        if _is_gcn(conv):
+            given.pop("edge_weight", None)
+            return (x, _with_loops(block)), {**given, "edge_weight": _gcn_weights(block).to(x.dtype)}
+        return ((x, x[: block.num_dst]), block.edge_index(), *args[2:]), given
+
+    def after(conv: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+        return out[: blocks[len(calls) - 1].num_dst]
+
+    with ExitStack() as stack:
+        for conv in _convolutions(module):
+            stack.callback(conv.register_forward_pre_hook(before, with_kwargs=True).remove)
+            if _is_gcn(conv):
+                _check_gcn(conv)
+                stack.callback(conv.register_forward_hook(after).remove)
+                stack.callback(setattr, conv, "normalize", conv.normalize)
+                conv.normalize = False  # type: ignore[assignment]
+        yield calls
+
+
+def _is_gcn(conv: nn.Module) -> bool:
+    """Whether it is PyG's GCNConv, whose edge weights are those of Partita's ``gcn``."""
+    return type(conv).__name__ == "GCNConv"
+
+
+def _check_gcn(conv: nn.Module) -> None:
+    """Refuse a GCNConv that weights edges in another way.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if conv.improved or not conv.add_self_loops or not conv.normalize:
+        raise ConfigError(
+            "a GCNConv with improved=True, add_self_loops=False or normalize=False needs other edge weights than "
+            "Partita puts on sampled edges",
+            where=f"model, {conv}",
+            fix="Leave these arguments out",
+        )
+
+
+def _with_loops(block: Block) -> Tensor:
+    """The block's edges, then one from every destination to itself."""
+    own = torch.arange(block.num_dst, device=block.indptr.device)
+    return torch.cat([block.edge_index(), torch.stack([own, own])], dim=1)
+
+
+def _gcn_weights(block: Block) -> Tensor:
+    """The weights of :func:`_with_loops`."""
+    assert block.weight is not None
+    assert block.self_weight is not None
+    return torch.cat([block.weight, block.self_weight])
+
+
+def _set_coefficients(stages: nn.ModuleList, calls: Sequence[nn.Module]) -> None:
+    """Ask for GCN's edge weights on the blocks of its layers."""
+    for stage, conv in zip(stages, calls):
+        if isinstance(stage, Stage) and _is_gcn(conv):
+            stage.layer.coefficients = SymmetricNorm()  # type: ignore[misc]
+
+
+def _small_blocks(seeds: int, layers: int) -> tuple[list[Block], Tensor]:
+    """Blocks of a graph in which node v has the in-neighbors v + 2 and v + 5; and the nodes of the first one."""
+    nodes, blocks = list(range(seeds)), list[Block]()
+    for _ in range(layers):
+        destinations, at = len(nodes), {node: place for place, node in enumerate(nodes)}
+        edges = [at.setdefault(node + step, len(at)) for node in nodes for step in (2, 5)]
+        nodes = list(at)
+        dst = torch.tensor(nodes[:destinations])
+        blocks.insert(
+            0,
+            Block(
+                dst=dst,
+                src=torch.tensor(nodes),
+                indptr=torch.arange(destinations + 1) * 2,
+                indices=torch.tensor(edges, dtype=torch.int32),
+                dst_original=dst,
+                weight=torch.full((len(edges),), 0.3),
+                self_weight=torch.full((destinations,), 0.3),
+            ),
+        )
+    return blocks, torch.tensor(nodes)
+
+
+def find_model(name: str) -> type[Layer] | ModuleType:
+    """What a name of a model stands for.
+
+    Args:
+        name: of a layer; ``pyg:Name`` or ``package.module:Name`` of a layer, a convolution of PyG, or what makes a
+            module.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if name in LAYERS or ":" not in name:
+        return LAYERS.find(name)
+    found = imported(name, "model")
+    is_layer = isinstance(found, type) and issubclass(found, Layer)
+    if is_layer or is_convolution(found) or not callable(found) or isinstance(found, nn.Module):
+        return as_layer_type(name, found)
+    if isinstance(found, type) and not issubclass(found, nn.Module):
+        return as_layer_type(name, found)
+    return ModuleType(name, found)
+
+
+def model_from(description: Mapping[str, Any]) -> Model:
+    """The model that ``describe`` described, made anew by name; its weights are others.
+
+    Raises:
+        ConfigError: a name stands for nothing any more.
+    """
+    if "module" not in description:
+        return Model.from_description(description)
+    kind = find_model(description["module"])
+    if not isinstance(kind, ModuleType):
+        raise ConfigError(f"'{description['module']}' makes no module any more", where="model")
+    in_width, out_width = description["widths"]
+    return kind.again(description["arguments"], description["layers"], in_width, out_width)
+
+
+def as_model(module: object, layers: int, in_width: int, out_width: int) -> Model:
+    """A user's model as Partita's: as it is, or a module in a :class:`ModuleModel`.
+
+    Raises:
+        ConfigError: see :class:`ModuleModel`.
+    """
+    if isinstance(module, Model):
+        return module
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"a {type(module).__name__} is no model", where="model", fix=f"Give a torch.nn.Module with {SIGNATURES}"
+        )
+    return ModuleModel(module, layers, in_width, out_width)
+
+
+def can_be_made_again(model: Model) -> bool:
+    """Whether :func:`model_from` makes a model like this one from what it says of itself."""
+    if isinstance(model, ModuleModel):
+        return bool(model.name)
+    return all(_is_named(stage.layer) for stage in model.stages if isinstance(stage, Stage))
+
+
+def _is_named(layer: Layer) -> bool:
+    try:
+        return type(layer) is LAYERS.find(layer.name)
+    except ConfigError:
+        return False
