@@ -295,6 +295,11 @@ class Config(BaseModel):
         description="Weights of classes in the loss: none, balanced (classes count alike, however many training nodes "
         "each has), or a number per class. With several labels per node: weights of positive ones.",
     )
+    loss: str = Field(
+        "auto",
+        description="Loss: auto (the task's), focal (classification), absolute (regression), or package.module:Name, a "
+        "function (output, targets) that returns one number per node.",
+    )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="Share of every target that is spread over all classes (cross-entropy)."
     )
@@ -310,7 +315,11 @@ class Config(BaseModel):
         "auto",
         description="Task: auto (from the store's labels), a task by name, or package.module:Name.",
     )
-    metric: str = Field("auto", description="Metric that selects the best epoch: auto, or one that the task reports.")
+    metric: str = Field(
+        "auto",
+        description="Metric that selects the best epoch: auto, one that the task reports, or package.module:Name, a "
+        "function of Answers.",
+    )
     eval_every: int = Field(1, ge=0, description="Evaluate on the validation nodes every n epochs; 0: only at the end.")
     precision: Literal["float32", "bf16", "float64"] = Field(
         "float32", description="Floating-point precision; bf16 keeps float32 weights; float64 is for verification."

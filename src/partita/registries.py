@@ -24,6 +24,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "sync": "partita.isolated.syncs:SYNCS",
         "coverage": "partita.isolated.coverage:COVERAGES",
         "task": "partita.tasks.task:TASKS",
+        "loss": "partita.tasks.losses:LOSSES",
         "metric": "partita.tasks.metrics:METRICS",
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
         "column": "partita.graph.column_specs:COLUMNS",

@@ -24,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "blocks": {"model": "own_models:BlocksNet"},
     "edges": {"model": "own_models:ConvNet"},
     "gcn": {"model": "pyg:GCN"},
+    "loss": {"loss": "own_models:margins", "metric": "own_models:share_of_class_zero"},
 }
 
 
@@ -45,6 +46,8 @@ def test_two_workers_train_the_model_of_one(tmp_path) -> None:
         metrics = found[run]["metrics"]["test"]
         assert metrics["accuracy"] == pytest.approx(summary.metrics["test"]["accuracy"])
         assert metrics["accuracy"] == pytest.approx(partita.evaluate(run, workers=1)["accuracy"])
+    assert 0 <= alone["loss"].metrics["test"]["own_models:share_of_class_zero"] <= 1
+    assert alone["loss"].record["best"]["metric"] == "own_models:share_of_class_zero"
     assert partita.evaluate(tmp_path / "edges2", workers=2)["accuracy"] == pytest.approx(
         alone["edges"].metrics["test"]["accuracy"]
     )

@@ -90,3 +90,13 @@ class Whole(nn.Module):
 def make_net(in_width: int, out_width: int, hidden: int) -> nn.Module:
     """A function that makes a model."""
     return BlocksNet(in_width, hidden, out_width)
+
+
+def margins(output: Tensor, targets: Tensor) -> Tensor:
+    """A loss: the hinge of every node."""
+    return torch.nn.functional.multi_margin_loss(output, targets, reduction="none")
+
+
+def share_of_class_zero(answers: Any) -> float:
+    """A metric: how many nodes are said to be of class 0."""
+    return float((answers.predicted == 0).double().mean())

@@ -15,12 +15,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "generate": "Generate a synthetic graph store.",
         "inspect": "Show what a graph store holds, or what came of a run.",
         "verify": "Check every checksum and every index of a graph store.",
-        "export": "Write the graph of a store into an .npz file, with PyG's names for the arrays.",
+        "export": "Write the graph of a store as an .npz file, or the model of a run as a plain PyG model.",
     },
     "Training": {
         "train": "Train a model on a graph store.",
-        "evaluate": "Evaluate a run on a split of its store, with all neighbors of every node.",
-        "predict": "Write the model's prediction for every node, by your own node ids.",
+        "evaluate": "Evaluate a run on a split of its store or another one, with all neighbors of every node.",
+        "predict": "Write the model's prediction for every node, by your own node ids, in the order of ingest.",
         "report": "Make one HTML page about runs, side by side, and about the parts of stores.",
     },
     "Several workers": {

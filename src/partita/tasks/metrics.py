@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64, Num
@@ -137,6 +137,15 @@ def r2(answers: Answers) -> float | None:
     return 1 - float((answers.predicted.double() - truth).square().sum()) / spread if spread else None
 
 
+def _as_metric(name: str, found: Any) -> Metric:
+    if isinstance(found, Metric):
+        return found
+    if not callable(found):
+        fix = "Name a partita.tasks.metrics.Metric, or a function of Answers"
+        raise ConfigError(f"'{name}' is a {type(found).__name__}, not a metric", where="metric", fix=fix)
+    return Metric(found)
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
@@ -149,7 +158,9 @@ METRICS: Registry[Metric] = Registry(
         "rmse": Metric(rmse, higher_is_better=False),
         "r2": Metric(r2),
     },
+    adapt=_as_metric,
 )
+"""By name. ``package.module:Name`` may be a :class:`Metric`, or a function as its ``of``, of which higher is better."""
 
 
 def judge(task: Task, output: Float[Tensor, "R C"], targets: Num[Tensor, "R ..."]) -> Judged:

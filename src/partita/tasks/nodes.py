@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.sample.topology import as_tensor
+from partita.tasks.losses import LOSSES
 from partita.tasks.task import Answers, ClassCounts, refuse_setting, unlabeled
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class NodeTask:
         self.target_scale: tuple[float, float] | None = None
         self.class_weights: Float[Tensor, "C"] | None = None
         self.label_smoothing = 0.0
+        self._own_loss: Callable[[Tensor, Tensor], Tensor] | None = None
         self._y = as_tensor(store.y)
 
     @property
@@ -83,12 +87,30 @@ class NodeTask:
     loss_settings: ClassVar[frozenset[str]] = frozenset()
     """Settings that :meth:`loss_sum` follows, as long as no subclass has another loss."""
 
+    scale_settings: ClassVar[frozenset[str]] = frozenset({"target_scaling"})
+    """Those of them that hold for a loss that the settings name, too."""
+
     def adjust(self, config: Config) -> dict[str, Any]:
         """See :meth:`partita.tasks.task.AdjustableTask.adjust`."""
-        taken = self.loss_settings if self._has_known_loss else frozenset[str]()
+        taken, whose = self.loss_settings if self._has_known_loss else frozenset[str](), type(self).__name__
+        if config.loss != "auto":
+            if not taken:
+                refuse_setting(config, "loss", f"the task has the loss of {whose}")
+            self._own_loss, taken, whose = self._named_loss(config.loss), taken & self.scale_settings, config.loss
         for setting in sorted({"class_weights", "label_smoothing", "target_scaling"} - taken):
-            refuse_setting(config, setting, f"the task has the loss of {type(self).__name__}")
+            refuse_setting(config, setting, f"the task has the loss of {whose}")
         return self._adjust(config) if taken else {}
+
+    def _named_loss(self, name: str) -> Callable[[Tensor, Tensor], Tensor]:
+        loss = LOSSES.find(name)
+        if loss.tasks and self.labels not in loss.tasks:
+            able = [other for other in LOSSES if self.labels in LOSSES.find(other).tasks]
+            raise ConfigError(
+                f"the loss '{name}' is for {' or '.join(sorted(loss.tasks))}, and the labels are for '{self.labels}'",
+                where="loss",
+                fix=f"Use {', '.join(['auto', *able])}",
+            )
+        return partial(loss.summed, name)
 
     @property
     def _has_known_loss(self) -> bool:
@@ -158,6 +180,8 @@ class Classes(NodeTask):
 
     def loss_sum(self, output: Float[Tensor, "B C"], targets: Int[Tensor, "B"]) -> Float[Tensor, ""]:
         """Cross-entropy of logits, with class weights and label smoothing where the settings say so."""
+        if self._own_loss is not None:
+            return self._own_loss(output, targets)
         weight, smoothing = self._weights_like(output), self.label_smoothing
         return functional.cross_entropy(output, targets, weight, reduction="sum", label_smoothing=smoothing)
 
@@ -218,6 +242,8 @@ class MultiLabel(NodeTask):
 
     def loss_sum(self, output: Float[Tensor, "B C"], targets: UInt8[Tensor, "B C"]) -> Float[Tensor, ""]:
         """Binary cross-entropy of logits, with weights of positive labels and label smoothing as the settings say."""
+        if self._own_loss is not None:
+            return self._own_loss(output, targets)
         wanted = targets.to(output.dtype)
         if self.label_smoothing:
             wanted = wanted * (1 - self.label_smoothing) + self.label_smoothing / 2
@@ -285,6 +311,9 @@ class Regression(NodeTask):
     def loss_sum(self, output: Float[Tensor, "B 1"], targets: Float[Tensor, "B"]) -> Float[Tensor, ""]:
         """Squared error, in units of the targets' variance where they are standardized."""
         values, wanted = output.squeeze(1), targets.to(output.dtype)
+        if self._own_loss is not None:
+            mean, deviation = self.target_scale or (0.0, 1.0)
+            return self._own_loss((values - mean) / deviation, (wanted - mean) / deviation)
         if self.target_scale is None:
             return functional.mse_loss(values, wanted, reduction="sum")
         return ((values - wanted) / self.target_scale[1]).square().sum()

@@ -103,7 +103,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class AdjustableTask(Task, Protocol):
-    """A task whose loss follows the settings ``class_weights``, ``label_smoothing`` and ``target_scaling``.
+    """A task whose loss follows the settings ``loss``, ``class_weights``, ``label_smoothing`` and ``target_scaling``.
 
     Attributes:
         target_scale: mean and standard deviation of the targets on whose scale the loss is taken; the model's output
@@ -200,9 +200,11 @@ def adjusted_task(config: Config, store: GraphStore) -> tuple[Task, Config]:
     """
     name = task_name(config, store)
     task = TASKS.find(name)(store)
+    if ":" in config.metric and config.metric not in task.metrics:
+        task.metrics = (*task.metrics, config.metric)
     if isinstance(task, AdjustableTask):
         return task, config.model_copy(update=task.adjust(config))
-    for setting in ("class_weights", "label_smoothing", "target_scaling"):
+    for setting in ("loss", "class_weights", "label_smoothing", "target_scaling"):
         refuse_setting(config, setting, f"the task '{name}' has a loss of its own")
     return task, config
 
