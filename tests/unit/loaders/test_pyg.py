@@ -141,9 +141,9 @@ def test_without_pyg(monkeypatch) -> None:
 
 
 def test_names_and_class_names_are_kept(tmp_path) -> None:
-    (tmp_path / "e.csv").write_text("anna,bob\nbob,carl\ncarl,anna\n")
+    (tmp_path / "e.csv").write_text("source,target\nanna,bob\nbob,carl\ncarl,anna\n")
     (tmp_path / "n.csv").write_text("id,label,f\nbob,red,1\nanna,blue,2\ncarl,red,3\n")
-    partita.ingest(tmp_path / "e.csv", tmp_path / "g", nodes=tmp_path / "n.csv", header=False)
+    partita.ingest(tmp_path / "e.csv", tmp_path / "g", nodes=tmp_path / "n.csv")
     data = partita.to_pyg(tmp_path / "g")
     labels = {name: data.class_names[int(label)] for name, label in zip(data.name, data.y, strict=True)}
     assert labels == {"anna": "blue", "bob": "red", "carl": "red"}
