@@ -397,6 +397,22 @@ def run_table(record: Mapping[str, Any]) -> Table:
     return pairs_table("Run", {name: value for name, value in pairs.items() if value})
 
 
+def seeds_table(summary: Mapping[str, Any]) -> Table:
+    """Metrics of several runs, from ``summary.json``: a line per run, then mean and standard deviation."""
+    columns = [(split, name) for split, metrics in summary["metrics"].items() for name in metrics]
+    table = Table(title="Runs", title_justify="left", title_style="bold", box=None, padding=(0, 1))
+    for header in ("run", "best epoch", *(f"{split} {metric_label(name)}" for split, name in columns)):
+        table.add_column(header, justify="left" if header == "run" else "right", header_style="dim")
+    for run in summary["runs"]:
+        values = [run["metrics"].get(split, {}).get(name) for split, name in columns]
+        cells = ["-" if value is None else f"{value:.4f}" for value in values]
+        table.add_row(run["run"], "-" if run["best_epoch"] is None else str(run["best_epoch"]), *cells)
+    for row, key in (("mean", "mean"), ("deviation", "deviation")):
+        values = [summary["metrics"][split][name][key] for split, name in columns]
+        table.add_row(row, "", *("-" if value is None else f"{value:.4f}" for value in values), style="bold")
+    return table
+
+
 def _wall_seconds(record: Mapping[str, Any]) -> float:
     """From the start of a run to its end; 0 where that is not known, or where it was interrupted in between."""
     if record.get("resumed") or not (record.get("started") and record.get("ended")):
