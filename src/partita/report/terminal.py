@@ -17,20 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.core import progress
+from partita.core.options import format_bytes
 from partita.core.plan import STAGES, Candidate, Plan
 from partita.report.labels import metric_label, stage_label
 
 _PLAIN_SECONDS = 30.0
 """From one line about a piece of work to the next, where the output is not a terminal."""
-
-
-def format_bytes(count: float) -> str:
-    """``1536`` -> ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def format_count(count: float) -> str:
