@@ -250,7 +250,7 @@ def _estimate_table(expected: Any) -> Any:
 
 
 def _bytes(count: int) -> str:
-    from partita.report.terminal import format_bytes
+    from partita.core.options import format_bytes
 
     return format_bytes(count)
 

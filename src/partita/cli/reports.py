@@ -9,6 +9,7 @@ import typer
 
 from partita.cli.options import Json
 from partita.cli.shell import finish, shown
+from partita.core.errors import ConfigError
 
 _REPORT_HELP = """Make one HTML page about runs, side by side, and about the parts of stores.
 
@@ -28,6 +29,7 @@ def report(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN|STORE...", help="Run folders and graph stores.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
     """Report."""
@@ -38,6 +40,8 @@ def report(
     from partita.report.page import write_report
 
     require_parent(out)
+    if out.exists() and not overwrite:
+        raise ConfigError("is there already", where=str(out), fix="Name another file, or use --overwrite")
     stores = [path for path in paths if (path / FILE_NAME).is_file()]
     partitions: dict[str, Any] = {}
     with shown(quiet=json):

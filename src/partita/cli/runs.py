@@ -38,6 +38,8 @@ Examples:
 
     partita train graph4 --out run --workers 2 --preset grappa
 
+    partita train graph --out runs --seeds 0,1,2
+
     partita train --resume run --epochs 40
 """
 _EVALUATE_HELP = """Evaluate a run on a split of its store or another one, with all neighbors of every node.
@@ -85,6 +87,12 @@ def train(
         Path | None, typer.Option("--plan", help="Plan file (partita plan --out): use its best strategy.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in --out already.")] = False,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds", help="One run per seed, for instance 0,1,2, in OUT/seed-0 ...; then mean and deviation."
+        ),
+    ] = None,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -93,7 +101,90 @@ def train(
         if settings.get("strategy") is not None:
             raise ConfigError("--strategy and --placements mean the same setting", fix="Give one of them")
         settings["strategy"] = placements
+    if seeds is not None:
+        _train_seeds(seeds, store, out, config, resume, plan, settings, overwrite=overwrite, as_json=json)
+        return
     parsed = _parsed(store, out, config, resume, plan, settings)
+    status, path, leads = _train_one(parsed, store, out, resume, plan, settings, overwrite=overwrite, quiet=json)
+    if leads:
+        from partita.runs.folder import RunFolder
+        from partita.train.recorder import RunSummary
+
+        folder = RunFolder.open(path)
+        _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
+
+
+def _train_seeds(
+    text: str,
+    store: Path | None,
+    out: Path | None,
+    config: Path | None,
+    resume: Path | None,
+    plan: Path | None,
+    settings: dict[str, Any],
+    *,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """One run after the other, each with a seed of its own, and what they came to together.
+
+    Raises:
+        ConfigError: the seeds are none, or exclude another option.
+        RunError: one of the runs is there already.
+    """
+    from partita.core.options import whole_numbers
+    from partita.report.terminal import seeds_table
+    from partita.runs.folder import RunFolder
+    from partita.runs.seeds import require_free, run_of_seed, summarize
+    from partita.train.recorder import RunSummary
+
+    try:
+        seeds = whole_numbers(text)
+    except ValueError as error:
+        raise ConfigError(str(error), where="seeds") from None
+    if len(set(seeds)) != len(seeds):
+        raise ConfigError(f"a seed occurs twice: {text}", where="seeds", fix="Give each seed once")
+    if resume is not None:
+        fix = "Resume one of its runs: partita train --resume OUT/seed-0"
+        raise ConfigError("--seeds starts new runs", where="seeds", fix=fix)
+    if settings.get("seed") is not None:
+        raise ConfigError("--seed and --seeds exclude each other", where="seeds", fix="Give one of them")
+    if "RANK" in os.environ:
+        fix = "Start torchrun once for each --seed, or use --workers"
+        raise ConfigError("--seeds starts its runs one after the other, torchrun starts one", where="seeds", fix=fix)
+    parsed = [_parsed(store, out, config, resume, plan, {**settings, "seed": seed}) for seed in seeds]
+    assert out is not None
+    require_free(out, seeds, overwrite=overwrite)
+    for number, (seed, of_seed) in enumerate(zip(seeds, parsed, strict=True), start=1):
+        path = run_of_seed(out, seed)
+        if not as_json:
+            sys.stderr.write(f"partita: seed {seed}, run {number} of {len(seeds)}: {path}\n")
+        status, _, _ = _train_one(
+            of_seed, store, path, None, plan, {**settings, "seed": seed}, overwrite=overwrite, quiet=as_json
+        )
+        if status == "interrupted":
+            _print_run(RunSummary(path, status, RunFolder.open(path).read_record()), as_json=as_json)
+    summary = summarize(out, seeds)
+    if as_json:
+        finish({"out": str(out), **summary}, "Runs", as_json=True)
+        return
+    print_table(seeds_table(summary))
+    runs = " ".join(str(run_of_seed(out, seed)) for seed in seeds)
+    typer.echo(f"Next: partita report {runs} --out report.html")
+
+
+def _train_one(
+    parsed: Config,
+    store: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    plan: Path | None,
+    settings: dict[str, Any],
+    *,
+    overwrite: bool,
+    quiet: bool,
+) -> tuple[str, str, bool]:
+    """What :func:`train_worker` returns."""
     arguments: dict[str, Any] = {
         "store": None if store is None else str(store),
         "out": None if out is None else str(out),
@@ -102,15 +193,9 @@ def train(
         "settings": {name: value for name, value in settings.items() if value is not None},
         "plan": None if plan is None else str(plan),
         "overwrite": overwrite,
-        "quiet": json,
+        "quiet": quiet,
     }
-    status, path, leads = _train_on_workers(parsed, resume, settings, arguments)
-    if leads:
-        from partita.runs.folder import RunFolder
-        from partita.train.recorder import RunSummary
-
-        folder = RunFolder.open(path)
-        _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
+    return _train_on_workers(parsed, resume, settings, arguments)
 
 
 def _parsed(

@@ -187,6 +187,15 @@ def size_of(value: Size, name: str) -> int:
     return size
 
 
+def format_bytes(count: float) -> str:
+    """``1536`` -> ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
 def whole_numbers(text: str) -> tuple[int, ...]:
     """``"15,10,5"`` as numbers; a ``ValueError`` where it is none."""
     try:

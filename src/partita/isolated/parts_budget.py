@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from partita.core.errors import ConfigError
+from partita.core.options import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,10 @@ class PartsPlan:
         turns = self.parts_per_worker
         return (
             f"{self.parts} part{'' if self.parts == 1 else 's'} for {self.workers} "
-            f"worker{'' if self.workers == 1 else 's'}: {kind} {self.part_bytes:,} bytes (graph and features "
-            f"{self.graph_bytes:,}, replication {self.replication:.3g}), and {self.room:,} of {self.memory:,} bytes "
-            f"are left for it, which is {'enough' if self.fits else 'too little'}"
+            f"worker{'' if self.workers == 1 else 's'}: {kind} {format_bytes(self.part_bytes)} (graph and "
+            f"features {format_bytes(self.graph_bytes)}, replication {self.replication:.3g}), and "
+            f"{format_bytes(self.room)} of {format_bytes(self.memory)} are left for it, "
+            f"which is {'enough' if self.fits else 'too little'}"
             + (f"; a worker takes up to {turns} parts in turn" if self.fits and turns > 1 else "")
         )
 

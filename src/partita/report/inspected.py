@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from partita.core.options import format_bytes
 from partita.report.cards import headline, wall_seconds
 from partita.report.labels import metric_label, task_label
 from partita.report.records import RunFiles
-from partita.report.terminal import format_bytes, format_count
+from partita.report.terminal import format_count
 from partita.report.text import OUTPUT_NOUNS, count, duration, percent, score
 
 MOST_CLASSES = 12

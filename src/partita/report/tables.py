@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from partita.core.options import format_bytes
 from partita.core.plan import STAGES
 from partita.report.cards import wall_seconds
 from partita.report.labels import metric_label, stage_label, task_label
 from partita.report.records import RunFiles
-from partita.report.terminal import format_bytes, format_count
+from partita.report.terminal import format_count
 from partita.report.text import byte_count, count, duration, score
 
 

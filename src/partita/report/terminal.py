@@ -17,20 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.core import progress
+from partita.core.options import format_bytes
 from partita.core.plan import STAGES, Candidate, Plan
 from partita.report.labels import metric_label, stage_label
 
 _PLAIN_SECONDS = 30.0
 """From one line about a piece of work to the next, where the output is not a terminal."""
-
-
-def format_bytes(count: float) -> str:
-    """``1536`` -> ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def format_count(count: float) -> str:
@@ -395,6 +387,22 @@ def run_table(record: Mapping[str, Any]) -> Table:
         pairs["between workers"] = "  ".join([*parts, *([f"evaluation {format_bytes(moved)}"] if moved else [])])
     pairs["peak memory"] = format_bytes(record["peak_memory_bytes"])
     return pairs_table("Run", {name: value for name, value in pairs.items() if value})
+
+
+def seeds_table(summary: Mapping[str, Any]) -> Table:
+    """Metrics of several runs, from ``summary.json``: a line per run, then mean and standard deviation."""
+    columns = [(split, name) for split, metrics in summary["metrics"].items() for name in metrics]
+    table = Table(title="Runs", title_justify="left", title_style="bold", box=None, padding=(0, 1))
+    for header in ("run", "best epoch", *(f"{split} {metric_label(name)}" for split, name in columns)):
+        table.add_column(header, justify="left" if header == "run" else "right", header_style="dim")
+    for run in summary["runs"]:
+        values = [run["metrics"].get(split, {}).get(name) for split, name in columns]
+        cells = ["-" if value is None else f"{value:.4f}" for value in values]
+        table.add_row(run["run"], "-" if run["best_epoch"] is None else str(run["best_epoch"]), *cells)
+    for row, key in (("mean", "mean"), ("deviation", "deviation")):
+        values = [summary["metrics"][split][name][key] for split, name in columns]
+        table.add_row(row, "", *("-" if value is None else f"{value:.4f}" for value in values), style="bold")
+    return table
 
 
 def _wall_seconds(record: Mapping[str, Any]) -> float:

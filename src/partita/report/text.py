@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partita.report.terminal import format_bytes
+from partita.core.options import format_bytes
 
 LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})
 """Metrics of which less is better; of all others more is."""

@@ -18,6 +18,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.core.memory import available_bytes
+from partita.core.options import format_bytes
 from partita.graph.store import GraphStore
 from partita.isolated.controller import Controller
 from partita.isolated.coverage import Covered, deficit
@@ -127,7 +128,7 @@ class PartViews(Views):
         store, config = self.store, self.config
         notes = [
             f"{store.num_parts} parts over {self.team.size} worker{'' if self.team.size == 1 else 's'} "
-            f"({config.views}, halo {config.halo}, {config.sync}); {self._room:,} bytes for views, "
+            f"({config.views}, halo {config.halo}, {config.sync}); {format_bytes(self._room)} for partitions, "
             + ("the next one is read while one is in use" if self._ahead else "one at a time")
         ]
         empty = np.flatnonzero(self._seeds_of_part == 0)

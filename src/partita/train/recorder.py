@@ -52,7 +52,7 @@ class RunSummary:
         facts = {"status": self.status, "epochs": str(record.get("epoch", 0))}
         best = record.get("best")
         if best:
-            facts["best"] = f"{best['metric']} {best['value']:.4f} in epoch {best['epoch'] + 1}"
+            facts["best"] = f"{best['metric']} {best['value']:.4f} in epoch {best['epoch']}"
         for split, metrics in (record.get("metrics") or {}).items():
             facts[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         return facts

@@ -30,6 +30,8 @@ def test_progress_is_shown_where_somebody_watches(tmp_path, capsys, monkeypatch)
     assert seen.count("epoch") == 8
     assert len(repr(run)) < 300
     assert repr(run).startswith(f"RunSummary({str(run.path)!r}, finished: epochs 2; best accuracy ")
+    assert f"in epoch {run.record['best']['epoch']}" in repr(run)
+    assert run.record["best"]["epoch"] in (1, 2)
     assert "test" in run._repr_html_()
 
 
