@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cases test-all lint docs bench bench-peers clean
+.PHONY: help demo test test-all test-slow lint docs bench bench-peers clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,13 +33,13 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 demo: $(VENV)/.installed  ## Ingest, partition, plan, train, evaluate, predict and report on a small data set (about a minute)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
-test: $(VENV)/.installed-test  ## Run the tests, each with every value of its parameters
+test: $(VENV)/.installed-test  ## Run the tests that are short, each with every value of its parameters (about 6 minutes)
 	@$(BIN)/python -m pytest -q -m 'not slow and not full' --numprocesses 2 --dist loadfile $(ARGS)
 
-test-cases: $(VENV)/.installed-test  ## Run the tests with all their cases, but those that take minutes
+test-all: $(VENV)/.installed-test  ## Run all tests with all their cases (half an hour or more)
 	@$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadfile $(ARGS)
 
-test-all: $(VENV)/.installed-test  ## Run all tests, also those that take minutes
+test-slow: $(VENV)/.installed-test  ## Run also every combination of settings (hours)
 	@$(BIN)/python -m pytest -q $(ARGS)
 
 lint: $(VENV)/.installed-test  ## Check style, types and layering

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from cases import repeated
+from cases import long_tests, repeated
 from commands import FORKS, Commands
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -56,10 +56,11 @@ KEPT_THREADS = ("partita-kernel",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as ``full`` what :func:`cases.repeated` finds; ``slow`` cases are left out anyway."""
+    """Mark as ``full`` what :mod:`cases` finds; ``slow`` cases are left out anyway."""
     quick = [item for item in items if item.get_closest_marker("slow") is None]
     names = [item.nodeid.removesuffix("]").partition("[")[::2] for item in quick]
-    for place in repeated(names):
+    leave_out = long_tests()
+    for place in repeated(names) | {place for place, (name, _) in enumerate(names) if name in leave_out}:
         quick[place].add_marker("full")
 
 

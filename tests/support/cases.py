@@ -1,8 +1,9 @@
-"""Which cases of a test are run by ``make test``: enough that every value of every parameter occurs."""
+"""Which tests, and which of their cases, ``make test`` runs: the short ones, with every value of every parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def repeated(cases: Iterable[tuple[str, str]]) -> set[int]:
@@ -23,3 +24,14 @@ def repeated(cases: Iterable[tuple[str, str]]) -> set[int]:
             found.add(place)
         met.setdefault(test, set()).update(values)
     return found
+
+
+def long_tests() -> frozenset[str]:
+    """Tests, as ``file::name``, that take so long that ``make test`` leaves them out."""
+    found, file = set(), ""
+    for line in Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            found.add(f"{file}::{line.strip()}")
+        elif not line.startswith("#"):
+            file = line.strip()
+    return frozenset(found)
