@@ -131,6 +131,11 @@ class Config(BaseModel):
         1, ge=1, description="Attention heads (gat): concatenated in hidden layers, averaged in the last."
     )
     aggregator: str = Field("mean", description="GraphSAGE neighbor aggregation: mean, sum, max.")
+    residual: bool = Field(
+        False,
+        description="Residual connections: hidden layers add their input to their output, through a linear map where "
+        "the widths differ.",
+    )
     norm: str = Field("layer", description="Normalization after hidden layers: none, layer, batch.")
     activation: str = Field("relu", description="Activation after hidden layers, by name.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout after hidden layers.")

@@ -122,6 +122,16 @@ def test_no_gradient_of_the_reference_vanishes(store, kind) -> None:
         assert min(float(gradient.abs().max()) for gradient in in_one_process(step).gradients.values()) > 1e-3
 
 
+@pytest.mark.parametrize("strategy", ["gdp", "nfp", "snp", "gsplit", *MIXED])
+@pytest.mark.parametrize("kind", ["sage", "gcn", "gin", "gat"])
+def test_residual_connections(store, strategy, kind) -> None:
+    """As wide as the input in layers 1 and 2, narrower in the last one."""
+    if kind == "gat" and "feature" in parse_strategy(strategy, 3).placements:
+        pytest.skip("attention is no sum of slices with a row per destination")
+    step = Step(store, f"residual-{kind}", parts=PARTS[4], features=9, hidden=9, dropout=0.4, input_dropout=0.2)
+    check(step, strategy, 4)
+
+
 @pytest.mark.parametrize("strategy", [*NAMED, *MIXED])
 def test_layers_that_read_no_neighbors(store, strategy) -> None:
     for fanouts in ((0, 0, 0), (3, 2, 2)):

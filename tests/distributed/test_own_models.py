@@ -24,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "blocks": {"model": "own_models:BlocksNet"},
     "edges": {"model": "own_models:ConvNet"},
     "gcn": {"model": "pyg:GCN"},
+    "residual": {"model": "gcn", "residual": True},
     "loss": {"loss": "own_models:margins", "metric": "own_models:share_of_class_zero"},
 }
 

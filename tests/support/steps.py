@@ -27,6 +27,7 @@ from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.hashing import normal
 from partita.graph.store import GraphStore
 from partita.nn.layers import LAYERS, Layer, PygLayer
+from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.caching import fill_caches
@@ -46,7 +47,9 @@ Share = Callable[[Workers, Tensor], Tensor]
 
 
 def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
-    """A layer of a model; several heads where it has heads, also in the last layer."""
+    """A layer of a model; several heads where it has heads, also in the last layer; ``residual-`` before its kind."""
+    if kind.startswith("residual-"):
+        return Residual(make_layer(kind.removeprefix("residual-"), width, out, last))
     if kind in ("pyg-graph", "pyg-sage"):
         from torch_geometric.nn import GraphConv, SAGEConv  # seconds to import, and every worker imports this module
 

@@ -13,6 +13,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block
 from partita.nn.layers import LAYERS, Layer
+from partita.nn.layers.residual import Residual
 from partita.nn.ops import Rows
 from partita.nn.stage import Stage
 
@@ -118,6 +119,7 @@ def build_model(
     dropout: float = 0.0,
     attn_dropout: float = 0.0,
     aggregator: str = "mean",
+    residual: bool = False,
     seed: int = 0,
     options: Mapping[str, Any] = {},
 ) -> Model:
@@ -135,6 +137,7 @@ def build_model(
         dropout: after each layer but the last: probability with which an entry is set to 0 in training.
         attn_dropout: probability with which an attention coefficient is set to 0 in training.
         aggregator: a name from :data:`~partita.nn.layers.reductions.REDUCTIONS`.
+        residual: hidden layers add their input to their output, see :class:`~partita.nn.layers.residual.Residual`.
         seed: of the initialization, see :meth:`Model.reset`.
         options: further ones, of a layer of one's own; those that the layer does not name are left out.
 
@@ -158,6 +161,8 @@ def build_model(
     ]
     for layer in chain:
         layer.name = name
+    if residual:
+        chain = [*map(Residual, chain[:-1]), chain[-1]]
     model = Model.from_layers(chain, norm=norm, activation=activation, dropout=dropout)
     model.reset(seed)
     return model
@@ -165,9 +170,10 @@ def build_model(
 
 def _stage(description: Mapping[str, Any]) -> Stage:
     arguments = dict(description["layer"])
-    name = arguments.pop("name")
+    name, residual = arguments.pop("name"), arguments.pop("residual", False)
     layer = LAYERS.find(name)(**arguments)
     layer.name = name
+    layer = Residual(layer) if residual else layer
     stage = Stage(layer, **{key: value for key, value in description.items() if key not in ("layer", "output_scale")})
     if "output_scale" in description:
         mean, deviation = description["output_scale"]

@@ -26,6 +26,7 @@ from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.convolutions import as_layer_type, is_convolution
 from partita.nn.layers.gcn import SymmetricNorm
 from partita.nn.layers.pyg import seeded
+from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
 from partita.nn.ops import Rows
 from partita.nn.stage import Stage
@@ -477,6 +478,7 @@ def can_be_made_again(model: Model) -> bool:
 
 def _is_named(layer: Layer) -> bool:
     try:
+        layer = layer.inner if isinstance(layer, Residual) else layer
         return type(layer) is LAYERS.find(layer.name)
     except ConfigError:
         return False

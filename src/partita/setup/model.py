@@ -23,6 +23,12 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     """
     kind = find_model(config.model)
     if isinstance(kind, ModuleType):
+        if config.residual:
+            raise ConfigError(
+                f"'{config.model}' is a model of its own, whose layers have no residual connections added",
+                where="residual",
+                fix="Leave residual out, and add them in the model",
+            )
         return kind.model(
             in_width=store.num_features,
             out_width=out_width,
@@ -44,6 +50,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         dropout=config.dropout,
         attn_dropout=config.attn_dropout,
         aggregator=config.aggregator,
+        residual=config.residual,
         seed=config.seed,
         options={**config.options, **config.model_options},
     )

@@ -12,6 +12,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
 from partita.core.records import Block
 from partita.nn.layers import GAT, GCN, GIN, LAYERS, SAGE, PygLayer
+from partita.nn.layers.residual import Residual
 from partita.nn.model import Model, build_model
 from partita.nn.stage import ACTIVATIONS, NORMS, Stage
 
@@ -231,3 +232,24 @@ def test_an_mlp_is_that_of_torch(blocks: list[Block]) -> None:
     own.load_state_dict(dict(zip(own.state_dict(), model.state_dict().values(), strict=True)))
     x = torch.randn(12, 5)
     torch.testing.assert_close(model(blocks, x), own(x[:2]))
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_residual_connections_add_the_input(name: str, blocks: list[Block]) -> None:
+    plain, model = build_model(name, **OPTIONS), build_model(name, **OPTIONS, residual=True)
+    assert [type(layer) is Residual for layer in model.layers] == [True, True, False]
+    x = torch.randn(12, 5)
+    first, second = model.layers[:2]
+    assert isinstance(first, Residual)
+    assert isinstance(second, Residual)
+    assert first.lin_res is not None
+    assert second.lin_res is None
+    h = plain.layers[0](blocks[0], x) + x[:7] @ first.lin_res.weight.T
+    torch.testing.assert_close(first(blocks[0], x), h)
+    torch.testing.assert_close(second(blocks[1], h), plain.layers[1](blocks[1], h) + h[:4])
+    again = Model.from_description(json.loads(json.dumps(model.describe())))
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(again(blocks, x), model(blocks, x))
+    model.reset(3)
+    again.reset(3)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters()))

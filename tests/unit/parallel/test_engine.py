@@ -41,10 +41,11 @@ def gradients(engine: Engine, model: torch.nn.Module, batch: MiniBatch) -> tuple
     return output.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_all_neighbors_equal_full_graph_inference(tmp_path, name) -> None:
+def test_all_neighbors_equal_full_graph_inference(tmp_path, name, residual) -> None:
     store = formula_store(tmp_path / "g", num_nodes=40)
-    engine, model, topology, column = make(store, name, fanout=(-1, -1))
+    engine, model, topology, column = make(store, name, fanout=(-1, -1), residual=residual)
     seeds = torch.tensor([7, 0, 31, 18, 12], dtype=topology.id_dtype)
     model.eval()
     sampled = engine.forward(engine.sample(seeds, KEY))
