@@ -226,7 +226,7 @@ def test_verify_finds_damage_and_broken_rules(tmp_path):
         verify(store.path)
     node[7] = 1
     add_columns(store.path, {"presample_node": node})
-    with pytest.raises(StoreError, match="column 'presample_node': node 7 was never a destination, but has sampled edges"):
+    with pytest.raises(StoreError, match="'presample_node': node 7 was never a destination, but has sampled edges"):
         verify(store.path)
 
     alone = formula_store(tmp_path / "alone")
