@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import InputError
+from partita.core.options import format_bytes
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import counted
 from partita.sources.encoding import Column, ColumnReader, Encoding, Statistics, numeric, rows_at_once
@@ -18,6 +19,9 @@ from partita.sources.node_features import NODE_FEATURES
 from partita.sources.node_tables import NameOf
 
 _NAMED_IN_MESSAGES = 5
+_WIDE = 1000
+_MOSTLY = 0.9
+_SAMPLE_ROWS = 1000
 _MADE_AT_ONCE = 1 << 18
 
 
@@ -167,7 +171,20 @@ class Features:
                 scale = tuple(np.where(numbers, found.scale, 1.0).tolist())
             encoding = Encoding(columns, self._missing, fill, mean, scale, self._made)
         self._apply(encoding, numbers)
-        return encoding, notes
+        return encoding, [*notes, *self._size_note()]
+
+    def _size_note(self) -> list[str]:
+        """Says how large features are that are mostly 0, as words counted in texts."""
+        assert self._x is not None
+        if self.width < _WIDE:
+            return []
+        sample = self._x[:: max(1, self._num_nodes // _SAMPLE_ROWS)]
+        zeros = 1 - np.count_nonzero(sample) / sample.size
+        if zeros < _MOSTLY:
+            return []
+        less = "; --feature-dtype float16 halves them" if self._dtype == np.float32 else ""
+        size = format_bytes(self._x.nbytes)
+        return [f"{self.width:,} features, {zeros:.1%} of them 0, take {size}, as each is stored{less}"]
 
     def _told(self, columns: Sequence[Column], reader: ColumnReader | None) -> list[str]:
         notes = []

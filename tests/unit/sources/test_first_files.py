@@ -202,3 +202,11 @@ def test_arrays_say_what_they_leave_out_and_what_minus_one_is(tmp_path) -> None:
     notes = "\n".join(summary.notes)
     assert "not used: edge_attr (edge features), timestamps" in notes
     assert "1 nodes with the label -1 have none; --unlabeled none if -1 is a class" in notes
+
+
+def test_wide_features_of_zeros_say_how_large_they_are(tmp_path) -> None:
+    x = np.zeros((40, 1500), np.float32)
+    x[np.arange(40), np.arange(40)] = 1
+    summary = ingest((np.arange(40), np.roll(np.arange(40), 1)), tmp_path / "store", features=x)
+    assert any("1,500 features, 99.9% of them 0, take 234.4 KiB" in note for note in summary.notes)
+    assert any("--feature-dtype float16 halves them" in note for note in summary.notes)
