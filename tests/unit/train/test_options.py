@@ -236,3 +236,20 @@ def test_a_model_of_one_class_is_warned_of(tmp_path) -> None:
     assert "accuracy 0.9" in no_better
     assert "no better than predicting '0' for every node" in no_better
     assert texts(tmp_path / "run", "warning") == summary.record["warnings"]
+
+
+def test_weights_that_are_not_used_and_nan_features_are_named(tmp_path) -> None:
+    edges = "".join(f"{node},{(7 * node + 1) % 40},0.5\n" for node in range(40))
+    (tmp_path / "e.csv").write_text("source,target,weight\n" + edges)
+    (tmp_path / "n.csv").write_text("id,f,label\n" + "".join(f"{node},{node / 40},{node % 2}\n" for node in range(40)))
+    tables = {"nodes": tmp_path / "n.csv", "weight_column": "weight"}
+    partita.ingest(tmp_path / "e.csv", tmp_path / "weighted", **tables)
+    partita.Trainer(tmp_path / "weighted", out=tmp_path / "run", **{**SHORT, "epochs": 1}).fit()
+    assert any("edge weights are not used" in text for text in texts(tmp_path / "run", "note"))
+    partita.Trainer(tmp_path / "weighted", out=tmp_path / "by", weighted=True, **{**SHORT, "epochs": 1}).fit()
+    assert not any("edge weights" in text for text in texts(tmp_path / "by", "note"))
+
+    (tmp_path / "n.csv").write_text((tmp_path / "n.csv").read_text().replace("\n3,0.075,", "\n3,,"))
+    partita.ingest(tmp_path / "e.csv", tmp_path / "gaps", **tables, allow_nan=True)
+    with pytest.raises(RunError, match=r"the loss is nan .*may hold NaN features .* --missing zero, mean or drop"):
+        partita.Trainer(tmp_path / "gaps", out=tmp_path / "nan", **SHORT).fit()
