@@ -286,8 +286,11 @@ class Trainer:
     def _start_views(self) -> None:
         """Make what is trained on ready."""
         with self.job.team.sending_for("start"):
-            for note in self.job.views.start():
-                self.recorder.emit({"event": "note", "text": note}, self._state)
+            notes = list(self.job.views.start())
+        if self.job.store.has("edge_weight") and not self.job.config.weighted:
+            notes.append("edge weights are not used: layers do not multiply by them, --weighted samples by them")
+        for note in notes:
+            self.recorder.emit({"event": "note", "text": note}, self._state)
 
     def _replan(self, following: PlanMonitor) -> None:
         """Compare the last epoch with the plan, and go on with another strategy where that is clearly faster now."""
@@ -351,6 +354,11 @@ class Trainer:
         late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
         return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
+    def _fix_of_loss(self) -> str:
+        if self.job.store.metadata.notes.get("allow_nan"):
+            return "The store may hold NaN features (--allow-nan): ingest again with --missing zero, mean or drop"
+        return "Lower --lr, or look for extreme values in the features"
+
     def _sync_stats(self, totals: StepTotals, seeds: int, stop: StopRequest, task: progress.Bar) -> None:
         """Note what all workers have done."""
         state = self._state
@@ -358,7 +366,7 @@ class Trainer:
             raise RunError(
                 f"the loss is {totals.loss_sum / seeds} in epoch {state.epoch + 1}, step {state.step}",
                 where=str(self.recorder.folder.path),
-                fix="Lower --lr, or look for extreme values in the features",
+                fix=self._fix_of_loss(),
             )
         state = state.with_(loss_sum=state.loss_sum + totals.loss_sum, seeds_done=state.seeds_done + seeds)
         self._state = state = state.adding(totals.counts, totals.traffic, totals.evaluation)

@@ -48,13 +48,13 @@ def test_a_link_that_was_not_there():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values.pop("send"), "no measured links"),
+        (lambda values: values.pop("send"), "not a file of measured links"),
         (lambda values: values.update(format=99), "format 99"),
         (lambda values: values["send"].update(moon=values["send"]["same_host"]), "unknown link 'moon'"),
         (lambda values: values["sum"]["same_host"].update(seconds=[1, 2, 0]), "above 0"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=[3, 2, 1]), "ascend"),
-        (lambda values: values["sum"]["same_host"].update(num_bytes=["a"]), "no measured links"),
-        (lambda values: values.update(send=[1]), "no measured links"),
+        (lambda values: values["sum"]["same_host"].update(num_bytes=["a"]), "not a file of measured links"),
+        (lambda values: values.update(send=[1]), "not a file of measured links"),
     ],
 )
 def test_a_file_that_holds_something_else(tmp_path, change, message):

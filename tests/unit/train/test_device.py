@@ -228,7 +228,7 @@ def test_stages_whose_exchanges_occupy_the_device_share_the_stream_of_the_traine
 
 
 def test_another_device_than_that_of_the_context_is_refused(tmp_path, store, context) -> None:
-    with pytest.raises(ConfigError, match="device cpu is asked for"):
+    with pytest.raises(ConfigError, match="device=cpu, but this worker computes on meta"):
         partita.Trainer(store, out=tmp_path / "run", context=context, **SETTINGS)
 
 
