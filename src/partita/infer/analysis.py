@@ -455,7 +455,10 @@ def principal_components(
     The sign of each is such that its largest entry is positive.
     """
     rows = rows - rows.mean(axis=0)
-    left, singular, _ = np.linalg.svd(rows, full_matrices=False)
+    # PyTorch's, as NumPy's keeps 32 MiB from its first product on, which a limit on memory may not have.
+    left, singular, _ = (
+        part.numpy() for part in torch.linalg.svd(torch.from_numpy(np.ascontiguousarray(rows)), full_matrices=False)
+    )
     number = min(number, len(singular))
     scores = left[:, :number] * singular[:number]
     largest = np.abs(scores).argmax(axis=0)
