@@ -17,6 +17,7 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError, ResourceError, is_disk_full
 from partita.core.files import require_parent, write_text
+from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
 from partita.nn.modules import model_from
 from partita.nn.stage import Stage
@@ -155,6 +156,8 @@ class _Code:
 
     def _conv(self, stage: Stage) -> str:
         code = stage.layer.pyg_code()
+        if isinstance(stage.layer, Residual):
+            raise self._refusal("a layer with a residual connection is not exported yet")
         if code is None:
             raise self._refusal(f"the layer '{stage.layer.name}' has no equal among PyG's convolutions")
         return code

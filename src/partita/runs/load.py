@@ -18,7 +18,7 @@ from partita.nn.model import Model
 from partita.nn.modules import model_from
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
-from partita.runs.other_store import Trained, apply_to, with_kept
+from partita.runs.other_store import Trained, apply_to, kept, with_kept
 from partita.setup.inputs import DTYPES
 from partita.setup.model import given_model
 
@@ -167,7 +167,10 @@ def _store_for(
     if store is None:
         return open_store_of(folder, record), []
     opened = GraphStore.open(store)
-    if opened.fingerprint == record["store"]["fingerprint"]:
+    of_run = record["store"]
+    # Equal bytes may be features of other names.
+    same = all(value == of_run.get(name, value) for name, value in kept(opened.metadata).items())
+    if opened.fingerprint == of_run["fingerprint"] and same:
         return opened, []
     trained = Trained.of(context.agree(lambda: with_kept(record)))
     applied, notes = apply_to(opened, trained, labels=labels)

@@ -102,5 +102,5 @@ def test_the_clock_sees_what_nobody_looked_at() -> None:
 def test_things_by_where_they_are() -> None:
     assert imported("partita.core.memory:PeakMemory.look", "here") is memory.PeakMemory.look
     for wrong in ("no_such_package:Name", "partita.core.memory:Nothing", ":Name"):
-        with pytest.raises(ConfigError, match=r"here: .* cannot be imported .*package.module:Name"):
+        with pytest.raises(ConfigError, match=r"here: .* cannot be imported"):
             imported(wrong, "here")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from torch import Tensor
@@ -103,9 +104,64 @@ def test_predictions_on_any_store_are_those_of_plain_pyg(folder, tmp_path, name)
 )
 def test_every_layer_and_normalization_is_exported(folder, tmp_path, model, options, norm) -> None:
     train(folder / "trained", tmp_path / "run", model=model, norm=norm, normalize_features=norm == "layer", **options)
-    found = partita.predict(tmp_path / "run", logits=True)
-    expected = plain(exported(tmp_path / "run", tmp_path / "model"), folder / "trained")
-    torch.testing.assert_close(torch.from_numpy(found.logits.copy()), expected, rtol=1e-5, atol=1e-5)
+    loaded = exported(tmp_path / "run", tmp_path / "model")
+    for name in ("trained", "parts", "grown", "another"):
+        found = partita.predict(tmp_path / "run", store=folder / name, logits=True)
+        expected = plain(loaded, folder / name)
+        torch.testing.assert_close(torch.from_numpy(found.logits.copy()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_double_precision_is_kept(folder, tmp_path) -> None:
+    train(folder / "trained", tmp_path / "run", precision="float64")
+    found = partita.predict(tmp_path / "run", store=folder / "grown", logits=True)
+    expected = plain(exported(tmp_path / "run", tmp_path / "model"), folder / "grown")
+    assert expected.dtype == torch.float64
+    torch.testing.assert_close(torch.from_numpy(found.logits.copy()).double(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"model": "mlp"}, "'mlp'"),
+        ({"residual": True, "layers": 3, "fanout": 3}, "residual"),
+        ({"model": "pyg:GATv2Conv"}, "pyg"),
+    ],
+)
+def test_what_is_not_exported_is_said(folder, tmp_path, settings, what) -> None:
+    train(folder / "trained", tmp_path / "run", **settings)
+    with pytest.raises(ConfigError, match=what + ".*Use partita predict"):
+        partita.export_model(tmp_path / "run", tmp_path / "model")
+    assert len(partita.predict(tmp_path / "run", store=folder / "another")) == 70
+
+
+def test_features_of_other_names_are_refused_and_classes_are_matched_by_name(tmp_path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text("src,dst\n" + "".join(f"{v},{(v * 7 + 1) % 40}\n" for v in range(40)))
+    tables = {
+        "trained": ("id,age,height,label", "xyz"), "renamed": ("id,age,weight,label", "xyz"),
+        "reordered": ("id,height,age,label", "xyz"), "fewer": ("id,age,height,label", "zy"),
+    }  # fmt: skip
+    for name, (header, classes) in tables.items():
+        lines = [f"{v},{v / 40},{v % 9},{classes[v % len(classes)]}\n" for v in range(40)]
+        (tmp_path / f"{name}.csv").write_text(header + "\n" + "".join(lines))
+        partita.ingest(edges, tmp_path / name, nodes=tmp_path / f"{name}.csv", label_column="label")
+    train(tmp_path / "trained", tmp_path / "run")
+    with pytest.raises(RunError, match=r"feature 1 is 'weight', in training 'height'.*--like"):
+        partita.predict(tmp_path / "run", store=tmp_path / "renamed")
+    with pytest.raises(RunError, match="in another order than in training"):
+        partita.predict(tmp_path / "run", store=tmp_path / "reordered")
+    found = partita.predict(tmp_path / "run", store=tmp_path / "fewer", labels=True)
+    assert found.class_names == ["x", "y", "z"]
+    assert found.labels.tolist() == [("z", "y")[v % 2] for v in range(40)]
+    judged = partita.evaluate(tmp_path / "run", store=tmp_path / "fewer", split="all")
+    assert judged["accuracy"] == pytest.approx(np.mean(found.labels == found.predicted))
+    for kind in ("csv", "parquet"):
+        out = tmp_path / f"out.{kind}"
+        partita.predict(tmp_path / "run", store=tmp_path / "fewer", out=out, probabilities=True, labels=True)
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert table.column_names == ["node", "prediction", "probability", "probabilities", "label"]
+    first = (tmp_path / "out.csv").read_text().splitlines()[0]
+    assert first.replace('"', "") == "node,prediction,probability,probability_x,probability_y,probability_z,label"
 
 
 def test_what_does_not_fit_is_said(folder, tmp_path) -> None:
