@@ -88,7 +88,7 @@ CASES = {
     "edge_weight_quantised": ("without weights", lambda s: {"edge_weight": None}),
     "x": ("row of node 33 .* not finite", lambda s: {"x": edited(s.x, (33, 2), np.inf)}),
     "y": (r"label of node 50 is outside \[-1, 2\]", lambda s: {"y": edited(s.y, 50, 3)}),
-    "original_index": ("no index of a node", lambda s: {"original_index": edited(s.original_index, 5, 60)}),
+    "original_index": ("is not the index of a node", lambda s: {"original_index": edited(s.original_index, 5, 60)}),
     "original_index ": (
         "not a permutation",
         lambda s: {"original_index": edited(s.original_index, 5, s.original_index[6])},
