@@ -41,7 +41,7 @@ def report(
 
     require_parent(out)
     if out.exists() and not overwrite:
-        raise ConfigError("is there already", where=str(out), fix="Name another file, or use --overwrite")
+        raise ConfigError("already exists", where=str(out), fix="Name another file, or use --overwrite")
     stores = [path for path in paths if (path / FILE_NAME).is_file()]
     partitions: dict[str, Any] = {}
     with shown(quiet=json):

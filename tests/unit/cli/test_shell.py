@@ -30,4 +30,4 @@ def test_a_report_replaces_no_file_unasked(tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as ended:
             main(["report", str(store.path), "--out", str(tmp_path / "r.html"), *options])
         assert int(ended.value.code or 0) == code
-    assert "r.html: is there already" in capsys.readouterr().err
+    assert "r.html: already exists" in capsys.readouterr().err
