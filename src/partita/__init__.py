@@ -91,7 +91,10 @@ def open(path: str | os.PathLike[str]) -> GraphStore:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'partita' has no attribute '{name}'")
-    value = getattr(import_module(_PUBLIC[name]), name)
+    from partita.core.imports import uncollected
+
+    with uncollected():
+        value = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
 

@@ -103,10 +103,11 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
     import sys
 
     from partita.comm.launch import launch
-    from partita.train.planning import make_plan
-    from partita.train.team import PURPOSES
+    from partita.train.purposes import PURPOSES
 
     if links is not None or hosts > 1:
+        from partita.train.planning import make_plan
+
         return make_plan(store, config, hosts=hosts, links=links).to_json()
     arguments = {"store": str(store), "config": config.model_dump(mode="json"), "quiet": quiet}
     if "RANK" in os.environ or config.workers == 1:

@@ -15,7 +15,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from partita.train.recorder import RunSummary
+    from partita.runs.summary import RunSummary
 
 StorePath = Annotated[
     Path | None,
@@ -108,7 +108,7 @@ def train(
     status, path, leads = _train_one(parsed, store, out, resume, plan, settings, overwrite=overwrite, quiet=json)
     if leads:
         from partita.runs.folder import RunFolder
-        from partita.train.recorder import RunSummary
+        from partita.runs.summary import RunSummary
 
         folder = RunFolder.open(path)
         _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
@@ -136,7 +136,7 @@ def _train_seeds(
     from partita.report.terminal import seeds_table
     from partita.runs.folder import RunFolder
     from partita.runs.seeds import require_free, run_of_seed, summarize
-    from partita.train.recorder import RunSummary
+    from partita.runs.summary import RunSummary
 
     try:
         seeds = whole_numbers(text)
@@ -249,14 +249,13 @@ def _train_on_workers(
         sys.stderr.write(f"partita: starting {workers} workers\n")
         sys.stderr.flush()
     from partita.comm.launch import launch
-    from partita.train.check import check_run
-    from partita.train.team import PURPOSES
+    from partita.comm.local import workers_ready
+    from partita.train.purposes import PURPOSES
 
-    if resume is None:
-        check_run(
-            arguments["store"], arguments["out"], parsed, overwrite=arguments["overwrite"]
-        )  # complains before workers are started
-    with shown(quiet=True):
+    with workers_ready("partita.train.trainer"), shown(quiet=True):
+        if resume is None:  # where torch is imported already, which takes longer than the check
+            new = {name: arguments[name] for name in ("store", "out", "config", "overwrite")}
+            launch("partita.train.check:check_on_worker", 1, arguments=new)
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
             threads=parsed.threads, device=device, purposes=PURPOSES,
@@ -312,8 +311,8 @@ def train_worker(
     Returns:
         Status and path of the run, and whether this worker leads.
     """
+    from partita import Trainer
     from partita.core.plan import Plan
-    from partita.train.trainer import Trainer
 
     quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
     with shown(quiet=quiet, terminal=terminal) as console:
@@ -406,10 +405,10 @@ def infer_worker(
     """
     with shown(quiet=quiet or not _leads(context), terminal=terminal):
         if verb == "evaluate":
-            from partita.infer.evaluate import evaluate as evaluate_run
+            from partita import evaluate as evaluate_run
 
             return evaluate_run(**options, context=context)
-        from partita.infer.predict import predict as predict_run
+        from partita import predict as predict_run
 
         return predict_run(**options, context=context).to_json()
 

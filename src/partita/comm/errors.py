@@ -86,8 +86,12 @@ def pack_error(error: BaseException, rank: int) -> Record:
     }
 
 
-def unpack_error(record: Record) -> Exception:
+def unpack_error(record: Record, *, alone: bool = False) -> Exception:
     """Make the error again.
+
+    Args:
+        record: from :func:`pack_error`.
+        alone: there was one worker only, so none is named.
 
     Returns:
         For a :class:`PartitaError` one of the same type with the same fields, or of its nearest base class known
@@ -103,7 +107,7 @@ def unpack_error(record: Record) -> Exception:
     else:
         error = WorkerError(record["rank"], record["kind"], record["message"], record["traceback"])
     notes = list(record["notes"])
-    if not isinstance(error, WorkerError):
+    if not alone and not isinstance(error, WorkerError):
         notes.append(f"In worker {record['rank']}")
     for note in notes:
         if note not in getattr(error, "__notes__", []):

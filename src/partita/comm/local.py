@@ -1,9 +1,10 @@
 """Starts workers on this machine, watches them, and ends them: none is ever left behind.
 
-Workers are fresh processes of the same Python, which run a function that is given by name with JSON arguments; so
-the parent may be any script, and nothing is pickled. They find each other through a file in a private directory, and
-all their sockets listen on the loopback interface only. Every worker leads a session of its own, so that Ctrl-C
-reaches it once, through the parent. Python that runs in the parent needs no torch.
+Workers are processes of the same Python, which run a function that is given by name with JSON arguments; so the parent
+may be any script, and nothing is pickled. On Linux they are forked from a process that has imported what all of them
+need (:mod:`partita.comm.forkserver`), elsewhere each is started from nothing. They find each other through a file in a
+private directory, and all their sockets listen on the loopback interface only. Every worker leads a session of its
+own, so that Ctrl-C reaches it once, through the parent. Python that runs in the parent needs no torch.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
+from partita.comm.forkserver import FORKS, Forked, ForkServer
 from partita.comm.signals import Stop, signals_to
 from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.machine import cores, interface_of
@@ -35,15 +37,22 @@ OUTPUT_LINES = 20
 """How much of a failed worker's output is shown."""
 
 Entry = Callable[..., Any] | str
+Process = subprocess.Popen[bytes] | Forked
+
+IMPORTS = ("torch", "torch.distributed", "partita.comm.context", "partita.kernels.dispatch:load")
+"""What every worker needs."""
 
 in_worker = False
 """Whether this process is such a worker itself."""
+
+_kept: ForkServer | None = None
+"""That of :func:`workers_ready`."""
 
 
 @dataclass(slots=True)
 class _Worker:
     rank: int
-    process: subprocess.Popen[bytes]
+    process: Process
     folder: Path
 
     @property
@@ -73,6 +82,26 @@ class _Worker:
 
 class _Interrupted(Exception):
     """The workers ended because of a signal to this process: its argument."""
+
+
+@contextmanager
+def workers_ready(*imports: str) -> Iterator[None]:
+    """Import what workers need in a process beside this one, while the block prepares what they will do.
+
+    All workers that are started in the block share what was imported. A block inside another changes nothing.
+
+    Args:
+        imports: modules that they need beyond torch, kernels and what communicates.
+    """
+    global _kept
+    if not FORKS or _kept is not None or in_worker:
+        yield
+        return
+    with ForkServer((*IMPORTS, *imports)) as _kept:
+        try:
+            yield
+        finally:
+            _kept = None
 
 
 def run_local(
@@ -153,11 +182,11 @@ def run_local(
 def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]:
     (folder / "plan.json").write_text(json.dumps(plan, default=os.fspath), encoding="utf-8")
     workers: list[_Worker] = []
-    processes: list[subprocess.Popen[bytes]] = []
-    with signals_to(processes) as stop:
+    processes: list[Process] = []
+    with _server(plan["module"]) as server, signals_to(processes) as stop:
         try:
             for rank in range(plan["size"]):
-                workers.append(_start(plan, rank, folder))
+                workers.append(_start(plan, rank, folder, server))
                 processes.append(workers[-1].process)
             _watch(workers, stop, timeout)
         finally:
@@ -165,7 +194,19 @@ def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]
     return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
 
 
-def _start(plan: dict[str, Any], rank: int, folder: Path) -> _Worker:
+@contextmanager
+def _server(module: str) -> Iterator[ForkServer | None]:
+    """What forks: the one that is ready, where it would be the same as a new one."""
+    if not FORKS:
+        yield None
+    elif _kept is not None and _kept.fits:
+        yield _kept
+    else:
+        with ForkServer((*IMPORTS, *([module] if module.startswith("partita.") else []))) as server:
+            yield server
+
+
+def _start(plan: dict[str, Any], rank: int, folder: Path, server: ForkServer | None) -> _Worker:
     workers = plan["size"] // plan["context"]["hosts"]
     loopback = interface_of("127.0.0.1")
     if loopback is None:
@@ -190,15 +231,19 @@ def _start(plan: dict[str, Any], rank: int, folder: Path) -> _Worker:
     # Workers share the processors, and threads that spin while they wait take them from the others.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     output = None if rank == 0 else (folder / f"output-{rank}.txt").open("wb")
+    process: Process
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "partita.comm.worker", str(folder), str(rank)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        if server is not None:
+            process = server.fork(folder, rank, environment, None if output is None else output.fileno())
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "partita.comm.worker", str(folder), str(rank)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
     except OSError as error:
         raise ResourceError(f"worker {rank} cannot be started: {error}", fix="Use fewer workers") from error
     finally:
@@ -267,7 +312,7 @@ def _reported(report: dict[str, Any], workers: Sequence[_Worker]) -> Exception:
     rank = report["rank"]
     if report["kind"] == "KeyboardInterrupt":
         return WorkerLost(f"worker {rank} was interrupted (SIGINT)")
-    error = unpack_error(report)
+    error = unpack_error(report, alone=len(workers) == 1)
     if isinstance(error, WorkerError):
         _add_output(error, workers[rank])
     return error
@@ -310,7 +355,7 @@ def _stacks(running: Sequence[_Worker]) -> list[str]:
     return found
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end(processes: Sequence[Process]) -> None:
     """End all that still run, and wait for them."""
     running = [process for process in processes if process.poll() is None]
     for process in running:

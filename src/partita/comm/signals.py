@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Protocol
+
+
+class Signalled(Protocol):
+    """A process that can be sent signals."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it one, unless it has ended."""
 
 
 @dataclass(slots=True)
@@ -25,7 +32,7 @@ class Stop:
 
 
 @contextmanager
-def signals_to(workers: Iterable[subprocess.Popen[bytes]]) -> Iterator[Stop]:
+def signals_to(workers: Iterable[Signalled]) -> Iterator[Stop]:
     """Note SIGINT and SIGTERM instead of acting on them, and pause the workers with this process (Ctrl-Z).
 
     Python delivers signals to the main thread only; elsewhere nothing is changed.

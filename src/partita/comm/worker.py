@@ -1,21 +1,36 @@
-"""The process of a local worker, ``python -m partita.comm.worker FOLDER RANK``: :mod:`partita.comm.local` starts it."""
+"""The process of a local worker, which :mod:`partita.comm.local` starts.
+
+``python -m partita.comm.worker FOLDER RANK`` is a worker. ``python -m partita.comm.worker --fork CHANNEL NAMES``, with
+the number of an open socket, imports the named modules, calls the named functions, and then becomes a worker in a new
+process for every request; see :mod:`partita.comm.forkserver`.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
+import gc
 import importlib
 import importlib.util
 import json
 import os
+import select
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+from partita.core.imports import uncollected
 
 PARENT_SECONDS = 0.5
 """How often to see whether the parent is alive."""
@@ -28,7 +43,8 @@ def main(folder: Path, rank: int) -> None:
 
         local.in_worker = True
         plan: dict[str, Any] = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
-        threading.Thread(target=_end_with, args=(plan["parent"], folder), daemon=True).start()
+        if os.getppid() == plan["parent"]:  # otherwise the kernel ends this process; see _become
+            threading.Thread(target=_end_with, args=(plan["parent"], folder), daemon=True).start()
         stacks = (folder / f"stacks-{rank}.txt").open("w")
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         sys.path[:] = plan["path"]
@@ -109,5 +125,130 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+# Forking
+
+
+def serve(channel: socket.socket, imports: Sequence[str]) -> tuple[Path, int] | None:
+    """Import, then fork for every request until the other end is closed, which ends all that were forked.
+
+    Returns:
+        In every process that was forked: the folder of its plan and its rank. In this one ``None``.
+    """
+    with warnings.catch_warnings(action="ignore"), uncollected():
+        for name in imports:
+            module, _, function = name.partition(":")
+            found = importlib.import_module(module)
+            if function:
+                getattr(found, function)()
+    gc.freeze()  # what is shared is not written to only to be counted
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    running: dict[int, str] = {}  # the folders of plans
+    while True:
+        ready = select.select([channel, woken], [], [])[0]
+        if woken in ready:
+            woken.recv(4096)
+            _report_ends(channel, running)
+        if channel not in ready:
+            continue
+        request = _receive(channel)
+        if request is None:
+            _end_all(running)
+            return None
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _send(channel, {"forked": None, "why": str(error)})
+            continue
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in (channel, woken, waker):
+                each.close()
+            return _become(request)
+        running[pid] = request["folder"]
+        for stream in set(request["streams"]):
+            os.close(stream)
+        _send(channel, {"forked": pid})
+
+
+def _receive(channel: socket.socket) -> dict[str, Any] | None:
+    """The next request, with its open files as ``streams``; ``None`` where the other end is closed."""
+    from partita.comm.forkserver import LENGTH_BYTES
+
+    try:
+        head, streams, _, _ = socket.recv_fds(channel, LENGTH_BYTES, 2)
+        if not head:
+            return None
+        length, parts = int.from_bytes(head, "big"), bytearray()
+        while len(parts) < length:
+            part = channel.recv(length - len(parts))
+            if not part:
+                return None
+            parts += part
+    except OSError:
+        return None
+    return {**json.loads(parts), "streams": streams}
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    with suppress(OSError):  # the other end is closed, which the next look at it shows
+        channel.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _report_ends(channel: socket.socket, running: dict[int, str]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        running.pop(pid, None)
+        _send(channel, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _end_all(running: dict[int, str]) -> None:
+    """The parent has died: end its workers, and remove what it would have removed."""
+    for pid in running:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in running:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    for folder in set(running.values()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _become(request: dict[str, Any]) -> tuple[Path, int]:
+    """In the forked process: take on what a process that was started would have."""
+    server, rank = os.getppid(), int(request["rank"])
+    os.setsid()
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_PR_SET_NAME, f"partita-{rank}".encode())
+    if os.getppid() != server:  # it died before it was asked for
+        os._exit(1)
+    for number, stream in zip((1, 2), request["streams"], strict=True):
+        os.dup2(stream, number)
+    for stream in set(request["streams"]) - {1, 2}:
+        os.close(stream)
+    if request["cwd"] is not None:
+        os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None  # found anew
+    return Path(request["folder"]), rank
+
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+"""Of prctl(2): the signal that a process gets when its parent ends, and the name that ``ps`` shows."""
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    if sys.argv[1] == "--fork":
+        asked = serve(socket.socket(fileno=int(sys.argv[2])), sys.argv[3:])
+        if asked is None:
+            os._exit(0)  # at once: there is nothing to clean up
+        main(*asked)
+    else:
+        main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,6 +17,20 @@ import psutil
 def cores() -> int:
     """Processor cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def own_limits() -> tuple[Any, ...]:
+    """What this process hands down to those that it starts: processors, resource limits, mask of new files."""
+    limits: list[Any] = [sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None]
+    with suppress(ImportError):
+        import resource
+
+        names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+        limits += [(name, resource.getrlimit(getattr(resource, name))) for name in names]
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        limits += [line for line in status.splitlines() if line.startswith("Umask:")]
+    return tuple(limits)
 
 
 def interface_of(address: str) -> str | None:

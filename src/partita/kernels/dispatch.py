@@ -53,8 +53,13 @@ class use:
 
 
 def load() -> None:
-    """Import the chosen implementation now instead of at the first kernel call."""
+    """Import the chosen implementation, and what its compiler imports, now instead of at the first kernel call."""
     implementation()
+    if _chosen == "cpu":
+        from numba.core.registry import cpu_target
+
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
 
 
 def implementation(asks: Tensor | None = None) -> ModuleType:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from partita.comm.context import Context
 from partita.comm.fake import FakeContext
 from partita.config import Config
 from partita.core.mesh import Mesh
@@ -25,6 +27,11 @@ from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
 from partita.train.job import check_computed
+
+
+def check_on_worker(context: Context, *, store: str, out: str, config: dict[str, Any], overwrite: bool) -> None:
+    """Do what :func:`check_run` does, in a process that the command starts, which itself does not import torch."""
+    check_run(store, out, Config.make(config), overwrite=overwrite)
 
 
 def check_run(

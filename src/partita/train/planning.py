@@ -27,7 +27,8 @@ from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
 from partita.train.job import Job
 from partita.train.matmul_backend import Choice, choose_products
-from partita.train.team import PURPOSES, join_team
+from partita.train.purposes import PURPOSES
+from partita.train.team import join_team
 from partita.train.trial_run import trial_run
 
 

@@ -5,65 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor
 
 from partita.core.files import write_text
-from partita.core.html import facts_table
 from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.nn.modules import can_be_made_again
 from partita.runs.checkpoint import TrainState, save_checkpoint
 from partita.runs.folder import MetricsLog, RunFolder
 from partita.runs.other_store import kept
+from partita.runs.summary import RunSummary
 from partita.tasks.task import task_name
 from partita.train.events import EventWriter
 from partita.train.job import Job
 
 Event = dict[str, Any]
 Callback = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RunSummary:
-    """How a run ended.
-
-    Attributes:
-        path: the run folder.
-        status: ``finished`` or ``interrupted``.
-        record: the contents of ``run.json``.
-    """
-
-    path: Path
-    status: str
-    record: dict[str, Any]
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of the best checkpoint by split; empty for an interrupted run."""
-        return self.record["metrics"]
-
-    def _facts(self) -> dict[str, str]:
-        """What to show of it."""
-        record = self.record
-        facts = {"status": self.status, "epochs": str(record.get("epoch", 0))}
-        best = record.get("best")
-        if best:
-            facts["best"] = f"{best['metric']} {best['value']:.4f} in epoch {best['epoch']}"
-        for split, metrics in (record.get("metrics") or {}).items():
-            facts[split] = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        return facts
-
-    def __repr__(self) -> str:
-        facts = "; ".join(f"{name} {value}" for name, value in self._facts().items() if name != "status")
-        return f"RunSummary({str(self.path)!r}, {self.status}: {facts})"
-
-    def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
-        return facts_table(f"Run {self.path}", self._facts())
 
 
 class Recorder:

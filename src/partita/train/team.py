@@ -22,12 +22,10 @@ from partita.graph.store import GraphStore
 from partita.isolated.coverage import NO_BATCHES, Covered
 from partita.parallel.seed_split import SeedSplit, share_of
 from partita.sample.topology import as_tensor
+from partita.train.purposes import PURPOSES
 
 PHASES = ("start", "training", "evaluation")
 """What bytes are sent for: what comes before the first step, training steps, evaluations."""
-
-PURPOSES = ("train", "sample", "sample", "load")
-"""Groups of workers that a run needs: sampling and loading run ahead in threads of their own, sampling in two."""
 
 Value = TypeVar("Value")
 

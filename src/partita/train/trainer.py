@@ -29,6 +29,7 @@ from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import model_of, open_store_of, outputs_of, read_run
+from partita.runs.summary import RunSummary
 from partita.setup.model import given_model, of_model
 from partita.setup.runtime import threads
 from partita.tasks.task import make_task
@@ -42,10 +43,11 @@ from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
 from partita.train.plan_monitor import PlanMonitor, stage_seconds
 from partita.train.planning import resolve_strategy
-from partita.train.recorder import Callback, Event, Recorder, RunSummary
+from partita.train.purposes import PURPOSES
+from partita.train.recorder import Callback, Event, Recorder
 from partita.train.spans import TRAINER, Spans, chrome_trace
 from partita.train.step import Stepper
-from partita.train.team import PURPOSES, StepTotals, join_team
+from partita.train.team import StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
