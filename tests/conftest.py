@@ -80,6 +80,15 @@ def libraries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _workers_ready() -> Iterator[None]:
+    """Workers of all tests share what was imported once."""
+    from partita.comm.local import workers_ready
+
+    with workers_ready("partita.train.trainer"):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _temporary_files() -> Iterator[None]:
     """Whatever libraries leave in the temporary directory (PyG writes modules there) goes when the session ends."""
     before, environment = tempfile.tempdir, os.environ.get("TMPDIR")

@@ -18,6 +18,7 @@ import pytest
 from commands import run_partita
 from isolated import assert_same, dense_epoch, epochs_of, model_of
 from on_workers import resume_on_workers, train_on_workers
+from processes import workers_of
 
 import partita
 from partita.core.errors import ConfigError
@@ -244,13 +245,12 @@ def test_killed_and_gone_on_with_gives_the_same_bytes(store, undisturbed, tmp_pa
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    workers = [child for child in psutil.Process(process.pid).children() if "partita.comm.worker" in child.cmdline()]
-    victim = next(child for child in workers if child.cmdline()[-1] == str(rank))
-    victim.kill()
+    workers = workers_of(process.pid)
+    workers[rank].kill()
     _, errors = process.communicate(timeout=10)
     assert process.returncode != 0
     assert f"worker {rank}" in errors
-    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in workers)
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in workers.values())
     done = run_partita("train", "--resume", run)
     assert done.returncode == 0, done.stderr
     assert_same(run, undisturbed / name)

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import torch
 from commands import run_partita
+from processes import workers_of
 from safetensors.numpy import load_file
 
 import partita
@@ -125,19 +126,6 @@ def finish(*arguments: object) -> None:
 # The kill
 
 
-def workers_of(process: subprocess.Popen[bytes]) -> dict[int, psutil.Process]:
-    """The workers that run, by rank."""
-    found = {}
-    try:
-        for child in psutil.Process(process.pid).children():
-            line = child.cmdline()
-            if "partita.comm.worker" in line:
-                found[int(line[-1])] = child
-    except psutil.NoSuchProcess:
-        pass
-    return found
-
-
 def wait_for_epoch(run: Path, epoch: int, process: subprocess.Popen[bytes]) -> None:
     """Until the step event of an epoch has been written."""
     start, deadline = f'{{"event": "step", "epoch": {epoch}', time.monotonic() + 120
@@ -175,7 +163,7 @@ def killed_run(graph: Graph, kill: Kill, folder: Path) -> Path:
             if kill.moment == "step":
                 wait_for_epoch(run, epoch, process)
             time.sleep(delay)
-            while kill.rank not in (workers := workers_of(process)) and process.poll() is None:
+            while kill.rank not in (workers := workers_of(process.pid)) and process.poll() is None:
                 time.sleep(0.01)
             if process.poll() is None:
                 workers[kill.rank].kill()
@@ -291,7 +279,7 @@ def test_killed_again_and_again(graph: Graph, tmp_path: Path) -> None:
     for rank in (1, 2, 0):
         before = assert_intact(run)
         with started(["train", "--resume", run], tmp_path) as process:
-            while rank not in (workers := workers_of(process)):
+            while rank not in (workers := workers_of(process.pid)):
                 assert process.poll() is None
                 time.sleep(0.01)
             time.sleep(draw.uniform(1, 5))

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import torch
 
+from partita.comm import local
 from partita.comm.context import Context
 from partita.comm.errors import WorkerError, WorkerLost
 from partita.comm.launch import launch
@@ -41,6 +42,13 @@ def _no_folders() -> Iterator[None]:
     assert folders() == before
 
 
+@pytest.fixture(params=["forked", "spawned"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How workers are started: forked where libraries survive that, each from nothing elsewhere."""
+    monkeypatch.setattr(local, "FORKS", local.FORKS and request.param == "forked")
+    return "forked" if local.FORKS else "spawned"
+
+
 # What workers are like
 
 
@@ -49,7 +57,7 @@ def look_around(context: Context, *, greeting: str, path: str) -> dict[str, Any]
     context.group(purpose="sample").gather(0)
     listening = [
         connection.laddr.ip
-        for pid in [*pids, os.getppid()]
+        for pid in [*pids, *(parent.pid for parent in psutil.Process().parents()[:2])]
         for connection in psutil.Process(pid).net_connections(kind="inet")
         if connection.status == psutil.CONN_LISTEN
     ]
@@ -61,15 +69,15 @@ def look_around(context: Context, *, greeting: str, path: str) -> dict[str, Any]
         "path": path,
         "rank": context.mesh.rank,
         "threads": torch.get_num_threads(),
-        "parent": os.getppid(),
+        "parents": [parent.pid for parent in psutil.Process().parents()[:2]],
         "listening": listening,
         "variables": {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "OMP_WAIT_POLICY", "PYTHONPATH")},
-        "folder_mode": oct(Path(psutil.Process().cmdline()[-2]).stat().st_mode & 0o777),
+        "folder_mode": oct(Path(os.environ["TMPDIR"]).stat().st_mode & 0o777),
     }
 
 
 def test_a_worker_and_its_surroundings(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     # Without a choice of ours gloo would listen on this one.
@@ -79,7 +87,7 @@ def test_a_worker_and_its_surroundings(
     seen = launch(look_around, 2, arguments={"greeting": "olé", "path": tmp_path}, purposes=("train", "sample", "load"))
     assert dict(os.environ) == before
     assert (seen["greeting"], seen["path"], seen["rank"]) == ("olé", str(tmp_path), 0)
-    assert seen["parent"] == os.getpid()
+    assert os.getpid() == seen["parents"][1 if how == "forked" else 0]
     assert seen["threads"] == 2  # four, divided by two workers
     assert seen["folder_mode"] == "0o700"
     assert seen["variables"]["RANK"] == seen["variables"]["LOCAL_RANK"] == "0"
@@ -173,6 +181,7 @@ def die(context: Context, rank: int, stage: str) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("stage", ["in an exchange", "asleep", "at the start"])
+@pytest.mark.usefixtures("how")
 def test_a_killed_worker_ends_all(rank: int, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, before = time.monotonic(), set(psutil.Process().children())
     if stage == "at the start":
@@ -200,6 +209,7 @@ def wait_for_nothing() -> None:
     time.sleep(60)
 
 
+@pytest.mark.usefixtures("how")
 def test_time_is_up() -> None:
     notes = ""
     for seconds in (5, 30):  # on a busy machine workers may not have begun after 5 seconds
@@ -352,7 +362,8 @@ def test_a_killed_parent_leaves_nothing(start_parent: Callable[[str], Parent]) -
 def terminate_parent(context: Context) -> None:
     context.group().gather(0)
     if context.mesh.rank == 0:
-        os.kill(os.getppid(), signal.SIGTERM)
+        parents = psutil.Process().parents()
+        os.kill(parents[1 if local.FORKS else 0].pid, signal.SIGTERM)
     time.sleep(60)
 
 

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from commands import run_partita
 from on_workers import train_on_workers
+from processes import workers_of
 from safetensors.numpy import load_file
 
 import partita
@@ -135,12 +135,10 @@ def test_a_killed_worker_ends_the_run_within_seconds_and_is_named(graph, tmp_pat
     killed_at: list[float] = []
 
     def kill() -> None:
-        me = psutil.Process()
         while not (tmp_path / "run" / "metrics.jsonl").exists():
             time.sleep(0.05)
         time.sleep(0.5)
-        workers = [child for child in me.children() if "partita.comm.worker" in " ".join(child.cmdline())]
-        victim = next(child for child in workers if child.cmdline()[-1] == str(rank))
+        victim = workers_of()[rank]
         killed_at.append(time.monotonic())
         victim.kill()
 
@@ -150,7 +148,7 @@ def test_a_killed_worker_ends_the_run_within_seconds_and_is_named(graph, tmp_pat
         partita.Trainer.launch(graph / "parts2", out=tmp_path / "run", workers=2, strategy="gsplit", **settings)
     assert time.monotonic() - killed_at[0] < 10
     killer.join()
-    assert not [child for child in psutil.Process().children() if "partita.comm.worker" in " ".join(child.cmdline())]
+    assert not workers_of()
 
 
 def test_torchrun(graph, tmp_path) -> None:

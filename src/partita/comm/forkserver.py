@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from partita.core.errors import ResourceError
 from partita.core.machine import own_limits
@@ -71,7 +71,7 @@ class ForkServer:
         finally:
             theirs.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,6 +181,10 @@ class Forked:
     def kill(self) -> None:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+Process = subprocess.Popen[bytes] | Forked
+"""A worker's process, however it was started."""
 
 
 def _surroundings() -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
-from partita.comm.forkserver import FORKS, Forked, ForkServer
+from partita.comm.forkserver import FORKS, ForkServer, Process
 from partita.comm.signals import Stop, signals_to
 from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.machine import cores, interface_of
@@ -37,7 +37,6 @@ OUTPUT_LINES = 20
 """How much of a failed worker's output is shown."""
 
 Entry = Callable[..., Any] | str
-Process = subprocess.Popen[bytes] | Forked
 
 IMPORTS = ("torch", "torch.distributed", "partita.comm.context", "partita.kernels.dispatch:load")
 """What every worker needs."""

@@ -8,14 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
 
-
-class Signalled(Protocol):
-    """A process that can be sent signals."""
-
-    def send_signal(self, number: int, /) -> None:
-        """Send it one, unless it has ended."""
+from partita.comm.forkserver import Process
 
 
 @dataclass(slots=True)
@@ -32,7 +26,7 @@ class Stop:
 
 
 @contextmanager
-def signals_to(workers: Iterable[Signalled]) -> Iterator[Stop]:
+def signals_to(workers: Iterable[Process]) -> Iterator[Stop]:
     """Note SIGINT and SIGTERM instead of acting on them, and pause the workers with this process (Ctrl-Z).
 
     Python delivers signals to the main thread only; elsewhere nothing is changed.
