@@ -103,6 +103,7 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
     import sys
 
     from partita.comm.launch import launch
+    from partita.comm.local import workers_ready
     from partita.train.purposes import PURPOSES
 
     if links is not None or hosts > 1:
@@ -112,10 +113,11 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
     arguments = {"store": str(store), "config": config.model_dump(mode="json"), "quiet": quiet}
     if "RANK" in os.environ or config.workers == 1:
         return plan_worker(None, **arguments)
-    return launch(
-        "partita.cli.plans:plan_worker", config.workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
-        threads=config.threads, device=config.device, purposes=PURPOSES,
-    )  # fmt: skip
+    with workers_ready("partita.train.planning"):
+        return launch(
+            "partita.cli.plans:plan_worker", config.workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
+            threads=config.threads, device=config.device, purposes=PURPOSES,
+        )  # fmt: skip
 
 
 def plan_worker(

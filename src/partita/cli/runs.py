@@ -382,9 +382,10 @@ def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> 
         result = infer_worker(None, verb=verb, options={**options, "workers": workers}, quiet=quiet)
         return result if _leads(None) else None
     from partita.comm.launch import launch
+    from partita.comm.local import workers_ready
 
     arguments = {"verb": verb, "options": options, "quiet": quiet, "terminal": sys.stderr.isatty()}
-    with shown(quiet=True):
+    with workers_ready(f"partita.infer.{verb}"), shown(quiet=True):
         return launch("partita.cli.runs:infer_worker", workers, arguments=arguments)
 
 

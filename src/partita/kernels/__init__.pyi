@@ -1,5 +1,6 @@
 from partita.kernels.dispatch import load as load
 from partita.kernels.dispatch import use as use
+from partita.kernels.dispatch import will_compile as will_compile
 from partita.kernels.layer_sampling import arrival_times as arrival_times
 from partita.kernels.layer_sampling import importance as importance
 from partita.kernels.layer_sampling import pick_arrivals as pick_arrivals

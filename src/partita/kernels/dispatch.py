@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,6 +61,16 @@ def load() -> None:
 
         cpu_target.typing_context.refresh()
         cpu_target.target_context.refresh()
+
+
+def will_compile() -> bool:
+    """Whether the chosen implementation is compiled when it is first called: nothing is kept on disk yet."""
+    if _chosen != "cpu":
+        return False
+    from partita.kernels.cpu import sampling
+
+    folder = sampling.pick_uniform.stats.cache_path
+    return folder is None or not any(Path(folder).glob(f"{sampling.__name__.rpartition('.')[2]}.pick_*.nbi"))
 
 
 def implementation(asks: Tensor | None = None) -> ModuleType:

@@ -129,6 +129,12 @@ class Recorder:
         for callback in self.callbacks:
             callback(dict(event))
 
+    def show(self, text: str) -> None:
+        """Show a note to who follows the run here, without keeping it: it is of this process, not of the run."""
+        if self.job.team.leads:
+            for callback in self.callbacks:
+                callback({"event": "note", "text": text})
+
     @property
     def minutes_since_save(self) -> float:
         """Since the last checkpoint of this process."""

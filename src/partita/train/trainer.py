@@ -195,20 +195,22 @@ class Trainer:
             PartitaError: what a worker raised, or that one was killed; all others have ended then.
         """
         from partita.comm.launch import launch
+        from partita.comm.local import workers_ready
 
         if config is not None and settings:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         config = config or Config.make(settings, where="Trainer.launch")
-        if config.workers > 1:
-            check_run(store, out, config, overwrite=overwrite)  # complains before workers are started
         arguments = {
             "store": os.fspath(store), "out": os.fspath(out), "config": config.model_dump(mode="json"),
             "plan": None if plan is None else plan.to_json(), "overwrite": overwrite,
         }  # fmt: skip
-        found = launch(
-            "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
-            device=config.device, purposes=PURPOSES,
-        )  # fmt: skip
+        with workers_ready("partita.train.trainer"):
+            if config.workers > 1:
+                check_run(store, out, config, overwrite=overwrite)  # complains before workers are started
+            found = launch(
+                "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
+                device=config.device, purposes=PURPOSES,
+            )  # fmt: skip
         folder = RunFolder.open(out)
         return RunSummary(folder.path, found, folder.read_record())
 
@@ -247,6 +249,8 @@ class Trainer:
         self._stepper = Stepper(job, self._timer)
         self._following = None if self.plan is None else PlanMonitor(self.plan)
         self.recorder.start()
+        if kernels.will_compile():
+            self.recorder.show("compiling kernels for this processor, once: 10 to 20 s")
         self._stopping = self._late = False  # agreed by all workers
         try:
             with (
