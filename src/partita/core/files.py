@@ -30,6 +30,12 @@ def write_text(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
 
 
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def require_parent(path: Path) -> None:
     """See that a file can be written where it is to be.
 

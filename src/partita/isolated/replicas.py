@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from partita.comm.group import Group
 from partita.isolated.averaging import optimizer_tensors, with_tensors
 from partita.isolated.syncs import Replica, Sync
+from partita.runs.checkpoint_files import check_slots, damaged, require_forms, stepped
 
 Layout = tuple[tuple[tuple[str, int], ...], ...]
 """For each worker the names of its views in an epoch, and their numbers of training nodes."""
@@ -111,9 +113,30 @@ class ViewReplicas:
 
         Args:
             tensors: what :meth:`tensors` gave on every worker, together.
+
+        Raises:
+            RunError: a tensor is not one of this model, or of its optimizer.
         """
+        self._check(tensors)
         self._restored = tensors
         self._start = self._start._replace(model=_copied(self._model.state_dict()))
+
+    def _check(self, tensors: Mapping[str, Tensor]) -> None:
+        """See that kernels can be given what a checkpoint holds."""
+        found: dict[tuple[str, str], dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            name, _, rest = key.partition("/")
+            kind, _, rest = rest.partition("/")
+            found.setdefault((name, kind), {})[rest] = tensor
+        slots = optimizer_tensors(stepped(self._model, self._optimizer)[1].state_dict())
+        for (name, kind), each in found.items():
+            where = Path("members.safetensors", name)
+            if kind == "optimizer":
+                check_slots(each, slots, where)
+            else:
+                require_forms(each, self._model.state_dict(), "the model", where)
+        if (_MEAN, "model") not in found:
+            raise damaged(Path("members.safetensors"), "the mean of the models is missing")
 
     def _take_restored(self, layout: Layout) -> None:
         """Take this worker's share of a checkpoint, if it has the states of the same views."""

@@ -1,8 +1,9 @@
 """Checkpoints: everything a run needs to go on exactly where it was.
 
 A checkpoint is a directory ``checkpoints/epoch-00003-step-000120`` (120 steps of epoch 3 are done) with
-``model.safetensors``, ``optimizer.safetensors`` and ``state.json``. It is written aside and renamed, so one that
-has its name is complete. No generator state is kept: samples and dropout are functions of the position.
+``model.safetensors``, ``optimizer.safetensors``, ``state.json``, and digests of all these in ``digests.json``. It is
+written aside and renamed, so one that has its name is complete. No generator state is kept: samples and dropout are
+functions of the position.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from partita.comm.axis import Workers
@@ -25,10 +25,20 @@ from partita.comm.context import Context
 from partita.comm.tensors import share_tensors
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.records import Counts
+from partita.runs.checkpoint_files import (
+    check_slots,
+    damaged,
+    read_tensors,
+    read_text,
+    require_forms,
+    stepped,
+    write_files,
+)
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _PLATEAU = ("lr_reductions", "evaluations_since_reduction")
-_MEMBERS = "members.safetensors"
+_MODEL, _OPTIMIZER, _MEMBERS = "model.safetensors", "optimizer.safetensors", "members.safetensors"
+_STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +147,10 @@ def save_checkpoint(
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        weights = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
-        save_file(weights, aside / "model.safetensors")
-        save_file(_flatten_optimizer(model, optimizer), aside / "optimizer.safetensors")
+        tensors = {_MODEL: _copied(model.state_dict()), _OPTIMIZER: _flatten_optimizer(model, optimizer)}
         if members:
-            save_file({k: v.contiguous() for k, v in members.items()}, aside / _MEMBERS)
-        (aside / "state.json").write_text(json.dumps(state.to_json(), indent=2), encoding="utf-8")
-        for file in aside.iterdir():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
+            tensors[_MEMBERS] = {name: tensor.contiguous() for name, tensor in members.items()}
+        write_files(aside, tensors, {_STATE: json.dumps(state.to_json(), indent=2)})
         shutil.rmtree(target, ignore_errors=True)
         os.replace(aside, target)
     except OSError as error:
@@ -183,10 +188,11 @@ def read_state(checkpoint: Path) -> TrainState:
     Raises:
         RunError: the file is damaged.
     """
+    text = read_text(checkpoint, _STATE)
     try:
-        return TrainState.from_json(json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(checkpoint / "state.json", error) from None
+        return TrainState.from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(checkpoint / _STATE, error) from None
 
 
 def load_model(checkpoint: Path, model: nn.Module) -> None:
@@ -195,7 +201,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
     Raises:
         RunError: the file is damaged or belongs to another model.
     """
-    tensors = _load(checkpoint / "model.safetensors")
+    tensors = read_tensors(checkpoint, _MODEL)
     own = model.state_dict()
     if {k: tuple(v.shape) for k, v in own.items()} != {k: tuple(v.shape) for k, v in tensors.items()}:
         raise RunError(
@@ -203,6 +209,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
             where=str(checkpoint),
             fix="Give the same model= and settings as when the run was started",
         )
+    require_forms(tensors, own, "the model", checkpoint / _MODEL)
     model.load_state_dict(tensors)
 
 
@@ -212,11 +219,9 @@ def load_optimizer(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Op
     Raises:
         RunError: the file is damaged.
     """
-    file = checkpoint / "optimizer.safetensors"
-    try:
-        _fill_optimizer(_load(file), model, optimizer)
-    except KeyError as error:
-        raise _damaged(file, f"unknown parameter {error}") from None
+    tensors = read_tensors(checkpoint, _OPTIMIZER)
+    check_slots(tensors, _flatten_optimizer(*stepped(model, optimizer)), checkpoint / _OPTIMIZER)
+    _fill_optimizer(tensors, model, optimizer)
 
 
 def share_model(context: Workers, model: nn.Module) -> None:
@@ -251,7 +256,7 @@ def share_checkpoint(
         load_model(latest, model)
         load_optimizer(latest, model, optimizer)
         if (latest / _MEMBERS).exists():
-            members.update(_load(latest / _MEMBERS))
+            members.update(read_tensors(latest, _MEMBERS))
         return state.to_json()
 
     members: dict[str, Tensor] = {}
@@ -275,11 +280,7 @@ def _flatten_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _fill_optimizer(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The inverse of :func:`_flatten_optimizer`.
-
-    Raises:
-        KeyError: the model has no such parameter.
-    """
+    """The inverse of :func:`_flatten_optimizer`."""
     places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
@@ -288,12 +289,5 @@ def _fill_optimizer(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: 
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _load(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except Exception as error:  # safetensors raises its own type, which is not public
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: object) -> RunError:
-    return RunError(f"is damaged: {error}", where=str(path), fix="Delete its folder to use an earlier checkpoint")
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

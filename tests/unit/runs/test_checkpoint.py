@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from partita.core.errors import ResourceError, RunError
 from partita.core.records import Counts
@@ -93,7 +97,7 @@ def test_a_failed_write_leaves_the_earlier_checkpoint(tmp_path, monkeypatch) -> 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save_file", full)
+    monkeypatch.setattr(module, "write_files", full)
     with pytest.raises(ResourceError, match=r"no space left.*--resume"):
         save_checkpoint(tmp_path, model, optimizer, TrainState(epoch=2))
     assert [path.name for path in tmp_path.iterdir()] == ["epoch-00001-step-000000"]
@@ -117,3 +121,95 @@ def test_another_model_or_a_damaged_file_is_refused(tmp_path) -> None:
     (path / "state.json").write_text("{}")
     with pytest.raises(RunError, match=r"state\.json: is damaged"):
         read_state(path)
+
+
+# Damage: nothing that kernels would write beyond, or that is not what was written, gets into a model or an optimizer.
+
+SLOTS = {
+    "one element": lambda tensors: {**tensors, "0.weight/exp_avg": torch.zeros(1)},
+    "empty": lambda tensors: {**tensors, "0.weight/exp_avg_sq": torch.zeros(0)},
+    "transposed": lambda tensors: {**tensors, "0.weight/exp_avg": tensors["0.weight/exp_avg"].T.contiguous()},
+    "exchanged": lambda tensors: {
+        **tensors,
+        "0.weight/exp_avg": tensors["0.bias/exp_avg"],
+        "0.bias/exp_avg": tensors["0.weight/exp_avg"],
+    },
+    "another dtype": lambda tensors: {**tensors, "1.bias/exp_avg": tensors["1.bias/exp_avg"].half()},
+    "integers": lambda tensors: {**tensors, "1.bias/exp_avg": tensors["1.bias/exp_avg"].long()},
+    "two steps": lambda tensors: {**tensors, "1.bias/step": torch.zeros(2)},
+    "a slot less": lambda tensors: {name: value for name, value in tensors.items() if name != "1.bias/step"},
+    "a slot more": lambda tensors: {**tensors, "1.bias/max_exp_avg_sq": tensors["1.bias/exp_avg"].clone()},
+    "unknown": lambda tensors: {**tensors, "9.bias/exp_avg": tensors["1.bias/exp_avg"].clone()},
+    "no slot": lambda tensors: {**tensors, "exp_avg": tensors["1.bias/exp_avg"].clone()},
+}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("what", SLOTS)
+def test_what_an_optimizer_cannot_use_never_reaches_it(tmp_path, what, fused) -> None:
+    """Also where nobody noticed the damage by its digest: the fused kernel writes beyond a tensor that is too short."""
+    model, optimizer = _trained(lambda parameters: torch.optim.Adam(parameters, fused=fused), 2)
+    path = save_checkpoint(tmp_path, model, optimizer, TrainState())
+    file = path / "optimizer.safetensors"
+    save_file(SLOTS[what](load_file(file)), file)
+    for digests in ("kept", "gone"):
+        if digests == "gone":
+            (path / "digests.json").unlink()
+        other, other_optimizer = _trained(lambda parameters: torch.optim.Adam(parameters, fused=fused), 0)
+        with pytest.raises(RunError, match=r"optimizer\.safetensors: is damaged"):
+            load_optimizer(path, other, other_optimizer)
+        assert not other_optimizer.state
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.float64])
+def test_weights_of_another_dtype_are_refused(tmp_path, dtype) -> None:
+    model, optimizer = _trained(torch.optim.Adam, 1)
+    path = save_checkpoint(tmp_path, model, optimizer, TrainState())
+    file = path / "model.safetensors"
+    tensors = load_file(file)
+    save_file({**tensors, "0.bias": tensors["0.bias"].to(dtype)}, file)
+    (path / "digests.json").unlink()
+    with pytest.raises(RunError, match=r"tensor '0\.bias' is \w+ \(4,\), the model has float32 \(4,\)"):
+        load_model(path, model)
+
+
+def test_every_flipped_bit_is_noticed(tmp_path) -> None:
+    model, optimizer = _trained(torch.optim.Adam, 2)
+    path = save_checkpoint(tmp_path, model, optimizer, TrainState(epoch=3, loss_sum=0.25))
+
+    def read() -> None:
+        read_state(path)
+        other, other_optimizer = _trained(torch.optim.Adam, 0)
+        load_model(path, other)
+        load_optimizer(path, other, other_optimizer)
+
+    read()
+    for file in sorted(path.iterdir()):
+        whole = file.read_bytes()
+        for position in range(0, len(whole), max(1, len(whole) // 40)):
+            file.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+            with pytest.raises(RunError, match=re.escape(str(path))):
+                read()
+        file.write_bytes(whole)
+    read()
+
+
+def test_a_checkpoint_without_digests_is_read_as_before(tmp_path) -> None:
+    model, optimizer = _trained(torch.optim.Adam, 2)
+    path = save_checkpoint(tmp_path, model, optimizer, TrainState(epoch=3))
+    (path / "digests.json").unlink()
+    other, other_optimizer = _trained(torch.optim.Adam, 0)
+    load_model(path, other)
+    load_optimizer(path, other, other_optimizer)
+    assert read_state(path).epoch == 3
+    assert torch.equal(other[0].weight, model[0].weight)
+
+
+def test_files_follow_the_mask_of_new_files(tmp_path) -> None:
+    model, optimizer = _trained(torch.optim.Adam, 1)
+    before = os.umask(0o027)
+    try:
+        path = save_checkpoint(tmp_path, model, optimizer, TrainState())
+    finally:
+        os.umask(before)
+    assert {oct(file.stat().st_mode & 0o777) for file in path.iterdir()} == {"0o640"}
