@@ -11,6 +11,7 @@ from typing import Any
 
 from partita.core.errors import RunError
 from partita.core.files import ANALYSIS, RUN_FORMAT, read_object, write_text
+from partita.core.locks import LOCK_NAME, FolderLock
 
 
 class RunFolder:
@@ -31,22 +32,38 @@ class RunFolder:
         self.analysis = self.path / ANALYSIS
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], *, overwrite: bool = False) -> RunFolder:
-        """Make a new run folder.
+    def create(cls, path: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[RunFolder, FolderLock]:
+        """Make a new run folder, and lock it for this process.
 
         Args:
             path: of the folder.
             overwrite: delete a run that is there already.
 
         Raises:
-            RunError: something is there already, and it is not a run or must not be overwritten.
+            RunError: something is there already, and it is not a run or must not be overwritten; or another process is
+                writing it.
         """
         folder = cls(path)
         folder.require_free(overwrite=overwrite)
-        if folder.record.is_file():
-            folder._clear()
-        folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        return folder
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock = folder.lock()
+        try:
+            folder.require_free(overwrite=overwrite)  # nobody else can make one now
+            if folder.record.is_file():
+                folder._clear()
+            folder.checkpoints.mkdir(exist_ok=True)
+        except BaseException:
+            lock.release()
+            raise
+        return folder, lock
+
+    def lock(self) -> FolderLock:
+        """Keep other processes from writing the run.
+
+        Raises:
+            RunError: another one is writing it.
+        """
+        return FolderLock(self.path, RunError, "run")
 
     def require_free(self, *, overwrite: bool = False) -> None:
         """See that a run folder can be made here.
@@ -77,7 +94,7 @@ class RunFolder:
         if not self.path.is_dir():
             return False
         found = {each.name for each in self.path.iterdir() if ".partial-" not in each.name}
-        if not found <= {self.config.name, self.checkpoints.name}:
+        if not found <= {self.config.name, self.checkpoints.name, LOCK_NAME}:
             return False
         return not (self.checkpoints.is_dir() and any(self.checkpoints.iterdir()))
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from partita.core.files import write_text
+from partita.core.locks import FolderLock
 from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.nn.modules import can_be_made_again
@@ -43,6 +44,7 @@ class Recorder:
         self.record = record
         self.callbacks = tuple(callbacks)
         self.job = job
+        self._lock: FolderLock | None = None
 
     @classmethod
     def begin(
@@ -72,7 +74,7 @@ class Recorder:
         recorder = cls(folder, record, job, callbacks)
 
         def make() -> None:
-            RunFolder.create(folder.path, overwrite=overwrite)
+            recorder._lock = RunFolder.create(folder.path, overwrite=overwrite)[1]
             recorder._write()
 
         job.team.agree(make)
@@ -80,12 +82,25 @@ class Recorder:
 
     @classmethod
     def go_on(
-        cls, folder: RunFolder, record: dict[str, Any], job: Job, callbacks: Sequence[Callback], state: TrainState
+        cls,
+        folder: RunFolder,
+        record: dict[str, Any],
+        job: Job,
+        callbacks: Sequence[Callback],
+        state: TrainState,
+        lock: FolderLock | None,
     ) -> Recorder:
-        """Prepare the folder of a run that goes on from a checkpoint. All workers call this, when all have read it."""
+        """Prepare the folder of a run that goes on from a checkpoint. All workers call this, when all have read it.
+
+        Args:
+            folder, record, job, callbacks: see the class.
+            state: the position.
+            lock: of the folder, on the first worker.
+        """
         record["resumed"].append({"at": now(), "epoch": state.epoch, "step": state.step})
         record |= {"status": "running", **_placed(job), "device": job.team.context.device.type}
         recorder = cls(folder, record, job, callbacks)
+        recorder._lock = lock
 
         def reopen() -> None:
             MetricsLog.cut(folder.metrics, state.epoch, state.step)
@@ -176,7 +191,11 @@ class Recorder:
                 "counts": state.counts.to_json() if state.counts else None,
                 "peak_memory_bytes": self._peak(state),
             }
-            self.folder.write_record(self.record)
+            try:
+                self.folder.write_record(self.record)
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
         return RunSummary(self.folder.path, status, self.record)
 
     def _peak(self, state: TrainState) -> int:

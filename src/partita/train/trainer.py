@@ -16,6 +16,7 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, RunError
+from partita.core.locks import FolderLock
 from partita.core.memory import keeping_freed
 from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
@@ -145,6 +146,22 @@ class Trainer:
                 )
         self = cls.__new__(cls)
         found = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
+        with _writing(found, run) as lock:
+            self._load(found, run, store, model, callbacks, context, given, lock)
+        return self
+
+    def _load(
+        self,
+        found: Context,
+        run: str | os.PathLike[str],
+        store: str | os.PathLike[str] | None,
+        model: nn.Module | None,
+        callbacks: Sequence[Callback],
+        context: Context | None,
+        given: dict[str, Any],
+        lock: FolderLock | None,
+    ) -> None:
+        """What :meth:`resume` does while the run is locked."""
         folder, record, config = read_run(found, run, given)
         if "matmul" in given:
             record.pop("matmul", None)
@@ -165,8 +182,7 @@ class Trainer:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
         self._state, self._resumed = _going_on(self._state, self.job, given)
-        self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state)
-        return self
+        self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state, lock)
 
     @classmethod
     def launch(
@@ -498,6 +514,23 @@ def _going_on(state: TrainState, job: Job, given: Mapping[str, Any]) -> tuple[Tr
     until = f"until {patience} evaluations in a row are no better" if patience else "without early stopping"
     going = state.with_(stopped=False, evaluations_since_best=0)
     return going, f"{said}; goes on to epoch {epochs}, {until}"
+
+
+@contextmanager
+def _writing(context: Context, run: str | os.PathLike[str]) -> Iterator[FolderLock | None]:
+    """Lock a run on the first worker, and let go of it if the block fails. All workers call this."""
+    held: list[FolderLock] = []
+
+    def lock() -> None:
+        held.append(RunFolder.open(run).lock())
+
+    context.agree(lock)
+    try:
+        yield held[0] if held else None
+    except BaseException:
+        for each in held:
+            each.release()
+        raise
 
 
 def fit_on_worker(

@@ -12,7 +12,7 @@ from partita.runs.folder import MetricsLog, RunFolder
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path) -> None:
-    RunFolder.create(tmp_path / "run").write_record({"status": "running"})
+    RunFolder.create(tmp_path / "run")[0].write_record({"status": "running"})
     with pytest.raises(RunError, match=r"not empty.*--resume"):
         RunFolder.create(tmp_path / "run")
     (tmp_path / "file").write_text("mine")
@@ -22,7 +22,7 @@ def test_an_existing_folder_is_never_overwritten(tmp_path) -> None:
 
 
 def test_record_round_trip(tmp_path) -> None:
-    RunFolder.create(tmp_path / "run").write_record({"status": "finished"})
+    RunFolder.create(tmp_path / "run")[0].write_record({"status": "finished"})
     assert RunFolder.open(tmp_path / "run").read_record() == {"format": RUN_FORMAT, "status": "finished"}
 
 
