@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from partita.core.errors import ConfigError, nearest
 from partita.core.options import OLD_NAMES, parse_bytes, whole_numbers
 from partita.core.registry import Registry
+from partita.core.trust import refuse_code
 
 PRESETS: Registry[Mapping[str, Any]] = Registry(
     "preset",
@@ -421,6 +422,7 @@ class Config(BaseModel):
         overrides: Mapping[str, Any] | None = None,
         *,
         notes: list[str] | None = None,
+        trust: str | None = None,
     ) -> Config:
         """Read a YAML file of settings.
 
@@ -428,11 +430,13 @@ class Config(BaseModel):
             path: the file.
             overrides: settings that win over it, for instance from the command line.
             notes: gets what a user should know of the file, such as that a setting has another name by now.
+            trust: ``"imports"``: the file may name code to import, ``package.module:Name``.
 
         Raises:
-            ConfigError: the file is missing, is not YAML, or holds a bad setting.
+            ConfigError: the file is missing, is not YAML, holds a bad setting, or names code that it must not name.
         """
         values = read_yaml(path)
+        refuse_code(values, str(path), trust)
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         given = {**_preset(given.get("preset")), **given}
         if notes is not None:

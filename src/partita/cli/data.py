@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import Json, given, record_options, with_options
+from partita.cli.options import Json, Trust, given, record_options, with_options
 from partita.cli.shell import finish, shown
 from partita.graph.options import RmatOptions, SbmOptions
 from partita.sources.options import IngestOptions
@@ -178,6 +178,7 @@ def export(
     *,
     out: Annotated[Path, typer.Option("--out", help="The .npz file to write; for a run, the directory of the model.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    trust: Trust = None,
     json: Json = False,
 ) -> None:
     """Export."""
@@ -187,7 +188,7 @@ def export(
         from partita.runs.export_model import export_model
 
         with shown(quiet=json):
-            exported = export_model(source, out, overwrite=overwrite)
+            exported = export_model(source, out, overwrite=overwrite, trust=trust)
         finish(exported.to_json(), "Exported", as_json=json)
         return
     from partita.graph.export import export as export_store

@@ -20,6 +20,14 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.options import OLD_NAMES, OptionField, Options, fields_of
 
+Trust = Annotated[
+    str | None,
+    typer.Option(
+        "--trust",
+        metavar="WORD",
+        help="Let files name code of yours: imports.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 
 # The first setting of each group in the help; a group reaches to the next one.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli.options import Json, config_options, with_options
+from partita.cli.options import Json, Trust, config_options, with_options
 from partita.cli.shell import print_table, say, shown
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
@@ -50,6 +50,7 @@ def plan(
     links: Annotated[
         Path | None, typer.Option("--links", help="Link measurements (partita measure --out), also of other machines.")
     ] = None,
+    trust: Trust = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all strategies, not only those with a name.")] = False,
     json: Json = False,
     **settings: Any,
@@ -66,7 +67,7 @@ def plan(
 
     notes = list[str]()
     if config is not None:
-        parsed = Config.load(config, settings, notes=notes)
+        parsed = Config.load(config, settings, notes=notes, trust=trust)
     else:
         parsed = Config.make(settings, where="command line")
     say(notes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from partita.cli.options import Json, config_options, with_options
+from partita.cli.options import Json, Trust, config_options, with_options
 from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
 from partita.config import Config
 from partita.core.errors import ConfigError
@@ -93,6 +93,7 @@ def train(
             "--seeds", help="One run per seed, for instance 0,1,2, in OUT/seed-0 ...; then mean and deviation."
         ),
     ] = None,
+    trust: Trust = None,
     json: Json = False,
     **settings: Any,
 ) -> None:
@@ -102,10 +103,12 @@ def train(
             raise ConfigError("--strategy and --placements mean the same setting", fix="Give one of them")
         settings["strategy"] = placements
     if seeds is not None:
-        _train_seeds(seeds, store, out, config, resume, plan, settings, overwrite=overwrite, as_json=json)
+        _train_seeds(seeds, store, out, config, resume, plan, settings, trust=trust, overwrite=overwrite, as_json=json)
         return
-    parsed = _parsed(store, out, config, resume, plan, settings)
-    status, path, leads = _train_one(parsed, store, out, resume, plan, settings, overwrite=overwrite, quiet=json)
+    parsed = _parsed(store, out, config, resume, plan, settings, trust)
+    status, path, leads = _train_one(
+        parsed, store, out, resume, plan, settings, trust=trust, overwrite=overwrite, quiet=json
+    )
     if leads:
         from partita.runs.folder import RunFolder
         from partita.runs.summary import RunSummary
@@ -123,6 +126,7 @@ def _train_seeds(
     plan: Path | None,
     settings: dict[str, Any],
     *,
+    trust: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -152,7 +156,7 @@ def _train_seeds(
     if "RANK" in os.environ:
         fix = "Start torchrun once for each --seed, or use --workers"
         raise ConfigError("--seeds starts its runs one after the other, torchrun starts one", where="seeds", fix=fix)
-    parsed = [_parsed(store, out, config, resume, plan, {**settings, "seed": seed}) for seed in seeds]
+    parsed = [_parsed(store, out, config, resume, plan, {**settings, "seed": seed}, trust) for seed in seeds]
     assert out is not None
     require_free(out, seeds, overwrite=overwrite)
     for number, (seed, of_seed) in enumerate(zip(seeds, parsed, strict=True), start=1):
@@ -160,7 +164,15 @@ def _train_seeds(
         if not as_json:
             sys.stderr.write(f"partita: seed {seed}, run {number} of {len(seeds)}: {path}\n")
         status, _, _ = _train_one(
-            of_seed, store, path, None, plan, {**settings, "seed": seed}, overwrite=overwrite, quiet=as_json
+            of_seed,
+            store,
+            path,
+            None,
+            plan,
+            {**settings, "seed": seed},
+            trust=trust,
+            overwrite=overwrite,
+            quiet=as_json,
         )
         if status == "interrupted":
             _print_run(RunSummary(path, status, RunFolder.open(path).read_record()), as_json=as_json)
@@ -181,6 +193,7 @@ def _train_one(
     plan: Path | None,
     settings: dict[str, Any],
     *,
+    trust: str | None,
     overwrite: bool,
     quiet: bool,
 ) -> tuple[str, str, bool]:
@@ -192,6 +205,7 @@ def _train_one(
         "config": parsed.model_dump(mode="json"),
         "settings": {name: value for name, value in settings.items() if value is not None},
         "plan": None if plan is None else str(plan),
+        "trust": trust,
         "overwrite": overwrite,
         "quiet": quiet,
     }
@@ -205,6 +219,7 @@ def _parsed(
     resume: Path | None,
     plan: Path | None,
     settings: dict[str, Any],
+    trust: str | None,
 ) -> Config:
     """The settings of a new run; the defaults where one goes on.
 
@@ -221,11 +236,11 @@ def _parsed(
         missing = "a store" if store is None else "--out"
         raise ConfigError(f"{missing} is missing", fix="Write: partita train STORE --out RUN")
     if plan is not None:
-        Plan.load(plan)  # complains before workers are started
+        Plan.load(plan, trust=trust)  # complains before workers are started
     if config is None:
         return Config.make(settings, where="command line")
     notes = list[str]()
-    parsed = Config.load(config, settings, notes=notes)
+    parsed = Config.load(config, settings, notes=notes, trust=trust)
     say(notes)
     return parsed
 
@@ -241,7 +256,7 @@ def _train_on_workers(
         from partita.runs.folder import RunFolder
 
         changes = {name: settings.get(name) for name in ("workers", "device")}
-        found = Config.load(RunFolder.open(resume).config, changes)
+        found = Config.load(RunFolder.open(resume).config, changes, trust=arguments["trust"])
         workers, device = found.workers, found.device
     if workers == 1:
         return train_worker(None, **arguments)
@@ -272,7 +287,10 @@ def _print_run(summary: RunSummary, *, as_json: bool) -> None:
 
         print_table(run_table(summary.record))
     if summary.status == "interrupted":
-        sys.stderr.write(f"partita: stopped and saved. Continue with: partita train --resume {summary.path}\n")
+        trusting = " --trust imports" if summary.names_code else ""
+        sys.stderr.write(
+            f"partita: stopped and saved. Continue with: partita train --resume {summary.path}{trusting}\n"
+        )
         sys.exit(INTERRUPTED)
     if not as_json:
         typer.echo(
@@ -290,6 +308,7 @@ def train_worker(
     config: dict[str, Any],
     settings: dict[str, Any],
     plan: str | None,
+    trust: str | None,
     overwrite: bool,
     quiet: bool,
     terminal: bool | None = None,
@@ -304,6 +323,7 @@ def train_worker(
         config: all settings of a new run.
         settings: those to change when resuming.
         plan: file of the plan to follow.
+        trust: what the run folder that is gone on with may do.
         overwrite: replace a run that is in ``out`` already.
         quiet: show nothing.
         terminal: whether standard error is shown on a terminal; ``None``: found out.
@@ -317,11 +337,11 @@ def train_worker(
     quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
     with shown(quiet=quiet, terminal=terminal) as console:
         if resume is not None:
-            trainer = Trainer.resume(resume, store=store, context=context, **settings)
+            trainer = Trainer.resume(resume, store=store, trust=trust, context=context, **settings)
         else:
             assert store is not None
             assert out is not None
-            made = None if plan is None else Plan.load(plan)
+            made = None if plan is None else Plan.load(plan, trust=trust)
             parsed = Config.make(config)
             trainer = Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context)
         if console is not None:
@@ -338,12 +358,13 @@ def evaluate(
     *,
     split: Annotated[str, typer.Option(help="Which nodes; all for all that have a label.")] = "test",
     store: StorePath = None,
+    trust: Trust = None,
     workers: Workers = 1,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Evaluate."""
-    options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit}
+    options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
     result = _infer("evaluate", workers, options, quiet=json)
     if result is not None:
         finish(result, f"{run} on {split}", as_json=json)
@@ -364,13 +385,22 @@ def predict(
         bool, typer.Option("--embeddings", help="Also write the output of the last hidden layer.")
     ] = False,
     store: StorePath = None,
+    trust: Trust = None,
     workers: Workers = 1,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Predict."""
     wanted = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
-    options = {"run": run, "out": out, "split": split, **wanted, "embeddings": embeddings, "store": store}
+    options = {
+        "run": run,
+        "out": out,
+        "split": split,
+        **wanted,
+        "embeddings": embeddings,
+        "store": store,
+        "trust": trust,
+    }
     result = _infer("predict", workers, {**options, "memory_limit": memory_limit}, quiet=json)
     if result is not None:
         finish(result, "Predictions", as_json=json)

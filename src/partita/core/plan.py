@@ -11,6 +11,7 @@ from partita.core.adding import Adding
 from partita.core.errors import ConfigError
 from partita.core.files import read_object
 from partita.core.options import OLD_NAMES
+from partita.core.trust import refuse_code
 
 PLAN_FORMAT = 2
 STAGES = {
@@ -152,13 +153,19 @@ class Plan:
         return cls(**{**rest, **lists, "made_for": made_for})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Plan:
+    def load(cls, path: str | os.PathLike[str], *, trust: str | None = None) -> Plan:
         """Read a file.
 
+        Args:
+            path: of the file.
+            trust: ``"imports"``: it may name code to import, such as a placement of one's own.
+
         Raises:
-            ConfigError: there is none, or it holds something else.
+            ConfigError: there is none, it holds something else, or names code that it must not name.
         """
-        return cls.from_json(read_object(path, ConfigError, _AGAIN), str(path))
+        values = read_object(path, ConfigError, _AGAIN)
+        refuse_code(values, str(path), trust)
+        return cls.from_json(values, str(path))
 
     def check(self, made_for: Mapping[str, Any], where: str = "plan") -> None:
         """See that the plan is one for a run.

@@ -117,6 +117,8 @@ def imported(text: str, where: str) -> Any:
         ConfigError: it cannot be imported.
     """
     module, _, name = text.partition(":")
+    if module in _SHORT and not name.isidentifier():  # nothing that is reached through what PyG itself imports
+        raise ConfigError(f"'{text}' is not the name of a convolution", where=where, fix=_SHORT[module][1])
     module, fix = _SHORT.get(module, (module, _FIX))
     try:
         found = import_module(module)

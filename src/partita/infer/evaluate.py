@@ -84,6 +84,7 @@ def evaluate(
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
     memory_limit: int | str | None = None,
+    trust: str | None = None,
     workers: int = 1,
     context: Context | None = None,
 ) -> dict[str, Any]:
@@ -98,6 +99,7 @@ def evaluate(
         store: path of a graph store with the same features and labels; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
+        trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
         workers: so many processes are started on this machine to share the work; 1 for none.
         context: of this worker, where the caller has made one.
 
@@ -109,10 +111,10 @@ def evaluate(
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
     """
     if workers > 1 and context is None and not launched():
-        options = {"split": split, "store": store, "memory_limit": memory_limit}
+        options = {"split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
         return on_workers("partita.infer.evaluate:evaluate_on_worker", workers, model, run=run, **options)
     context = join(context, workers)
-    loaded = load_run(run, store=store, model=model, context=context)
+    loaded = load_run(run, store=store, model=model, trust=trust, context=context)
     graph = with_all(loaded.store) if split == ALL else loaded.store
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     task, name = make_task(loaded.config, graph), loaded.checkpoint.name

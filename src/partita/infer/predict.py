@@ -125,6 +125,7 @@ def predict(
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
     memory_limit: Size | None = None,
+    trust: str | None = None,
     workers: int = 1,
     context: Context | None = None,
 ) -> Predictions: ...
@@ -144,6 +145,7 @@ def predict(
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
     memory_limit: Size | None = None,
+    trust: str | None = None,
     workers: int = 1,
     context: Context | None = None,
 ) -> PredictionSummary: ...
@@ -162,6 +164,7 @@ def predict(
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
     memory_limit: Size | None = None,
+    trust: str | None = None,
     workers: int = 1,
     context: Context | None = None,
 ) -> PredictionSummary | Predictions:
@@ -189,6 +192,7 @@ def predict(
         store: path of a graph store with the same features; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
+        trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
         workers: so many processes are started on this machine to share the work; 1 for none.
         context: of this worker, where the caller has made one.
 
@@ -202,7 +206,7 @@ def predict(
     """
     given: dict[str, Any] = {
         "split": split, "probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits,
-        "embeddings": embeddings, "store": store, "memory_limit": memory_limit,
+        "embeddings": embeddings, "store": store, "memory_limit": memory_limit, "trust": trust,
     }  # fmt: skip
     if workers == 1 or context is not None or launched():
         return _predict(join(context, workers), run, out, model=model, arrays=out is None, **given)
@@ -236,6 +240,7 @@ def _predict(
     embeddings: bool,
     store: str | os.PathLike[str] | None,
     memory_limit: Size | None,
+    trust: str | None,
     model: nn.Module | None = None,
     arrays: bool = False,
 ) -> PredictionSummary | Predictions:
@@ -245,7 +250,7 @@ def _predict(
         others = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
         unwanted = [name for name, value in others.items() if value]
         context.agree(lambda: _check_target(target, embeddings, unwanted))
-    loaded = load_run(run, store=store, labels=labels, model=model, context=context)
+    loaded = load_run(run, store=store, labels=labels, model=model, trust=trust, context=context)
     if embeddings and len(loaded.model.stages) == 1:
         raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
     if embeddings and loaded.model.whole:

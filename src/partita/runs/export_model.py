@@ -51,7 +51,9 @@ class ExportedModel:
         return {"path": self.path, "files": list(self.files), "checkpoint": self.checkpoint}
 
 
-def export_model(run: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False) -> ExportedModel:
+def export_model(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False, trust: str | None = None
+) -> ExportedModel:
     """Write the model of a run as a plain PyG model, which needs Partita no more.
 
     ``out`` gets ``model.safetensors``, the weights of the best checkpoint, and ``model.py``, a ``torch.nn.Module`` of
@@ -63,6 +65,7 @@ def export_model(run: str | os.PathLike[str], out: str | os.PathLike[str], *, ov
         run: the run folder.
         out: a directory, which is made; its parent must be there.
         overwrite: replace files of these names that are there already.
+        trust: ``"imports"``: the run may name code to import.
 
     Raises:
         RunError: there is no run, or no checkpoint yet.
@@ -70,7 +73,7 @@ def export_model(run: str | os.PathLike[str], out: str | os.PathLike[str], *, ov
             activation of one's own, or one that is evaluated on random walks.
         ResourceError: the disk is full.
     """
-    folder, record, config = read_run(Context.alone(), run)
+    folder, record, config = read_run(Context.alone(), run, trust=trust)
     described = record["model"]
     if described.get("custom") or "stages" not in described:
         raise ConfigError(

@@ -13,6 +13,7 @@ from torch import nn
 from partita.comm.context import Context
 from partita.config import Config, read_yaml
 from partita.core.errors import RunError
+from partita.core.trust import refuse_code
 from partita.graph.store import GraphStore
 from partita.nn.model import Model
 from partita.nn.modules import model_from
@@ -46,12 +47,22 @@ class LoadedRun:
 
 
 def read_run(
-    context: Context, path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None
+    context: Context,
+    path: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    trust: str | None = None,
 ) -> tuple[RunFolder, dict[str, Any], Config]:
     """Read a run folder, which only the first worker needs to see, for all workers. All call this.
 
+    Args:
+        context: of this worker.
+        path: the run folder.
+        overrides: settings that win over those of the run.
+        trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
+
     Returns:
-        The folder, the contents of ``run.json``, the settings; ``overrides`` win over those of the run.
+        The folder, the contents of ``run.json``, the settings.
 
     Raises:
         RunError, ConfigError: on all workers: no run, or not readable.
@@ -61,8 +72,12 @@ def read_run(
         folder = RunFolder.open(path)
         settings = read_yaml(folder.config)
         before = {name: value for name, value in _BEFORE.items() if name not in settings}
-        config = Config.load(folder.config, {**before, **(overrides or {})})
-        return {"record": folder.read_record(), "config": config.model_dump(mode="json")}
+        config = Config.load(folder.config, {**before, **(overrides or {})}, trust=trust)
+        record = folder.read_record()
+        described = record.get("model")
+        if isinstance(described, Mapping) and not described.get("custom"):  # those are given, not imported
+            refuse_code({"model": described}, str(folder.record), trust)
+        return {"record": record, "config": config.model_dump(mode="json")}
 
     found = context.agree(read)
     return RunFolder(path), found["record"], Config.make(found["config"])
@@ -95,6 +110,7 @@ def load_run(
     store: str | os.PathLike[str] | None = None,
     labels: bool = True,
     model: nn.Module | None = None,
+    trust: str | None = None,
     context: Context | None = None,
 ) -> LoadedRun:
     """Open a run with its best weights.
@@ -107,13 +123,14 @@ def load_run(
         store: path of a graph store with the same features; ``None``: the one that the run was trained on.
         labels: labels will be read, so that they must be those that the model predicts.
         model: a model of the same shape, for runs that were trained with ``Trainer(model=...)``.
+        trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
         context: of this worker; ``None``: it is the only one.
 
     Raises:
         RunError: no run, no checkpoint yet, or a store that does not fit; the message says what differs.
     """
     context = context or Context.alone()
-    folder, record, config = read_run(context, path)
+    folder, record, config = read_run(context, path, trust=trust)
     checkpoint = folder.checkpoints / context.agree(lambda: best_checkpoint(folder).name)
     opened, notes = _store_for(context, folder, record, store, labels=labels)
     own = model_of(folder, record) if model is None else given_model(model, config, opened, outputs_of(record))

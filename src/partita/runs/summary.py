@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from partita.config import read_yaml
 from partita.core.html import facts_table
+from partita.core.trust import names_code
+from partita.runs.folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,6 +30,11 @@ class RunSummary:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Metrics of the best checkpoint by split; empty for an interrupted run."""
         return self.record["metrics"]
+
+    @property
+    def names_code(self) -> bool:
+        """Whether its settings name code of a user's own, so that who goes on with it has to trust it."""
+        return any(map(names_code, read_yaml(RunFolder(self.path).config).values()))
 
     def _facts(self) -> dict[str, str]:
         """What to show of it."""

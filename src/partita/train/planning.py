@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
-from partita.config import Config
+from partita.config import PRESETS, Config
 from partita.core.errors import ConfigError
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
@@ -146,8 +146,27 @@ def resolve_strategy(
         plan.check(made_for(store, config, context.mesh))
     elif context.mesh.size > 1 and not is_whole(config, model) and _can_be_planned(context, store, config):
         plan, found = plan_run(context, store, config, model=model)
-    changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **plan.best.settings}
-    return Resolved(config.model_copy(update=changes), plan, found)
+    changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **_settings_of(plan, config)}
+    return Resolved(Config.make({**config.model_dump(), **changes}, where="plan"), plan, found)
+
+
+def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
+    """What a plan changes besides the strategy: the settings of a preset that trains another model, and no others.
+
+    Raises:
+        ConfigError: the plan holds something else, or the run has other values.
+    """
+    settings = dict(plan.best.settings)
+    if not settings:
+        return {}
+    again = "Plan again with partita plan, or name the strategy with --strategy"
+    if settings not in [{**PRESETS.find(name), "strategy": PLAIN} for name in PRESETS]:
+        raise ConfigError("its best strategy has settings that are not those of a preset", where="plan", fix=again)
+    for name, value in settings.items():
+        given, default = getattr(config, name), Config.model_fields[name].default
+        if name != "strategy" and given not in (default, value):
+            raise ConfigError(f"the plan has {name} {value}, this run {given}", where=name, fix=again)
+    return settings
 
 
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:

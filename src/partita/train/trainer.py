@@ -116,6 +116,7 @@ class Trainer:
         store: str | os.PathLike[str] | None = None,
         model: nn.Module | None = None,
         callbacks: Sequence[Callback] = (),
+        trust: str | None = None,
         context: Context | None = None,
         **settings: Any,
     ) -> Trainer:
@@ -126,6 +127,7 @@ class Trainer:
             store: path of the graph store, if it has moved.
             model: for runs of a user's own model: one of the same shape.
             callbacks: called with every event that goes to ``metrics.jsonl``.
+            trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``checkpoint_minutes``, ``workers``, ``strategy``, ``seed_split``, ``topology``, ``cache``,
@@ -147,7 +149,7 @@ class Trainer:
         self = cls.__new__(cls)
         found = context or Context.from_environment(purposes=PURPOSES) or Context.alone(purposes=PURPOSES)
         with _writing(found, run) as lock:
-            self._load(found, run, store, model, callbacks, context, given, lock)
+            self._load(found, run, store, model, callbacks, context, given, trust, lock)
         return self
 
     def _load(
@@ -159,10 +161,11 @@ class Trainer:
         callbacks: Sequence[Callback],
         context: Context | None,
         given: dict[str, Any],
+        trust: str | None,
         lock: FolderLock | None,
     ) -> None:
         """What :meth:`resume` does while the run is locked."""
-        folder, record, config = read_run(found, run, given)
+        folder, record, config = read_run(found, run, given, trust=trust)
         if "matmul" in given:
             record.pop("matmul", None)
             record.pop("products", None)  # its name in older runs

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +55,16 @@ def test_a_named_model_is_resumed_evaluated_and_predicted_from_the_command_line(
     common = ["--layers", 2, "--hidden", 8, "--fanout", "4,3", "--batch-size", 30, "--threads", 1]
     for name, epochs in (("whole", 3), ("cut", 2)):
         command("train", store.path, "--out", tmp_path / name, *NAMED[kind], *common, "--epochs", epochs)
-    command("train", "--resume", tmp_path / "cut", "--epochs", 3)
+    trust = ["--trust", "imports"] if NAMED[kind][1].startswith("own_models:") else []
+    command("train", "--resume", tmp_path / "cut", "--epochs", 3, *trust)
     resumed, whole = weights(tmp_path / "cut"), weights(tmp_path / "whole")
     assert all(torch.equal(resumed[name], value) for name, value in whole.items())
     capsys.readouterr()
-    command("evaluate", tmp_path / "whole", "--split", "val", "--json")
+    command("evaluate", tmp_path / "whole", "--split", "val", "--json", *trust)
     found = json.loads(capsys.readouterr().out)
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert found["accuracy"] == pytest.approx(record["metrics"]["val"]["accuracy"])
-    command("predict", tmp_path / "whole", "--out", tmp_path / "p.csv", "--split", "val")
+    command("predict", tmp_path / "whole", "--out", tmp_path / "p.csv", "--split", "val", *trust)
     with (tmp_path / "p.csv").open() as file:
         rows = list(csv.DictReader(file))
     y, val = store.y, store.split("val")
@@ -146,6 +149,38 @@ def test_a_whole_model_has_no_embeddings_and_nothing_to_plan(tmp_path, store) ->
     settings = {**SETTINGS, "layers": 2, "model": "own_models:ConvNet", "dropout": 0.0}
     partita.Trainer(store, out=tmp_path / "run", **settings).fit()
     with pytest.raises(ConfigError, match="computed as a whole, so there are no rows before its last layer"):
-        partita.predict(tmp_path / "run", out=tmp_path / "p.csv", embeddings=True)
+        partita.predict(tmp_path / "run", out=tmp_path / "p.csv", embeddings=True, trust="imports")
     with pytest.raises(ConfigError, match="no strategy to choose"):
         partita.make_plan(store.path, partita.Config.make(settings))
+
+
+def test_a_run_that_names_code_is_not_believed(tmp_path, store, monkeypatch, capsys) -> None:
+    """Neither its settings nor its record import anything, whoever reads them."""
+    (tmp_path / "evil_of_a_run.py").write_text("import builtins\nbuiltins.evil_has_run = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = partita.Trainer(store, out=tmp_path / "run", **SETTINGS, layers=2).fit().path
+    config, record = run / "config.yaml", run / "run.json"
+    whole = {config: config.read_text(), record: record.read_text()}
+    made = json.loads(whole[record])
+    damage = {
+        config: re.sub(r"(?m)^views: .*$", "views: evil_of_a_run:go", whole[config]),
+        record: json.dumps({**made, "model": {**made["model"], "module": "evil_of_a_run:go"}}),
+    }
+    for file, text in damage.items():
+        file.write_text(text)
+        for use in (
+            lambda: partita.evaluate(run),
+            lambda: partita.predict(run, out=tmp_path / "p.csv"),
+            lambda: partita.Trainer.resume(run, epochs=3),
+            lambda: partita.export_model(run, tmp_path / "exported"),
+        ):
+            with pytest.raises(ConfigError, match=rf"{file.name}: .*'evil_of_a_run:go' names code.*--trust imports"):
+                use()
+        for words in (["evaluate", run], ["predict", run, "--out", tmp_path / "p.csv"], ["train", "--resume", run]):
+            with pytest.raises(SystemExit) as ended:
+                main([str(word) for word in words])
+            assert ended.value.code == 2
+            assert "names code" in capsys.readouterr().err
+        file.write_text(whole[file])
+    assert not hasattr(builtins, "evil_has_run")
+    assert "accuracy" in partita.evaluate(run)
