@@ -48,6 +48,10 @@ class StoreError(PartitaError):
     """A graph store is missing, damaged, or of a format this version does not read."""
 
 
+class EdgesError(StoreError, IndexError):
+    """The edges of a store lead to nodes that there are not: a column is damaged."""
+
+
 class ConfigError(PartitaError):
     """A setting is unknown, out of range, or does not fit another setting or the data."""
 

@@ -55,6 +55,7 @@ class DerivedColumns:
     def __enter__(self) -> DerivedColumns:
         self.store = GraphStore.open(self.path)
         self.store.require_whole("adding columns")
+        self.store.require_sound()
         try:
             self._lock = take_lock(self.path, os.O_RDONLY)
         except BlockingIOError:

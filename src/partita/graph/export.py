@@ -49,6 +49,7 @@ def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[st
     require_parent(out)
     if out.exists() and not overwrite:
         raise ConfigError("is there already", where=str(out), fix="Choose another file, or overwrite it")
+    store.require_sound()
     aside = out.with_name(f".{out.name}.partial-{os.getpid()}")
     try:
         with zipfile.ZipFile(aside, "w", allowZip64=True) as archive:

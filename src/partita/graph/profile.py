@@ -45,6 +45,7 @@ def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
     """
     store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("inspect")
+    store.require_edges()
     found: dict[str, Any] = {}
     found |= _structure(store)
     if store.y is not None:

@@ -15,8 +15,9 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 from partita.core.errors import StoreError, nearest
 from partita.core.html import facts_table
 from partita.graph.column_specs import known
-from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata
+from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata, how_to_mend
 from partita.graph.shard import Shard
+from partita.graph.soundness import first_fall, first_stray, require_sound, require_unchanged
 from partita.graph.structure import open_columns
 
 _CHEAP_NODES = 20_000_000
@@ -25,7 +26,9 @@ _CHEAP_NODES = 20_000_000
 class GraphStore:
     """A graph on disk, opened read-only. Ids are store ids unless said otherwise.
 
-    Opening maps the columns and reads nothing but their headers, so it takes milliseconds whatever the size.
+    Opening maps the columns and reads nothing but their headers, so it takes milliseconds whatever the size. Only
+    columns that were written to after the store was finished, as in a copy, are read once, to see whether they are
+    still the same.
     All arrays are read-only views of the files.
 
     A store may hold only one host's share of a graph (:attr:`shard`). Then sizes and node columns are those of the
@@ -56,9 +59,79 @@ class GraphStore:
         Raises:
             StoreError: no store there, written by a newer Partita, or damaged; the message names the column.
         """
+        store = cls.open_unchecked(path)
+        require_unchanged(store.path, store.metadata)
+        return store
+
+    @classmethod
+    def open_unchecked(cls, path: str | os.PathLike[str]) -> GraphStore:
+        """As :meth:`open`, for who looks at all columns anyway: those that were changed are not read."""
         directory = Path(path)
         metadata = StoreMetadata.read(directory)
         return cls(directory, metadata, open_columns(directory, metadata))
+
+    def require_rows(self) -> None:
+        """See that the rows of nodes, and the ranges of parts, follow each other: kernels read between them unchecked.
+
+        Reads ``indptr`` when it is first called.
+
+        Raises:
+            StoreError: a column is damaged; names the entry.
+        """
+        for name, position in self._falls.items():
+            raise StoreError(
+                f"column '{name}' is damaged: the offsets fall at entry {position:,}",
+                where=str(self.path),
+                fix=how_to_mend(self.shard),
+            )
+
+    @cached_property
+    def _falls(self) -> dict[str, int]:
+        found = {name: first_fall(self._columns[name]) for name in ("indptr", "part_offsets")}
+        return {name: position for name, position in found.items() if position is not None}
+
+    def require_edges(self) -> None:
+        """See that edges lead from nodes to nodes: for who reads all of them with loops that look up what they find.
+
+        Reads ``indptr`` and ``indices`` when it is first called.
+
+        Raises:
+            StoreError: a column is damaged; names the entry.
+        """
+        self.require_rows()
+        if self._stray is not None:
+            raise self._no_node(self._stray[1], f"entry {self._stray[0]:,}")
+
+    def require_nodes(self, sources: Int[np.ndarray, "n"]) -> None:
+        """See that some values of ``indices`` are nodes.
+
+        Raises:
+            StoreError: one is none, so the column is damaged.
+        """
+        if (stray := first_stray(sources, self.num_nodes)) is not None:
+            raise self._no_node(stray[1], "a value")
+
+    def _no_node(self, value: int, place: str) -> StoreError:
+        return StoreError(
+            f"column 'indices' is damaged: {place} is {value}, not one of {self.num_nodes:,} nodes",
+            where=str(self.path),
+            fix=how_to_mend(self.shard),
+        )
+
+    @cached_property
+    def _stray(self) -> tuple[int, int] | None:
+        return first_stray(self._columns["indices"], self.num_nodes)
+
+    def require_sound(self) -> None:
+        """See that all columns are what was written, and that edges lead from nodes to nodes; reads all columns.
+
+        For who copies them: damage stays where it is, and does not become valid.
+
+        Raises:
+            StoreError: some are not; names all of them.
+        """
+        require_sound(self.path, self.metadata, self.metadata.columns)
+        self.require_edges()
 
     def with_(self, columns: Mapping[str, Shaped[np.ndarray, "..."]], **changes: Any) -> GraphStore:
         """The same store, with other arrays for some columns and changed metadata, in memory only.

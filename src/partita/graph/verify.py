@@ -12,8 +12,8 @@ from jaxtyping import Float, Int64, Shaped
 from partita.core import progress
 from partita.core.errors import StoreError
 from partita.graph.column_specs import ColumnSpec, known
-from partita.graph.columns import file_checksum
 from partita.graph.metadata import SPLIT_PREFIX, how_to_mend
+from partita.graph.soundness import first_fall, wrong_columns
 from partita.graph.store import GraphStore
 
 _CHUNK = 1 << 20
@@ -33,8 +33,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     Raises:
         StoreError: something is wrong; the message names every damaged column.
     """
-    store = GraphStore.open(path)
-    problems = _check_checksums(store)
+    store = GraphStore.open_unchecked(path)
+    problems = wrong_columns(store.path, store.metadata, store.metadata.columns)
     columns = known(store.columns)
     finite: _Checks = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
     for names, check in [*_CHECKS, *finite]:
@@ -66,16 +66,6 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     return lines
 
 
-def _check_checksums(store: GraphStore) -> dict[str, str]:
-    problems = {}
-    columns = store.metadata.columns
-    with progress.task("checksums", total=sum(record.bytes for record in columns.values()), unit="bytes") as task:
-        for name, record in columns.items():
-            if file_checksum(store.path / f"{name}.npy", task) != record.checksum:
-                problems[name] = "the content does not match its checksum"
-    return problems
-
-
 def _chunks(column: Shaped[np.ndarray, "n ..."], task: progress.Bar, overlap: int = 0) -> Iterator[tuple[int, slice]]:
     """Slices over the rows of a column, each with ``overlap`` rows of the next one."""
     for start in range(0, len(column), _CHUNK):
@@ -83,17 +73,8 @@ def _chunks(column: Shaped[np.ndarray, "n ..."], task: progress.Bar, overlap: in
         task.advance(min(_CHUNK, len(column) - start))
 
 
-def _ascending(column: Int64[np.ndarray, "n"], task: progress.Bar) -> int | None:
-    """Position of the first entry that is smaller than the one before it."""
-    for start, part in _chunks(column, task, overlap=1):
-        falls = np.diff(column[part]) < 0
-        if falls.any():
-            return start + 1 + int(np.argmax(falls))
-    return None
-
-
 def _check_offsets(name: str, store: GraphStore, task: progress.Bar) -> str | None:
-    position = _ascending(store.column(name), task)
+    position = first_fall(store.column(name))
     return None if position is None else f"the offsets fall at entry {position:,}"
 
 

@@ -135,6 +135,7 @@ class Subgraph:
         with progress.task("measure the view", total=int(degrees[-1]), unit="edges") as task:
             for begin, at in _pieces_of_runs(store, owned, degrees):
                 src = store.held("indices")[0][at]
+                store.require_nodes(src)
                 is_inside = owned.local(src) >= 0
                 done = _tally(degrees, begin, is_inside, done, inside)
                 if halo != "none":
@@ -158,6 +159,7 @@ class Subgraph:
         with progress.task("measure the halo", total=last - first, unit="edges") as task:
             for begin, at in self._pieces_of_halo():
                 src = self.store.held("indices")[0][at]
+                self.store.require_nodes(src)
                 done = _tally(self.degrees, begin, self.owned.local(src) >= 0, done, self.indptr)
                 task.advance(len(src))
 

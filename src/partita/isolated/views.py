@@ -101,6 +101,7 @@ class PartView:
             ConfigError: no such part, or no such halo.
             StoreError: the store is a shard that lacks edges or rows of the view; the message says what to do.
         """
+        store.require_rows()
         found = Subgraph.find(store, parts, halo)
         taken = _taken(store, without)
         indices = fresh_array(found.num_edges, index_dtype(found.num_nodes))

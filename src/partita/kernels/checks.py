@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from partita.core.errors import EdgesError
+
 
 def as_int64(ids: Tensor) -> Tensor:
     """Contiguous int64."""
@@ -82,6 +84,32 @@ def within(name: str, ids: Tensor, bound: int) -> None:
         low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
     if low < 0 or high >= bound:
         raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")
+
+
+def sources(indices: Tensor, num_nodes: int) -> None:
+    """Ids that were read from the column ``indices`` of a store are nodes.
+
+    Raises:
+        EdgesError: one is none.
+    """
+    try:
+        within("indices", indices, num_nodes)
+    except IndexError:
+        wrong = indices[(indices < 0) | (indices >= num_nodes)][0]
+        raise EdgesError(
+            f"column 'indices' is damaged: it holds the id {int(wrong)}, but there are {num_nodes:,} nodes",
+            fix="See with partita verify STORE what else is damaged, and restore the store from a copy",
+        ) from None
+
+
+def walked(nodes: Tensor, num_nodes: int) -> None:
+    """Where walks came to are nodes, or -1 for nowhere; a walk stops where it comes to another id.
+
+    Raises:
+        EdgesError: an id is none.
+    """
+    if nodes.numel():
+        sources(nodes + 1, num_nodes + 1)
 
 
 def weights_match(weights: Tensor | None, indices: Tensor) -> Tensor | None:

@@ -80,7 +80,7 @@ def aggregate(
     checks.output_dtype(dtype)
     checks.known_reduce(reduce)
     checks.edges_match(indptr, indices)
-    checks.within("indices", indices, x.shape[0])
+    checks.sources(indices, x.shape[0])  # which are store ids where x is the feature column
     weight = checks.edge_weight(weight, indices.shape[0], x.shape[1], dtype)
     if scale is not None and scale.dtype != dtype and not indices.is_cuda:  # never convert that of a whole store
         per_edge = scale[indices.long()].to(dtype)[:, None]

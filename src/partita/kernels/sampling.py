@@ -84,10 +84,10 @@ def relabel(
 
     Raises:
         ValueError: a node is twice among ``dst``.
-        IndexError: an id is no node of the relabeller's store.
+        IndexError: an id is no node of the relabeller's store; :class:`EdgesError` for one of ``indices``.
     """
     checks.within("dst", dst, relabeller.num_nodes)
-    checks.within("indices", indices, relabeller.num_nodes)
+    checks.sources(indices, relabeller.num_nodes)
     indices = checks.as_ids(indices)
     return implementation(dst).relabel(dst.to(indices.dtype).contiguous(), indices, relabeller)
 
@@ -120,6 +120,8 @@ def gcn_coefficients(
     """
     checks.output_dtype(dtype)
     checks.edges_match(indptr, indices)
+    if src is None:
+        checks.sources(indices, store_indptr.shape[0] - 1)
     weight, self_weight = dst.new_empty(indices.shape[0], dtype=dtype), dst.new_empty(dst.shape[0], dtype=dtype)
     implementation(dst).gcn_coefficients(
         checks.as_int64(store_indptr),

@@ -43,7 +43,7 @@ def random_walks(
 
     Raises:
         ValueError: a number is out of range, or lengths do not fit.
-        IndexError: a start is no node of the store.
+        IndexError: a start is no node of the store; :class:`EdgesError`: an edge comes from none.
     """
     _check_walks(start, start_original, walks, length)
     weights = checks.weights_match(weights, indices)
@@ -63,6 +63,7 @@ def random_walks(
         weights,
         out,
     )
+    checks.walked(out, indptr.shape[0] - 1)
     return out
 
 

@@ -101,6 +101,7 @@ class StoreStream(RowStream):
     """
 
     def __init__(self, store: GraphStore, weight: Integer[np.ndarray, "E"] | None = None) -> None:
+        store.require_edges()
         super().__init__(store.indptr, store.indices, weight)
 
 

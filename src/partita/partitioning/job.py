@@ -181,6 +181,8 @@ class PartitionJob:
 
     def assign(self, writer: StoreWriter | None = None) -> Int32[np.ndarray, "N"]:
         """The part of every node, measured; from an interrupted run with the same writer if that came so far."""
+        if self.store is not None:
+            self.store.require_sound()  # what is copied would be sound for ever after
         kept = None if writer is None else writer.kept(_KEPT)
         if kept is not None:
             self.task.notes.append("continued what was begun before: the assignment was there")

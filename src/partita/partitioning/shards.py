@@ -80,6 +80,7 @@ def shard(
     cut = _plan(store, Path(out), options.host, options.hosts, options.topology)
     ids = _hot_ids(store, cut, options.hot_bytes, hot)
     columns = _columns(store, cut, ids)
+    store.require_sound()
     with StoreWriter(out, overwrite=options.overwrite) as writer:
         writer.fill(columns)
         ranking = hot if isinstance(hot, str) else "given"

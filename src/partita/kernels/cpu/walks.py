@@ -128,6 +128,7 @@ def draw_loop(original, key, walks, step, threshold, moves, restarts, low, high)
 def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, length, threshold, out, low, high):
     """All walks of starts ``low`` to ``high``."""
     keys, positions = np.empty(walks, np.uint64), np.empty(walks, np.int64)
+    num_nodes = indptr.shape[0] - 1
     for i in range(low, high):
         home = start[i]
         node_key = fold(key, U(original[i]))
@@ -137,7 +138,7 @@ def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, l
         for s in range(length):
             for r in range(walks):
                 node = out[i * walks + r, s]
-                if node < 0:
+                if node < 0 or node >= num_nodes:  # the latter from a damaged column, which the caller sees
                     continue
                 h = fold(keys[r], U(s))
                 if (fold(h, ONE) & LANE_MASK) < threshold:
@@ -147,7 +148,9 @@ def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, l
                 prefetch(indices, positions[r])
             for r in range(walks):
                 node, position = out[i * walks + r, s], positions[r]
-                if node < 0 or (position == SINK and node == home):
+                if node >= num_nodes or node < -1:
+                    out[i * walks + r, s + 1] = node
+                elif node < 0 or (position == SINK and node == home):
                     out[i * walks + r, s + 1] = -1
                 elif position < 0:
                     out[i * walks + r, s + 1] = home
