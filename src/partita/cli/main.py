@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 from partita.cli.overview import COMPLETE, HELP_FLAGS, VERSION_FLAGS, overview
-from partita.core.errors import PartitaError
+from partita.cli.shell import INTERRUPTED
+from partita.core.errors import PartitaError, ResourceError, of_the_system
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,30 +38,72 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     from partita.cli.app import command
 
+    _check_launcher()
+    with _ended_by_signals():
+        try:
+            command()(arguments, prog_name="partita", standalone_mode=True)
+        except PartitaError as error:
+            _end(error, debug)
+        except BrokenPipeError:
+            sys.stderr.close()
+            sys.exit(1)
+        except MemoryError as error:
+            fix = (
+                "Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training also a lower "
+                "--memory-per-worker, or more parts"
+            )
+            _end(ResourceError(f"out of memory{f': {error}' if str(error) else ''}", fix=fix), debug)
+        except KeyboardInterrupt:
+            _say_error("interrupted")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if (refused := of_the_system(error)) is not None:
+                _end(refused, debug)
+            if debug:
+                traceback.print_exc()
+            _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
+            sys.exit(1)
+
+
+def _end(error: PartitaError, debug: bool) -> NoReturn:
+    """Say what was wrong, and exit."""
+    if debug:
+        traceback.print_exc()
+    _say_error("\n".join([str(error), *getattr(error, "__notes__", [])]))
+    sys.exit(error.exit_code)
+
+
+def _check_launcher() -> None:
+    """See that the variables of torchrun are numbers."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        if not os.environ.get(name, "0").isdecimal():
+            _say_error(f"the variable {name} is '{os.environ[name]}', not a number. Unset it, or start with torchrun")
+            sys.exit(2)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing half-written is left."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, interrupt)
     try:
-        command()(arguments, prog_name="partita", standalone_mode=True)
-    except PartitaError as error:
-        if debug:
-            traceback.print_exc()
-        _say_error("\n".join([str(error), *getattr(error, "__notes__", [])]))
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-    except MemoryError:
-        if debug:
-            traceback.print_exc()
-        _say_error(
-            "out of memory. Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training "
-            "also a lower --memory-per-worker, or more parts"
-        )
-        sys.exit(2)
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
-        sys.exit(1)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say_error(message: str) -> None:
-    sys.stderr.write(f"partita: {message}\n")
+    sys.stderr.write(f"partita: {_printable(message)}\n")
+
+
+def _printable(text: str) -> str:
+    """Without control characters, which names of files may have and terminals act upon."""
+    return "".join(each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text)

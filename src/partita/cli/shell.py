@@ -33,7 +33,7 @@ def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
 
         from partita.report.terminal import display
 
-        console = Console(stderr=True, force_terminal=terminal)
+        console = Console(stderr=True, force_terminal=terminal, markup=False)
         if not console.is_terminal:  # a line of a log stays a line
             console.width = WIDE
         with display(console) as bars, progress.shown_by(bars):
@@ -85,9 +85,9 @@ def print_table(table: Any) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
-        Console().print(table)
+        Console(markup=False).print(table)  # names of users are no markup
         return
-    console = Console(width=WIDE, force_terminal=False)
+    console = Console(width=WIDE, force_terminal=False, markup=False)
     with console.capture() as captured:
         console.print(table)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
-from partita.core.errors import PartitaError
+from partita.core.errors import PartitaError, of_the_system
 
 Record = dict[str, Any]
 """An error as JSON: what :func:`pack_error` makes."""
@@ -69,6 +69,8 @@ def pack_error(error: BaseException, rank: int) -> Record:
         error: the error. One that came from :func:`unpack_error` is packed as what it was at first.
         rank: the worker that raised it.
     """
+    if (typed := of_the_system(error)) is not None:
+        error = typed.with_traceback(error.__traceback__)
     record = getattr(error, "_record", None)
     if record is not None:
         return {**record, "notes": list(getattr(error, "__notes__", []))}

@@ -27,7 +27,7 @@ class Stop:
 
 @contextmanager
 def signals_to(workers: Iterable[Process]) -> Iterator[Stop]:
-    """Note SIGINT and SIGTERM instead of acting on them, and pause the workers with this process (Ctrl-Z).
+    """Note SIGINT, SIGTERM and SIGHUP instead of acting on them, and pause the workers with this process (Ctrl-Z).
 
     Python delivers signals to the main thread only; elsewhere nothing is changed.
 
@@ -53,7 +53,7 @@ def signals_to(workers: Iterable[Process]) -> Iterator[Stop]:
         for worker in workers:
             worker.send_signal(signal.SIGCONT)
 
-    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM), note)
+    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note)
     before = {number: signal.getsignal(number) for number in handlers}
     # What is ignored (nohup, background jobs) stays ignored.
     handlers = {number: handler for number, handler in handlers.items() if before[number] is not signal.SIG_IGN}

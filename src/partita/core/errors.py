@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
+import re
 from collections.abc import Iterable
 
 
@@ -80,3 +82,49 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def is_disk_full(error: OSError) -> bool:
     """Whether an error means that a file could not grow: disk full, quota used up, or file size limit reached."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+_OF_THE_SYSTEM = {
+    errno.ENOSPC: ("no space is left", "Free space on that disk, or choose another one"),
+    errno.EDQUOT: ("the quota of disk space is used up", "Free space, or choose another disk"),
+    errno.EFBIG: ("the file would be larger than files may be here", "Raise the limit (ulimit -f), or choose a disk"),
+    errno.EROFS: ("the file system is read-only", "Choose a place that can be written to"),
+    errno.EACCES: ("permission denied", "Change the permissions, or choose another place"),
+    errno.EPERM: ("permission denied", "Change the permissions, or choose another place"),
+    errno.ENOTDIR: ("a part of the path is not a directory", "Correct the path"),
+    errno.EISDIR: ("is a directory", "Name a file"),
+    errno.EEXIST: ("is there already", "Choose another path"),
+    errno.ENOTEMPTY: ("is not empty", "Choose another path"),
+    errno.ENAMETOOLONG: ("the name is too long for this file system", "Choose a shorter one"),
+    errno.ELOOP: ("symbolic links lead in a circle", "Correct the path"),
+    errno.ENOENT: ("no such file or directory", "Correct the path; it may have been removed meanwhile"),
+    errno.EIO: ("the disk could not be read or written", "See the kernel's log, and use another disk"),
+    errno.ESTALE: ("the file is no longer on the server", "Try again"),
+    errno.EMFILE: ("too many files are open", "Raise the limit with ulimit -n"),
+    errno.ENFILE: ("too many files are open on this machine", "End other programs"),
+    errno.ENOMEM: ("memory ran out", "Give a lower --memory-limit, or end other programs"),
+    errno.EAGAIN: (
+        "the system has no more processes or threads",
+        "Raise the limit with ulimit -u, or use fewer workers",
+    ),
+}
+"""What the system may refuse, in words, and what to do."""
+
+
+def of_the_system(error: BaseException) -> PartitaError | None:
+    """What the system, or a library, has refused for want of space, memory or permission, as an error with a remedy.
+
+    Returns:
+        ``None`` for any other error, and for those that are typed already.
+    """
+    if isinstance(error, OSError) and not isinstance(error, PartitaError) and error.errno in _OF_THE_SYSTEM:
+        what, fix = _OF_THE_SYSTEM[error.errno]
+        return ResourceError(what, where=None if error.filename is None else os.fsdecode(error.filename), fix=fix)
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        what, fix = _OF_THE_SYSTEM[errno.EAGAIN]
+        return ResourceError(what, fix=fix)
+    if isinstance(error, RuntimeError) and re.search(r"DefaultCPUAllocator|out of memory", str(error)):
+        wanted = re.search(r"allocate (\d+) bytes", str(error))
+        need = f": {int(wanted[1]):,} bytes were asked for at once" if wanted else ""
+        return ResourceError(f"memory ran out{need}", fix="Use a smaller --batch-size, --hidden or --fanout")
+    return None

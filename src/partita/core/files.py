@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
 
 from partita.core.errors import ConfigError, PartitaError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RUN_FORMAT = 1
 """Version of run folders: how ``run.json`` is to be read."""
@@ -36,6 +42,44 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What JSON text says.
+
+    Raises:
+        ValueError: it is not JSON, not UTF-8, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_file(path: Path) -> bytes:
+    """All of a small file; nothing else than a file is waited for.
+
+    Raises:
+        OSError: it cannot be read, or is a directory, a pipe or a device.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_bytes()
+
+
+def map_array(path: Path) -> np.ndarray:
+    """The array of a ``.npy`` file, mapped read-only.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no such file, or its header promises more than there is.
+    """
+    import numpy as np  # which no help text waits for
+
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (SyntaxError, EOFError, TokenError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"its header is damaged ({type(error).__name__}: {error})") from error
+
+
 def require_parent(path: Path) -> None:
     """See that a file can be written where it is to be.
 
@@ -58,10 +102,12 @@ def read_object(path: str | os.PathLike[str], error: type[PartitaError], fix: st
         PartitaError: of the given type: there is no such file, it cannot be read, or it holds something else.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = parse_json(read_file(Path(path)))
     except FileNotFoundError:
         raise error("there is no such file", where=str(path), fix=fix) from None
-    except (OSError, ValueError) as reason:
+    except OSError as reason:
+        raise error(f"cannot be read: {reason.strerror or reason}", where=str(path), fix=fix) from None
+    except ValueError as reason:
         raise error(f"cannot be read: {reason}", where=str(path), fix=fix) from None
     if not isinstance(found, dict):
         raise error("is not a JSON object", where=str(path), fix=fix)

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from partita.core.errors import PartitaError
+from partita.core.files import parse_json, read_file
 from partita.core.machine import now
 
 try:
@@ -121,8 +122,8 @@ def _alive(pid: Any) -> bool:
 
 def _owner(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(read_file(path))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -18,6 +18,7 @@ from jaxtyping import Float, Float32, Int, Int64, Integer, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError
+from partita.core.files import map_array
 from partita.graph import build_loops as kernels
 from partita.graph.columns import ColumnStream
 from partita.graph.files import allocate_file, write_all
@@ -335,7 +336,7 @@ class TopologyBuilder:
                     task.advance(len(chunk))
 
     def _quantize(self, indptr: Int64[np.ndarray, "N_1"], largest: Float32[np.ndarray, "W"]) -> None:
-        weight = np.load(self._writer.directory / "edge_weight.npy", mmap_mode="r", allow_pickle=False)
+        weight = map_array(self._writer.directory / "edge_weight.npy")
         column = self._writer.append("edge_weight_quantised", np.uint32)
         at_once = self._edges_at_once(8)
         room = np.empty(min(at_once, len(weight)), dtype=np.uint32)

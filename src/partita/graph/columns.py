@@ -12,6 +12,7 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from partita.core import progress
+from partita.core.files import map_array
 from partita.graph.files import allocate_file, write_all
 from partita.graph.metadata import ColumnRecord
 
@@ -147,7 +148,7 @@ def column_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
 
 def record_of(path: Path, task: progress.Bar | None = None) -> ColumnRecord:
     """What the metadata will promise about a column file; reads it all for its checksum."""
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    mapped = map_array(path)
     return ColumnRecord(
         dtype=mapped.dtype.str,
         shape=tuple(mapped.shape),

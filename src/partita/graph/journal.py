@@ -15,6 +15,7 @@ from jaxtyping import Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
+from partita.core.files import map_array, parse_json, read_file
 from partita.graph.columns import ColumnStream, file_checksum, record_of
 from partita.graph.files import fsync_path, take_lock
 from partita.graph.metadata import ColumnRecord
@@ -87,7 +88,7 @@ class Journal:
         path = self._directory / KEPT / f"{name}.npy"
         if record is None or file_checksum(path) != record.checksum:
             return None
-        return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        return map_array(path).view(np.ndarray)
 
     @staticmethod
     def remove(directory: Path) -> None:
@@ -111,7 +112,7 @@ class Journal:
 def _read(path: Path) -> dict[str, Any]:
     """The content of a journal; empty where there is none that can be used, so that all is done anew."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_file(path))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and content.get("version") == _VERSION else {}

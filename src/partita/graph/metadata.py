@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from partita.core.errors import StoreError
+from partita.core.files import parse_json, read_file
 from partita.graph.shard import Shard
 
 STORE_FORMAT = "partita-graph-store"
@@ -151,7 +152,7 @@ def is_store(directory: Path) -> bool:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_file(path))
     except (FileNotFoundError, NotADirectoryError):
         what = "there is no graph store here" if path.parent.exists() else "no such directory"
         raise StoreError(what, where=str(path.parent), fix=_HOW_TO_MAKE) from None

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from partita.core.errors import StoreError
+from partita.core.files import map_array
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.metadata import TASKS, ColumnRecord, StoreMetadata, how_to_mend
 
@@ -45,8 +46,8 @@ def _mapped(path: Path, record: ColumnRecord) -> Shaped[np.ndarray, "..."]:
     if size != record.bytes:
         raise _DamageError(name, f"{path.name} has {size:,} bytes instead of {record.bytes:,}")
     try:
-        column = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        column = map_array(path)
+    except (OSError, ValueError) as error:
         raise _DamageError(name, f"{path.name} cannot be mapped ({error})") from error
     if column.dtype.str != record.dtype or column.shape != record.shape:
         found, recorded = f"{column.dtype.str} {column.shape}", f"{record.dtype} {record.shape}"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, Shaped
 
 from partita.core.errors import ConfigError, InputError
-from partita.core.files import require_parent
+from partita.core.files import map_array, require_parent
 from partita.core.partitioning import PartitionTask, Requires, checked_parts
 from partita.graph.store import GraphStore
 from partita.partitioning.loads import Unbounded
@@ -58,8 +58,8 @@ def read_assignment(path: Path, store: GraphStore, num_parts: int) -> Int32[np.n
     """
     if path.suffix == ".npy":
         try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError, SyntaxError) as error:
+            array = map_array(path)
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise InputError(f"cannot be read as an .npy array ({reason})", where=str(path)) from error
         parts = checked_parts(array, store.num_nodes, num_parts, str(path))

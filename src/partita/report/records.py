@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from partita.core.errors import ConfigError, RunError
-from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, read_object
+from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, parse_json, read_file, read_object
 
 
 @dataclass(frozen=True)
@@ -152,10 +151,13 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     """One event a line; without the last one, where a run that is going on has not yet written all of it."""
     if not path.exists():
         return []
-    found, lines = list[dict[str, Any]](), path.read_text(encoding="utf-8").splitlines()
+    try:
+        found, lines = list[dict[str, Any]](), read_file(path).decode("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot be read: {error}", where=str(path), fix="Leave the run out") from None
     for number, line in enumerate(lines, start=1):
         try:
-            event = json.loads(line)
+            event = parse_json(line)
             found.append({**event, "event": event["event"], "epoch": int(event["epoch"])})
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):

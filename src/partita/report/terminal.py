@@ -97,7 +97,7 @@ class _LineTask:
         line = f"{self.description}: {_format_amount(self.done, self.unit)}, {_format_amount(rate, self.unit)}/s"
         if self.total and rate > 0:
             line += f", {(self.total - self.done) / rate:,.0f} s left"
-        self.console.print(line, highlight=False)
+        self.console.print(line, highlight=False, markup=False)
 
 
 class LineDisplay:
@@ -120,7 +120,7 @@ def display(console: Console) -> Iterator[BarDisplay | LineDisplay]:
     if not console.is_terminal:
         yield LineDisplay(console)
         return
-    said, bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
+    said, bar = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)
     columns = SpinnerColumn(), said, bar, _RateColumn(), TimeRemainingColumn(compact=True)
     with Progress(*columns, console=console, transient=True) as bars:
         yield BarDisplay(bars)
@@ -318,7 +318,7 @@ class RunDisplay:
         self._say(row)
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False)
+        self._console.print(line, highlight=False, markup=False)
 
 
 _MOST_CLASSES_SHOWN = 8

@@ -24,6 +24,7 @@ from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.comm.tensors import share_tensors
 from partita.core.errors import ResourceError, RunError, is_disk_full
+from partita.core.files import parse_json
 from partita.core.records import Counts
 from partita.runs.checkpoint_files import (
     check_slots,
@@ -190,8 +191,8 @@ def read_state(checkpoint: Path) -> TrainState:
     """
     text = read_text(checkpoint, _STATE)
     try:
-        return TrainState.from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return TrainState.from_json(parse_json(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(checkpoint / _STATE, error) from None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from partita.core.errors import RunError
-from partita.core.files import ANALYSIS, RUN_FORMAT, read_object, write_text
+from partita.core.files import ANALYSIS, RUN_FORMAT, parse_json, read_object, write_text
 from partita.core.locks import LOCK_NAME, FolderLock
 
 
@@ -136,12 +136,13 @@ class MetricsLog:
         if not path.exists():
             return
         kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                event = json.loads(line)
-            except ValueError:
+                event = parse_json(line)
+                here = (int(event["epoch"]), int(event["step"]))
+            except (ValueError, TypeError, KeyError):
                 continue  # the line that a kill cut short
-            if (event["epoch"], event["step"]) <= (epoch, step):
+            if here <= (epoch, step):
                 kept.append(line + "\n")
         write_text(path, "".join(kept))
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
+from partita.core.files import map_array
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION
@@ -301,7 +302,7 @@ class _Job:
         if features.width:
             fix = "Leave node_features out, or drop the features of the source"
             raise ConfigError("the source has features", where="node_features", fix=fix)
-        features.make(made, np.load(writer.directory / "indptr.npy", mmap_mode="r", allow_pickle=False))
+        features.make(made, map_array(writer.directory / "indptr.npy"))
 
     def _missing(self) -> str | None:
         return self.options.missing if self.like is None else self.like.encoding.missing

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
@@ -23,7 +23,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Catch SIGINT and SIGTERM once; a second one acts as it did before.
+    """Catch SIGINT, SIGTERM and SIGHUP once; a second one acts as it did before.
 
     A step that is cut in half would leave weights that belong to no position, so the first request is only noted.
     Outside the main thread, where Python delivers no signals, nothing is caught.
@@ -33,13 +33,15 @@ def stop_requests() -> Iterator[StopRequest]:
         yield request
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup: the terminal may go
+        del before[signal.SIGHUP]
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal = signal.Signals(number)
         for each, handler in before.items():
             signal.signal(each, handler)
 
-    for number in _SIGNALS:
+    for number in before:
         signal.signal(number, note)
     try:
         yield request
