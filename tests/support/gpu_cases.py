@@ -175,7 +175,7 @@ def relabeling(device, dtype):
         twice = to(torch.tensor([2, 1, 2], dtype=dtype), device)
         with pytest.raises(ValueError, match="twice"):
             kernels.relabel(twice, twice, Relabeller(40))
-        with pytest.raises(IndexError, match="indices: 1 to 2, but there are 2 rows"):
+        with pytest.raises(IndexError, match="it holds the id 2, but there are 2 nodes"):
             kernels.relabel(twice[:0], twice, Relabeller(2))
 
 

@@ -87,7 +87,8 @@ class GraphStore:
 
     @cached_property
     def _falls(self) -> dict[str, int]:
-        found = {name: first_fall(self._columns[name]) for name in ("indptr", "part_offsets")}
+        offsets = [name for name in ("indptr", "part_offsets") if name in self._columns]
+        found = {name: first_fall(self._columns[name]) for name in offsets}
         return {name: position for name, position in found.items() if position is not None}
 
     def require_edges(self) -> None:

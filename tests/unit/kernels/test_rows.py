@@ -205,7 +205,7 @@ def test_results_do_not_depend_on_threads():
 
 def test_wrong_arguments():
     x, indptr, indices = torch.randn(3, 4), torch.tensor([0, 2]), torch.tensor([0, 2])
-    with pytest.raises(IndexError, match="indices: 0 to 2, but there are 2 rows"):
+    with pytest.raises(IndexError, match="it holds the id 2, but there are 2 nodes"):
         kernels.aggregate(x[:2], indptr, indices)
     with pytest.raises(IndexError, match="ids: -1"):
         kernels.gather_rows(x, torch.tensor([-1]))

@@ -418,7 +418,7 @@ def test_relabelling_refuses_what_it_cannot_number(both, mode):
     def work():
         with pytest.raises(ValueError, match="twice"):
             kernels.relabel(torch.tensor([2, 2]), torch.tensor([1]), relabeller)
-        with pytest.raises(IndexError, match="indices: 4 to 4"):
+        with pytest.raises(IndexError, match="it holds the id 4, but there are 4 nodes"):
             kernels.relabel(torch.tensor([2]), torch.tensor([4]), relabeller)
         with pytest.raises(IndexError, match="dst: -1 to -1"):
             kernels.relabel(torch.tensor([-1]), torch.tensor([1]), relabeller)
