@@ -162,10 +162,10 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
     again = "Plan again with partita plan, or name the strategy with --strategy"
     if settings not in [{**PRESETS.find(name), "strategy": PLAIN} for name in PRESETS]:
         raise ConfigError("its best strategy has settings that are not those of a preset", where="plan", fix=again)
-    for name, value in settings.items():
+    for name in sorted(settings.keys() - {"strategy"}):
         given, default = getattr(config, name), Config.model_fields[name].default
-        if name != "strategy" and given not in (default, value):
-            raise ConfigError(f"the plan has {name} {value}, this run {given}", where=name, fix=again)
+        if given not in (default, settings[name]):
+            raise ConfigError(f"the plan has {name} {settings[name]}, this run {given}", where=name, fix=again)
     return settings
 
 
