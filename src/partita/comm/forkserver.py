@@ -31,7 +31,10 @@ FORKS = sys.platform == "linux"
 LENGTH_BYTES = 8
 """Of the number before a request: how many bytes follow."""
 
-_NOT_INHERITED = {"PYTEST_CURRENT_TEST", "TMPDIR", "PWD", "OLDPWD"}
+_NOT_INHERITED = {
+    *("PYTEST_CURRENT_TEST", "TMPDIR", "PWD", "OLDPWD"),
+    *("KINETO_LOG_LEVEL", "TORCHINDUCTOR_CACHE_DIR"),  # torch sets them, when parts of it are imported
+}
 """Variables of the environment that no library reads while it is imported."""
 
 

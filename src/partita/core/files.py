@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,13 @@ ANALYSIS = "analysis.json"
 """What is known of the answers of a run's best model besides its metrics, in the run's folder."""
 ANALYSIS_FORMAT = 1
 """Version of :data:`ANALYSIS`."""
+
+ONE_HEADER = threading.Lock()
+"""Held while numpy reads the header of a ``.npy`` file.
+
+The parser of Python 3.11 counts its depth for all threads together, and ends with "AST constructor recursion depth
+mismatch" where two threads are in it at once.
+"""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,7 +83,8 @@ def map_array(path: Path) -> np.ndarray:
     import numpy as np  # which no help text waits for
 
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with ONE_HEADER:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     except (SyntaxError, EOFError, TokenError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({type(error).__name__}: {error})") from error
 

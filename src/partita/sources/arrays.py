@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from partita.core.errors import InputError
+from partita.core.files import ONE_HEADER, map_array
 
 Stream = io.RawIOBase | io.BufferedIOBase
 """An open file of bytes."""
@@ -127,7 +128,7 @@ class ArrayFile:
             return
         if by_column:
             with damage_of(self.where):
-                whole = np.load(self._path, mmap_mode="r", allow_pickle=False)  # type: ignore[arg-type]
+                whole = map_array(self._path)  # type: ignore[arg-type]
         else:
             flat = Taker(self.stream(0, len(self) * width), self.dtype)
         for row in range(0, len(self), rows):
@@ -228,7 +229,7 @@ def _header(file: Stream) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"version {version} of the .npy format is not known")
-    with warnings.catch_warnings():
+    with ONE_HEADER, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns about headers that Python 2 wrote, and reads them
         shape, fortran_order, dtype = readers[version](file)
     return shape, fortran_order, dtype, file.tell()

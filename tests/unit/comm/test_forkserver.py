@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from partita.comm import local
 from partita.comm.forkserver import FORKS, Forked, ForkServer
 from partita.comm.local import run_local, workers_ready
 from partita.core.errors import ResourceError
@@ -127,6 +128,7 @@ def environment_of(context, name: str) -> list[str | None]:
 
 
 def test_workers_that_are_ready_are_used_unless_they_would_be_others(monkeypatch) -> None:
+    monkeypatch.setattr(local, "_kept", None)  # not that of the session
     with workers_ready():
         first, second = (run_local(environment_of, 1, ["SETTING_OF_A_TEST"])[0] for _ in range(2))
         monkeypatch.setenv("SETTING_OF_A_TEST", "here")
