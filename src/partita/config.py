@@ -17,7 +17,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
-from partita.core.options import OLD_NAMES, parse_bytes, whole_numbers
+from partita.core.options import HEARTBEAT_SECONDS, OLD_NAMES, parse_bytes, whole_numbers
 from partita.core.registry import Registry
 from partita.core.trust import refuse_code
 
@@ -357,6 +357,12 @@ class Config(BaseModel):
         "available.",
     )
     checkpoint_minutes: float = Field(10.0, gt=0, description="Maximum minutes between checkpoints.")
+    heartbeat: float = Field(
+        HEARTBEAT_SECONDS,
+        ge=0,
+        description="Seconds without a sign of life after which a worker counts as lost, and the run ends; 0: it never "
+        "does.",
+    )
 
     @model_validator(mode="before")
     @classmethod

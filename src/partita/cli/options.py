@@ -43,7 +43,7 @@ _ORDER = ("Model", "Optimization", "Sampling", "Run", "Workers", "Isolated train
 _RARE = {
     "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
     "walk_restart", "options", "replace", "matmul", "prefetch", "trace", "memory_limit", "checkpoint_minutes",
-    "lr_step", "lr_decay", "lr_patience",
+    "heartbeat", "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "topology_cache",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""

@@ -251,13 +251,13 @@ def _train_on_workers(
     """What :func:`train_worker` returns, in this process or in those that it starts."""
     if "RANK" in os.environ:  # by torchrun, one process a worker; some may not see the run folder
         return train_worker(None, **arguments)
-    workers, device = parsed.workers, parsed.device
+    found = parsed
     if resume is not None:
         from partita.runs.folder import RunFolder
 
-        changes = {name: settings.get(name) for name in ("workers", "device")}
+        changes = {name: settings.get(name) for name in ("workers", "device", "heartbeat")}
         found = Config.load(RunFolder.open(resume).config, changes, trust=arguments["trust"])
-        workers, device = found.workers, found.device
+    workers = found.workers
     if workers == 1:
         return train_worker(None, **arguments)
     if not arguments["quiet"]:
@@ -273,7 +273,7 @@ def _train_on_workers(
             launch("partita.train.check:check_on_worker", 1, arguments=new)
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
-            threads=parsed.threads, device=device, purposes=PURPOSES,
+            threads=parsed.threads, device=found.device, purposes=PURPOSES, heartbeat=found.heartbeat,
         )  # fmt: skip
     return status, path, True
 

@@ -20,10 +20,13 @@ from partita.comm.collective_order import CollectiveOrder, MessageChannel
 from partita.comm.device import choose, take
 from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import CPU, Communicator, Group
+from partita.comm.heartbeat import Heartbeat
 from partita.comm.meter import Meter
+from partita.comm.pulse import Pulse
 from partita.comm.rendezvous import meet, number_of, workers_per_host
 from partita.core.errors import ConfigError
 from partita.core.mesh import AXES, Mesh
+from partita.core.options import HEARTBEAT_SECONDS
 
 TIMEOUT = timedelta(minutes=30)
 """How long a worker waits for another one in an exchange. Generous: the end of a worker is noticed by its launcher."""
@@ -39,6 +42,7 @@ class Context:
     Attributes:
         mesh: who this worker is.
         meter: bytes that this worker has sent, through any group.
+        pulse: what shows that this worker is alive.
         device: the device that this worker computes on.
     """
 
@@ -52,11 +56,15 @@ class Context:
         checked: bool = False,
         ordered: bool | None = None,
         owner: bool = False,
+        pulse: Pulse | None = None,
     ) -> None:
         self.mesh = mesh
         self.meter = Meter()
+        self.pulse = pulse or Pulse()
         self.device = device or CPU
         self._owner = owner
+        self._store: dist.Store | None = None
+        self._heartbeat: Heartbeat | None = None
         self._made: list[dist.ProcessGroup] = []
         if owner:
             # Gloo's threads must be gone before the interpreter is, or the process aborts instead of saying its error.
@@ -97,6 +105,7 @@ class Context:
         timeout: timedelta = TIMEOUT,
         checked: bool = False,
         ordered: bool | None = None,
+        heartbeat: float = HEARTBEAT_SECONDS,
     ) -> Context | None:
         """Join the run that a launcher such as torchrun has started this process for.
 
@@ -114,6 +123,8 @@ class Context:
             checked: compare shapes and counts before every exchange.
             ordered: all workers start their exchanges in one order, whichever threads they are of; ``None``: where the
                 backend needs it (NCCL).
+            heartbeat: seconds without a sign of life after which a worker counts as lost, and all end; 0: it never
+                does. Only where this process joins the process group here.
 
         Returns:
             The context, or ``None`` where this process was not started by a launcher.
@@ -121,7 +132,7 @@ class Context:
         Raises:
             ConfigError: variables are missing or contradict each other, or hosts have different numbers of workers.
         """
-        owner = False
+        owner, store, pulse = False, None, Pulse()
         if dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -129,21 +140,24 @@ class Context:
             if not 0 <= rank < size:
                 raise ConfigError(f"RANK={rank} with WORLD_SIZE={size}", where="environment", fix="Count from 0")
             owner = size > 1
-            if owner:
-                meet(rank, size, timeout)
+            store = meet(rank, size, timeout) if owner else None
         else:
             return None
         try:
             workers = workers_per_host(rank, size) if size > 1 else 1
             mesh = Mesh.of(rank, size, workers)
             place = take(device, mesh.worker)
-            return cls(
-                mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=owner
-            )
+            context = cls(
+                mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=owner,
+                pulse=pulse,
+            )  # fmt: skip
         except BaseException:
             if owner:
                 dist.destroy_process_group()
             raise
+        context._store = store
+        context.beat(heartbeat)
+        return context
 
     @classmethod
     def join(
@@ -158,6 +172,7 @@ class Context:
         timeout: timedelta = TIMEOUT,
         checked: bool = False,
         ordered: bool | None = None,
+        pulse: Pulse | None = None,
     ) -> Context:
         """Join a run on this machine, whose workers find each other through a file.
 
@@ -167,6 +182,7 @@ class Context:
             size: number of workers.
             hosts: as how many hosts the machine counts; more than one for trying out.
             device, purposes, timeout, checked, ordered: see :meth:`from_environment`.
+            pulse: what shows that this worker is alive.
         """
         mesh = Mesh.of(rank, size, size // hosts)
         place = take(device, rank)
@@ -175,8 +191,9 @@ class Context:
                 store = dist.FileStore(str(rendezvous), size)
                 dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
         return cls(
-            mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=size > 1
-        )
+            mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=size > 1,
+            pulse=pulse,
+        )  # fmt: skip
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis, always the same object.
@@ -205,6 +222,18 @@ class Context:
             return self
         return type(self)(self.mesh, device=take(device, self.mesh.worker), purposes=purposes)
 
+    def beat(self, seconds: float) -> None:
+        """Count a worker as lost that has given no sign of life for so many seconds; 0: never. All workers call this.
+
+        Only where this context has joined the process group itself; what :func:`partita.comm.local.run_local` starts
+        is watched by the process that has started it.
+        """
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
+        if self._store is not None and seconds > 0:
+            self._heartbeat = Heartbeat(self._store, self.mesh.rank, self.mesh.size, self.pulse, seconds)
+
     def fail(self, failure: BaseException) -> None:
         """Let no thread of this worker wait for its turn: another one has failed."""
         if self._collective_order is not None:
@@ -213,6 +242,8 @@ class Context:
     def close(self) -> None:
         """Leave the run; may be called again."""
         atexit.unregister(self.close)
+        self.beat(0)
+        self._store = None
         if self._collective_order is not None:
             self._collective_order.close()
         made, self._made = self._made, []
@@ -333,4 +364,4 @@ class Context:
                         mine = process_group
                         self._made.append(process_group)
             communicators.append(Communicator(mine, turn))
-        return Group(self.mesh, axis, self.meter, communicators, wire=wire, checked=checked)
+        return Group(self.mesh, axis, self.meter, communicators, wire=wire, checked=checked, pulse=self.pulse)

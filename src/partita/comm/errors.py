@@ -35,7 +35,7 @@ class WorkerError(Exception):
 
 
 class WorkerLost(PartitaError):
-    """A worker ended before its work was done, without an error of its own: it was killed, or it exited."""
+    """A worker ended before its work was done, without an error of its own: it was killed, it exited, or it hangs."""
 
 
 class PeerLost(PartitaError):

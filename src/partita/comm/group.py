@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from partita.comm.errors import peer_errors
 from partita.comm.meter import Meter
+from partita.comm.pulse import Pulse
 from partita.core.mesh import Mesh
 
 CPU = torch.device("cpu")
@@ -83,6 +84,7 @@ class Group:
         wire: device that the backend sends from; other tensors are copied to it and back.
         checked: compare shapes and counts with the peers before every exchange (costs one more message each, which
             is not counted); a mismatch is an error instead of garbage or a hang.
+        pulse: where exchanges show that this worker is alive.
 
     Attributes:
         workers: ranks of all members among all workers, in group order.
@@ -99,6 +101,7 @@ class Group:
         *,
         wire: torch.device = CPU,
         checked: bool = False,
+        pulse: Pulse | None = None,
     ) -> None:
         self.workers = mesh.own_members(axis)
         self.rank, self.size = self.workers.index(mesh.rank), len(self.workers)
@@ -107,6 +110,7 @@ class Group:
         self._communicators = communicators
         self._wire = wire
         self._checked = checked
+        self._pulse = pulse or Pulse()
 
     @classmethod
     def alone(cls) -> Group:
@@ -220,7 +224,7 @@ class Group:
             waiting = time.perf_counter()
             for bucket, flat, work in begun:
                 if work is not None:
-                    with peer_errors():
+                    with peer_errors(), self._pulse.exchanging():
                         work.wait()
                 for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket])):
                     tensor.copy_(summed.view(tensor.shape))
@@ -256,7 +260,7 @@ class Group:
     def _all_reduce(self, flat: Tensor) -> dist.Work | None:
         """Begin to sum a tensor in place; where it goes on, what to wait for."""
         communicator = self._communicator
-        with peer_errors(), communicator.turn():
+        with peer_errors(), self._pulse.exchanging(), communicator.turn():
             # What occupies the device must not run beside other exchanges in an order that nobody has set.
             return dist.all_reduce(flat, group=communicator.process_group, async_op=not self.occupies)
 
@@ -276,7 +280,7 @@ class Group:
         incoming = torch.empty(shape, dtype=rows.dtype, device=self._wire, pin_memory=staged)
         target, source = _as_bytes(incoming), _as_bytes(self._to_wire(rows.contiguous()))
         communicator = self._communicator
-        with peer_errors(), communicator.turn():
+        with peer_errors(), self._pulse.exchanging(), communicator.turn():
             if self._wire.type == "cpu":
                 self._pass(target, source, send, receive)
             else:

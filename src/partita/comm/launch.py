@@ -8,6 +8,7 @@ from typing import Any
 from partita.comm.local import Entry, run_local
 from partita.core.errors import ConfigError, ResourceError
 from partita.core.memory import available_bytes
+from partita.core.options import HEARTBEAT_SECONDS
 
 WORKER_BYTES = 192 * 2**20
 """Private memory of a worker before it does anything: Python, torch, and compiled kernels (170 MiB measured)."""
@@ -22,6 +23,7 @@ def launch(
     threads: int = 0,
     device: str = "cpu",
     purposes: Sequence[str] = ("train",),
+    heartbeat: float = HEARTBEAT_SECONDS,
 ) -> Any:
     """Run ``entry(context, **arguments)`` on several workers of this machine, where there is memory for so many.
 
@@ -29,7 +31,7 @@ def launch(
         entry: see :func:`~partita.comm.local.run_local`.
         workers: number of workers.
         arguments: JSON values or paths, by name.
-        hosts, threads, device, purposes: see :func:`~partita.comm.local.run_local`.
+        hosts, threads, device, purposes, heartbeat: see :func:`~partita.comm.local.run_local`.
 
     Returns:
         What the entry returned on rank 0, as JSON gives it back.
@@ -48,5 +50,6 @@ def launch(
             fix=f"Use at most {max(1, have // WORKER_BYTES)} workers",
         )
     return run_local(
-        entry, workers, keywords=arguments, hosts=hosts, threads=threads, device=device, purposes=purposes
-    )[0]
+        entry, workers, keywords=arguments, hosts=hosts, threads=threads, device=device, purposes=purposes,
+        heartbeat=heartbeat,
+    )[0]  # fmt: skip

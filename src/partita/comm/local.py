@@ -22,13 +22,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from partita.comm.errors import WorkerError, WorkerLost, unpack_error
 from partita.comm.forkserver import FORKS, ForkServer, Process
+from partita.comm.pulse import read_signs
 from partita.comm.signals import Stop, signals_to
+from partita.comm.silence import Sight, Silence, Silent
 from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.machine import cores, interface_of
+from partita.core.options import HEARTBEAT_SECONDS
 
 POLL_SECONDS = 0.02
+LOOK_SECONDS = 0.5
+"""How often to look for workers that are silent."""
+HINT_SECONDS = 3.0
+"""After a request to stop that workers have not followed yet, how long until the user hears how to end them."""
 CAUSE_SECONDS = 2.0
 """How long to wait, once a worker has lost a peer, until the end of that peer shows."""
 GRACE_SECONDS = 2.0
@@ -69,6 +78,21 @@ class _Worker:
             return json.loads((self.folder / f"error-{self.rank}.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+
+    def sight(self) -> Sight:
+        """What it does, as far as one can see from outside."""
+        signs = read_signs(self.folder / f"pulse-{self.rank}")
+        if self.process.poll() is not None:
+            return Sight(signs, ended=True)
+        try:
+            process = psutil.Process(self.process.pid)
+            with process.oneshot():
+                times, stopped = process.cpu_times(), process.status() == psutil.STATUS_STOPPED
+            disk = process.io_counters() if hasattr(process, "io_counters") else None
+        except psutil.Error:  # it has just ended
+            return Sight(signs, ended=True)
+        moved = 0 if disk is None else disk.read_bytes + disk.write_bytes
+        return Sight(signs, times.user + times.system, moved, stopped)
 
     def output(self) -> str:
         """The end of what it has written, unless that was shown already."""
@@ -116,6 +140,7 @@ def run_local(
     checked: bool = False,
     ordered: bool | None = None,
     timeout: float | None = None,
+    heartbeat: float = HEARTBEAT_SECONDS,
 ) -> list[Any]:
     """Run a function in ``size`` workers on this machine until all have returned.
 
@@ -137,14 +162,15 @@ def run_local(
         checked: compare shapes and counts before every exchange.
         ordered: all workers start their exchanges in one order; see :meth:`partita.comm.context.Context.join`.
         timeout: seconds after which all are ended; ``None``: never.
+        heartbeat: seconds without a sign of life after which a worker counts as lost; 0: it never does.
 
     Returns:
         What the entry returned in each worker, by rank, as JSON gives it back. Standard output and error of rank 0
         are those of this process; those of the others are kept, and shown where one fails.
 
     Raises:
-        PartitaError: a worker raised one: the first, of the same type; or :class:`WorkerLost`, where one was killed
-            or exited.
+        PartitaError: a worker raised one: the first, of the same type; or :class:`WorkerLost`, where one was killed,
+            exited, or hangs.
         WorkerError: a worker raised anything else: a bug, with its traceback as a note.
         TimeoutError: the time was up; notes say where each worker was.
     """
@@ -171,14 +197,14 @@ def run_local(
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
         try:
-            return _run(plan, Path(folder), timeout)
+            return _run(plan, Path(folder), timeout, heartbeat)
         except _Interrupted as interrupted:
             number = interrupted.args[0]
     signal.raise_signal(number)
     raise KeyboardInterrupt  # whoever handles the signal has returned
 
 
-def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]:
+def _run(plan: dict[str, Any], folder: Path, timeout: float | None, heartbeat: float) -> list[Any]:
     (folder / "plan.json").write_text(json.dumps(plan, default=os.fspath), encoding="utf-8")
     workers: list[_Worker] = []
     processes: list[Process] = []
@@ -187,7 +213,7 @@ def _run(plan: dict[str, Any], folder: Path, timeout: float | None) -> list[Any]
             for rank in range(plan["size"]):
                 workers.append(_start(plan, rank, folder, server))
                 processes.append(workers[-1].process)
-            _watch(workers, stop, timeout)
+            _watch(workers, stop, timeout, Silence(len(workers), heartbeat))
         finally:
             _end(processes)
     return [json.loads(worker.result.read_text(encoding="utf-8")) for worker in workers]
@@ -251,10 +277,12 @@ def _start(plan: dict[str, Any], rank: int, folder: Path, server: ForkServer | N
     return _Worker(rank, process, folder)
 
 
-def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> None:
+def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None, silence: Silence) -> None:
     """Return when all are done; raise as soon as one is not going to be."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    forwarded = False
+    forwarded: float | None = None
+    hinted = False
+    looked, since_look = time.monotonic(), 0.0
     while True:
         running = [worker for worker in workers if worker.process.poll() is None]
         if any(worker.process.returncode is not None and not worker.done for worker in workers):
@@ -263,8 +291,8 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> Non
             return
         if stop.again:
             raise _Interrupted(stop.signal or signal.SIGINT)
-        if stop.signal is not None and not forwarded:
-            forwarded = True
+        if stop.signal is not None and forwarded is None:
+            forwarded = time.monotonic()
             for worker in running:
                 worker.process.send_signal(stop.signal)
         if deadline is not None and time.monotonic() > deadline:
@@ -272,7 +300,38 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None) -> Non
             for note in _stacks(running):
                 error.add_note(note)
             raise error
+        before, looked = looked, time.monotonic()
+        since_look += min(looked - before, LOOK_SECONDS)  # more where this process was stopped itself
+        if since_look >= LOOK_SECONDS:
+            silent = silence.look([worker.sight() for worker in workers], since_look, stopping=stop.signal is not None)
+            if silent is not None:
+                raise _silent(silent, workers, stop)
+            since_look = 0.0
+        if forwarded is not None and not hinted and looked - forwarded > HINT_SECONDS:
+            hinted = True
+            named = ", ".join(str(worker.rank) for worker in running)
+            _say(f"waiting for worker {named} to stop; the same signal again ends all at once")
         time.sleep(POLL_SECONDS)
+
+
+def _silent(silent: Silent, workers: Sequence[_Worker], stop: Stop) -> Exception:
+    """That workers hang, as an error; or, where the run was to be stopped anyway, that it is."""
+    blamed = [workers[rank] for rank in silent.ranks]
+    if stop.signal is not None:
+        _say(f"{silent}; it was ended")
+        error: Exception = _Interrupted(stop.signal)
+    else:
+        error = WorkerLost(str(silent), fix="See what it was doing; where it takes its time, set a larger heartbeat")
+        for note in _stacks(blamed):
+            error.add_note(note)
+    for worker in blamed:
+        worker.process.kill()
+    return error
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"partita: {text}\n")
+    sys.stderr.flush()
 
 
 def _cause(workers: Sequence[_Worker], stop: Stop) -> Exception:
@@ -350,7 +409,8 @@ def _stacks(running: Sequence[_Worker]) -> list[str]:
     found = []
     for rank, file in files.items():
         with suppress(FileNotFoundError):
-            found.append(f"Worker {rank} was at:\n{file.read_text(encoding='utf-8')}")
+            if text := file.read_text(encoding="utf-8"):  # one that is stopped writes nothing
+                found.append(f"Worker {rank} was at:\n{text}")
     return found
 
 

@@ -19,13 +19,16 @@ from partita.core.machine import interface_of
 from partita.core.mesh import Mesh
 
 
-def meet(rank: int, size: int, timeout: timedelta) -> None:
+def meet(rank: int, size: int, timeout: timedelta) -> dist.Store:
     """Join the default process group at ``MASTER_ADDR`` and ``MASTER_PORT``, over the interface that leads there.
 
     Args:
         rank: of this process.
         size: number of processes.
         timeout: how long to wait for the others.
+
+    Returns:
+        Another connection to the store through which they found each other, for whatever else they have to say.
 
     Raises:
         ConfigError: a variable is missing or no number.
@@ -43,6 +46,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> None:
         store, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
         _choose_interface(store, rank, size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+        return dist.PrefixStore(f"partita/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store.clone())
 
 
 def _choose_interface(store: dist.Store, rank: int, size: int) -> None:

@@ -69,11 +69,13 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
     import torch
 
     from partita.comm.context import Context
+    from partita.comm.pulse import Pulse
     from partita.core.memory import keeping_freed
 
     torch.set_num_threads(plan["threads"])
     entry = attrgetter(plan["qualname"])(_module(plan["module"], plan["file"]))
-    context = Context.join(folder / "rendezvous", rank, plan["size"], **plan["context"])
+    pulse = Pulse(folder / f"pulse-{rank}")
+    context = Context.join(folder / "rendezvous", rank, plan["size"], **plan["context"], pulse=pulse)
     with keeping_freed():  # the exchange of 64 MiB is three times as fast
         value = entry(context, *plan["arguments"], **plan["keywords"])
     context.close()  # not where the entry failed: other threads may still wait for other workers

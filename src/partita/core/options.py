@@ -37,6 +37,9 @@ Size = int | str
 OLD_NAMES = {"deal": "seed_split", "products": "matmul"}
 """Settings of runs by the names that they had before, which are taken too."""
 
+HEARTBEAT_SECONDS = 60.0
+"""How long a worker may give no sign of life, where nothing else is said."""
+
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 

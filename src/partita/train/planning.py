@@ -64,7 +64,7 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
     arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
     found = launch(
         f"{__name__}:plan_on_worker", config.workers, arguments=arguments, threads=config.threads,
-        device=config.device, purposes=PURPOSES,
+        device=config.device, purposes=PURPOSES, heartbeat=config.heartbeat,
     )  # fmt: skip
     return Plan.from_json(found)
 

@@ -185,7 +185,11 @@ def join_team(context: Context | None, config: Config) -> tuple[Context, Config]
         ConfigError: the settings ask for another number of workers than were started.
     """
     device = config.device
-    context = context or Context.from_environment(device, purposes=PURPOSES) or Context.alone(device, purposes=PURPOSES)
+    context = (
+        context
+        or Context.from_environment(device, purposes=PURPOSES, heartbeat=config.heartbeat)
+        or Context.alone(device, purposes=PURPOSES)
+    )
     if choose(device).type != context.device.type:
         raise ConfigError(
             f"device={device}, but this worker computes on {context.device.type}",

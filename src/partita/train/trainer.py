@@ -51,8 +51,8 @@ from partita.train.step import Stepper
 from partita.train.team import StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
-RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "workers", "strategy",
-    "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "heartbeat", "workers",
+    "strategy", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
     "device", "topology_cache", "matmul", "replan", "patience",
 )  # fmt: skip
 STEP_EVENTS = 50
@@ -130,8 +130,8 @@ class Trainer:
             trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
             context: see the class.
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
-                ``checkpoint_minutes``, ``workers``, ``strategy``, ``seed_split``, ``topology``, ``cache``,
-                ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
+                ``checkpoint_minutes``, ``heartbeat``, ``workers``, ``strategy``, ``seed_split``, ``topology``,
+                ``cache``, ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
                 ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has stopped early goes on where
                 ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
 
@@ -169,6 +169,8 @@ class Trainer:
         if "matmul" in given:
             record.pop("matmul", None)
             record.pop("products", None)  # its name in older runs
+        if context is None:
+            found.beat(config.heartbeat)
         context = context or found.on(config.device, purposes=PURPOSES)
         context, config = join_team(context, config)
         opened = open_store_of(folder, record, store)
@@ -228,7 +230,7 @@ class Trainer:
                 check_run(store, out, config, overwrite=overwrite)  # complains before workers are started
             found = launch(
                 "partita.train.trainer:fit_on_worker", config.workers, arguments=arguments, threads=config.threads,
-                device=config.device, purposes=PURPOSES,
+                device=config.device, purposes=PURPOSES, heartbeat=config.heartbeat,
             )  # fmt: skip
         folder = RunFolder.open(out)
         return RunSummary(folder.path, found, folder.read_record())
@@ -360,12 +362,13 @@ class Trainer:
             streams=train_phase.streams,
             failed=job.team.context.fail,
         )  # fmt: skip
-        with pipeline:
+        with pipeline, job.team.context.pulse.stepping():
             while self._state.step < end and not self._stopping:
                 with self._timer("wait_for_batch"):
                     batch = pipeline.take()
                 settled = self._step(train_phase, batch, stop)
                 self._state = self._state.with_(step=self._state.step + 1)
+                job.team.context.pulse.step()
                 if settled is not None:
                     self._sync_stats(*settled, stop, task)
                 if self._late and self._state.step < steps:
@@ -464,7 +467,8 @@ class Trainer:
             recorder.emit({"event": "warning", "text": text}, self._state)
 
     def _save(self) -> None:
-        with self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
+        resting = self.job.team.context.pulse.resting()
+        with resting, self._timer("checkpoint"), self.job.views.saving(self._state) as (values, tensors):
             self.recorder.save(self._state.with_(views=values), tensors)
         self._late = False
 
