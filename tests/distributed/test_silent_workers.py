@@ -87,7 +87,7 @@ def test_a_run_with_a_stopped_worker_can_be_stopped(tmp_path: Path, number: sign
         assert time.monotonic() - begun < END_SECONDS
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 130
     assert "the same signal again ends all at once" in said
     assert f"worker {rank} has been stopped" in said
@@ -129,7 +129,7 @@ def started_by_a_launcher(how: str, size: int = 2) -> list[tuple[int, str, str]]
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
+            worker.communicate()
     return [(worker.returncode, *output) for worker, output in zip(workers, ended, strict=True)]
 
 

@@ -22,8 +22,9 @@ from partita.comm.errors import PeerLost, pack_error, peer_errors, unpack_error
 from partita.comm.group import CPU, Communicator, Group
 from partita.comm.heartbeat import Heartbeat
 from partita.comm.meter import Meter
+from partita.comm.proof import arrive, connecting, prove, secret_of_environment
 from partita.comm.pulse import Pulse
-from partita.comm.rendezvous import meet, number_of, workers_per_host
+from partita.comm.rendezvous import another, join, meet, number_of, workers_per_host
 from partita.core.errors import ConfigError
 from partita.core.mesh import AXES, Mesh
 from partita.core.options import HEARTBEAT_SECONDS
@@ -57,14 +58,16 @@ class Context:
         ordered: bool | None = None,
         owner: bool = False,
         pulse: Pulse | None = None,
+        secret: bytes | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self.mesh = mesh
         self.meter = Meter()
         self.pulse = pulse or Pulse()
         self.device = device or CPU
         self._owner = owner
-        self._store: dist.Store | None = None
-        self._heartbeat: Heartbeat | None = None
+        self._secret = secret_of_environment() if secret is None and mesh.size > 1 else secret or b""
+        self._heartbeat = heartbeat
         self._made: list[dist.ProcessGroup] = []
         if owner:
             # Gloo's threads must be gone before the interpreter is, or the process aborts instead of saying its error.
@@ -132,7 +135,7 @@ class Context:
         Raises:
             ConfigError: variables are missing or contradict each other, or hosts have different numbers of workers.
         """
-        owner, store, pulse = False, None, Pulse()
+        owner, beating, pulse = False, None, Pulse()
         if dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -140,23 +143,27 @@ class Context:
             if not 0 <= rank < size:
                 raise ConfigError(f"RANK={rank} with WORLD_SIZE={size}", where="environment", fix="Count from 0")
             owner = size > 1
-            store = meet(rank, size, timeout) if owner else None
         else:
             return None
         try:
+            if owner:
+                secret, store = secret_of_environment(), meet(rank, size, timeout)
+                beating = Heartbeat(another(store, "partita/heartbeat"), rank, size, pulse)
+                beating.beat(heartbeat)
+                join(store, rank, size, timeout, secret, pulse)
             workers = workers_per_host(rank, size) if size > 1 else 1
             mesh = Mesh.of(rank, size, workers)
             place = take(device, mesh.worker)
             context = cls(
                 mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=owner,
-                pulse=pulse,
+                pulse=pulse, heartbeat=beating,
             )  # fmt: skip
         except BaseException:
-            if owner:
+            if beating is not None:
+                beating.beat(0)
+            if owner and dist.is_initialized():
                 dist.destroy_process_group()
             raise
-        context._store = store
-        context.beat(heartbeat)
         return context
 
     @classmethod
@@ -173,6 +180,7 @@ class Context:
         checked: bool = False,
         ordered: bool | None = None,
         pulse: Pulse | None = None,
+        secret: bytes = b"",
     ) -> Context:
         """Join a run on this machine, whose workers find each other through a file.
 
@@ -183,16 +191,19 @@ class Context:
             hosts: as how many hosts the machine counts; more than one for trying out.
             device, purposes, timeout, checked, ordered: see :meth:`from_environment`.
             pulse: what shows that this worker is alive.
+            secret: what the workers of this run know and nobody else.
         """
         mesh = Mesh.of(rank, size, size // hosts)
         place = take(device, rank)
         if size > 1:
+            pulse = pulse or Pulse()
             with peer_errors():
                 store = dist.FileStore(str(rendezvous), size)
-                dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+            arrive(store, rank, size, timeout)
+            join(store, rank, size, timeout, secret, pulse)
         return cls(
             mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=size > 1,
-            pulse=pulse,
+            pulse=pulse, secret=secret,
         )  # fmt: skip
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
@@ -229,10 +240,7 @@ class Context:
         is watched by the process that has started it.
         """
         if self._heartbeat is not None:
-            self._heartbeat.close()
-            self._heartbeat = None
-        if self._store is not None and seconds > 0:
-            self._heartbeat = Heartbeat(self._store, self.mesh.rank, self.mesh.size, self.pulse, seconds)
+            self._heartbeat.beat(seconds)
 
     def fail(self, failure: BaseException) -> None:
         """Let no thread of this worker wait for its turn: another one has failed."""
@@ -243,7 +251,7 @@ class Context:
         """Leave the run; may be called again."""
         atexit.unregister(self.close)
         self.beat(0)
-        self._store = None
+        self._heartbeat = None
         if self._collective_order is not None:
             self._collective_order.close()
         made, self._made = self._made, []
@@ -338,9 +346,17 @@ class Context:
 
     def _make_channel(self) -> MessageChannel:
         # A thread waits there through every pause between exchanges, so its time is never up.
-        process_group = dist.new_group(backend="gloo", timeout=timedelta(days=365))
+        process_group = self._connect(range(self.mesh.size), timedelta(days=365))
         self._made.append(process_group)
         return MessageChannel(process_group, self.mesh.rank, self.mesh.size)
+
+    def _connect(self, members: Sequence[int], timeout: timedelta) -> dist.ProcessGroup:
+        """Make a process group of gloo whose members prove themselves; all workers call this."""
+        with connecting(self.pulse):
+            process_group = dist.new_group(list(members), backend="gloo", timeout=timeout)
+            if self.mesh.rank in members:
+                prove(process_group, members, self.mesh.rank, self._secret)
+        return process_group
 
     def _make_group(
         self,
@@ -358,8 +374,11 @@ class Context:
             mine = None
             for members in self.mesh.members(axis):
                 if len(members) > 1:
-                    with peer_errors():
-                        process_group = dist.new_group(list(members), backend=backend, timeout=timeout)
+                    if backend == "gloo":
+                        process_group = self._connect(members, timeout)
+                    else:
+                        with peer_errors():
+                            process_group = dist.new_group(list(members), backend=backend, timeout=timeout)
                     if members == own:
                         mine = process_group
                         self._made.append(process_group)

@@ -51,15 +51,30 @@ class PeerLost(PartitaError):
         )
 
 
+class PeerUnproven(PeerLost):
+    """A connection was made by something that is no worker of the run, or could not be made. A consequence as well."""
+
+    def __init__(self, reason: str) -> None:
+        PartitaError.__init__(
+            self,
+            f"a worker could not be connected, or another process connected in its place: {reason}",
+            fix="Look for a worker that ended first; if there is none, start again",
+        )
+
+
+def first_line(error: RuntimeError) -> str:
+    """What the backend says, without the source line of the library, and the advice that follows."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[\S+\]\s*", "", first).split(". ")[0].rstrip(".")
+
+
 @contextmanager
 def peer_errors() -> Iterator[None]:
     """Around a call of the backend, whose arguments are known to be right: what it raises means that a peer is gone."""
     try:
         yield
     except RuntimeError as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        # Without the source line of the library, and the advice that follows.
-        raise PeerLost(re.sub(r"^\[\S+\]\s*", "", first).split(". ")[0].rstrip(".")) from error
+        raise PeerLost(first_line(error)) from error
 
 
 def pack_error(error: BaseException, rank: int) -> Record:

@@ -34,29 +34,36 @@ _ENDED = "ended"
 
 
 class Heartbeat:
-    """The thread. Begins at once.
+    """What the thread does; :meth:`beat` starts and ends it.
 
     Args:
         store: where the workers write, not used by anything else.
         rank: of this worker.
         size: number of workers.
         pulse: what this worker does.
-        seconds: how long a worker may be silent; above 0.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, pulse: Pulse, seconds: float) -> None:
-        self._store, self._rank, self._size, self._pulse, self._seconds = store, rank, size, pulse, seconds
-        self._store.set_timeout(timedelta(seconds=seconds))
-        self._silence = Silence(size, seconds)
+    def __init__(self, store: dist.Store, rank: int, size: int, pulse: Pulse) -> None:
+        self._store, self._rank, self._size, self._pulse = store, rank, size, pulse
+        self._seconds = 0.0
         self._over = threading.Event()
         self._beats = 0
-        self._thread = threading.Thread(target=self._run, name="partita-heartbeat", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
-    def close(self) -> None:
-        """End the thread. The others do not wait for this worker any more."""
-        self._over.set()
-        self._thread.join(BEAT_SECONDS)
+    def beat(self, seconds: float) -> None:
+        """Count a worker as lost that has been silent for so many seconds; 0: say that nobody needs to wait for this
+        worker any more. All workers call this.
+        """
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join(BEAT_SECONDS)
+            self._thread = None
+        if seconds > 0:
+            self._seconds, self._silence = seconds, Silence(self._size, seconds)
+            self._store.set_timeout(timedelta(seconds=seconds))
+            self._over.clear()
+            self._thread = threading.Thread(target=self._run, name="partita-heartbeat", daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         pause = min(BEAT_SECONDS, self._seconds / BEATS)

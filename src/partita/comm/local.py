@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -190,6 +191,7 @@ def run_local(
         "context": {
             "hosts": hosts, "device": device, "purposes": list(purposes), "checked": checked, "ordered": ordered,
         },
+        "secret": secrets.token_hex(32),  # in a folder that nobody else can enter
         "parent": os.getpid(),
         "path": [os.path.abspath(folder) for folder in sys.path],
         "python_path": os.environ.get("PYTHONPATH"),

@@ -26,12 +26,14 @@ class Signs(NamedTuple):
         stepping: 1 while it does nothing but steps, of which one has been done: the next should not take much longer.
         main_waits: 1 while its main thread is in an exchange.
         others_wait: how many of its other threads are in one.
+        connecting: 1 while its main thread waits to be connected with others.
     """
 
     moves: int = 0
     stepping: int = 0
     main_waits: int = 0
     others_wait: int = 0
+    connecting: int = 0
 
     @property
     def waits(self) -> bool:
@@ -39,7 +41,7 @@ class Signs(NamedTuple):
         return bool(self.main_waits or self.others_wait)
 
 
-_MOVES, _STEPPING, _MAIN_WAITS, _OTHERS_WAIT = range(len(Signs._fields))
+_MOVES, _STEPPING, _MAIN_WAITS, _OTHERS_WAIT, _CONNECTING = range(len(Signs._fields))
 NUM_BYTES = _WORD_BYTES * len(Signs._fields)
 
 
@@ -73,6 +75,16 @@ class Pulse:
             yield
         finally:
             self._add(cell, -1)
+
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Around what connects this worker with others."""
+        with self.exchanging():
+            self._cells[_CONNECTING] = 1
+            try:
+                yield
+            finally:
+                self._cells[_CONNECTING] = 0
 
     @contextmanager
     def stepping(self) -> Iterator[None]:

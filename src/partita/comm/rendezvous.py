@@ -14,13 +14,15 @@ from torch.distributed.rendezvous import rendezvous
 from partita.comm.errors import peer_errors
 from partita.comm.group import CPU, Communicator, Group
 from partita.comm.meter import Meter
+from partita.comm.proof import arrive, connecting, prove
+from partita.comm.pulse import Pulse
 from partita.core.errors import ConfigError
 from partita.core.machine import interface_of
 from partita.core.mesh import Mesh
 
 
 def meet(rank: int, size: int, timeout: timedelta) -> dist.Store:
-    """Join the default process group at ``MASTER_ADDR`` and ``MASTER_PORT``, over the interface that leads there.
+    """Find all other workers at ``MASTER_ADDR`` and ``MASTER_PORT``, and the interface that leads there.
 
     Args:
         rank: of this process.
@@ -28,7 +30,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> dist.Store:
         timeout: how long to wait for the others.
 
     Returns:
-        Another connection to the store through which they found each other, for whatever else they have to say.
+        The store through which they find each other.
 
     Raises:
         ConfigError: a variable is missing or no number.
@@ -44,9 +46,35 @@ def meet(rank: int, size: int, timeout: timedelta) -> dist.Store:
     number_of("MASTER_PORT")
     with peer_errors():
         store, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
+    arrive(store, rank, size, timeout)
+    with peer_errors():
         _choose_interface(store, rank, size)
+    return store
+
+
+def another(store: dist.Store, name: str) -> dist.Store:
+    """A connection of one's own to a store, for names that begin with ``name``."""
+    # Older versions of torch cannot make one: what waits for the store then makes others wait.
+    return dist.PrefixStore(name, store.clone() if hasattr(store, "clone") else store)
+
+
+def join(store: dist.Store, rank: int, size: int, timeout: timedelta, secret: bytes, pulse: Pulse) -> None:
+    """Make the default process group of workers that find each other through a store, once all of them have come.
+
+    Args:
+        store: where they are.
+        rank: of this process.
+        size: number of processes.
+        timeout: how long an exchange may wait for another worker.
+        secret: of the run.
+        pulse: of this worker.
+
+    Raises:
+        PeerUnproven, Uninvited: see :func:`partita.comm.proof.prove`.
+    """
+    with connecting(pulse):
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-        return dist.PrefixStore(f"partita/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store.clone())
+        prove(None, range(size), rank, secret)
 
 
 def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
@@ -65,12 +93,24 @@ def _choose_interface(store: dist.Store, rank: int, size: int) -> None:
     if not found:
         return
     if ipaddress.ip_address(found).is_loopback:
-        others = [store.get(f"partita/address/{end}").decode() for end in ends]
+        others = [_checked(store.get(f"partita/address/{end}").decode()) for end in ends]
         away = next((other for other in others if other and not ipaddress.ip_address(other).is_loopback), None)
         found = _address_towards(away, number_of("MASTER_PORT")) if away else found
     interface = interface_of(found)
     if interface is not None:
         os.environ[name] = interface  # also for groups that are made later
+
+
+def _checked(address: str) -> str:
+    """An address that another worker has written, or so it seems."""
+    try:
+        return address and str(ipaddress.ip_address(address))
+    except ValueError:
+        raise ConfigError(
+            f"what a worker gave as its address is none: {address[:40]!r}",
+            where=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+            fix="Somebody else may write to this port: use another one, or a network of your own",
+        ) from None
 
 
 def _address_towards(host: str, port: int) -> str:

@@ -148,6 +148,8 @@ class Silence:
             ranks = [rank for rank in still if not signs[rank].main_waits]
             if not ranks:
                 ranks, why = still, "have waited for each other"
+                if any(signs[rank].connecting for rank in still):
+                    why = "have waited to be connected (another process may have connected in place of one)"
         if not ranks:
             return None
         return Silent(tuple(ranks), min(self._ages[rank].still for rank in ranks), why)

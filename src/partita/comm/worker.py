@@ -75,7 +75,9 @@ def _work(plan: dict[str, Any], rank: int, folder: Path) -> Any:
     torch.set_num_threads(plan["threads"])
     entry = attrgetter(plan["qualname"])(_module(plan["module"], plan["file"]))
     pulse = Pulse(folder / f"pulse-{rank}")
-    context = Context.join(folder / "rendezvous", rank, plan["size"], **plan["context"], pulse=pulse)
+    context = Context.join(
+        folder / "rendezvous", rank, plan["size"], **plan["context"], pulse=pulse, secret=plan["secret"].encode()
+    )
     with keeping_freed():  # the exchange of 64 MiB is three times as fast
         value = entry(context, *plan["arguments"], **plan["keywords"])
     context.close()  # not where the entry failed: other threads may still wait for other workers

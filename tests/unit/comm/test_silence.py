@@ -69,6 +69,11 @@ def test_all_are_named_where_all_wait_for_each_other() -> None:
     assert str(found[11]) == "workers 0, 1 and 2 have waited for each other for 11 s"
 
 
+def test_a_connection_that_is_not_made_is_named() -> None:
+    found = look(2, lambda _: [Sight(Signs(7, main_waits=1, connecting=1))] * 2, 20)
+    assert "have waited to be connected (another process may have connected in place of one) for 11 s" in str(found[11])
+
+
 def test_workers_that_have_ended_are_not_named() -> None:
     ended = Sight(Signs(7), ended=True)
     assert look(2, lambda t: [ended, Sight(Signs(9), cpu_seconds=t)], 100) == [None] * 100
@@ -101,10 +106,10 @@ def test_signs_are_seen_by_another_process(tmp_path: Path) -> None:
     pulse = Pulse(tmp_path / "pulse-0")
     with pulse.stepping():
         with pulse.exchanging():
-            assert read_signs(tmp_path / "pulse-0") == Signs(1, 0, 1, 0)
+            assert read_signs(tmp_path / "pulse-0") == Signs(1, 0, 1, 0, 0)
         pulse.step()
-        assert read_signs(tmp_path / "pulse-0") == Signs(3, 1, 0, 0) == pulse.signs
+        assert read_signs(tmp_path / "pulse-0") == Signs(3, 1, 0, 0, 0) == pulse.signs
         with pulse.resting():
             assert not pulse.signs.stepping
         assert pulse.signs.stepping
-    assert read_signs(tmp_path / "pulse-0") == Signs(3, 0, 0, 0)
+    assert read_signs(tmp_path / "pulse-0") == Signs(3, 0, 0, 0, 0)
