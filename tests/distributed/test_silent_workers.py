@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -107,8 +108,9 @@ print("done")
 """
 
 
-def started_by_a_launcher(how: str, size: int = 2) -> list[tuple[int, str, str]]:
-    """Exit code and output of every worker."""
+def started_by_a_launcher(how: str, *given: dict[str, str]) -> list[tuple[int, str, str]]:
+    """Exit code and output of two workers, each with variables of its own."""
+    given, size = given or ({}, {}), 2
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -117,14 +119,20 @@ def started_by_a_launcher(how: str, size: int = 2) -> list[tuple[int, str, str]]
     command = [sys.executable, "-c", LAUNCHED, how]
     workers = [
         subprocess.Popen(
-            command, env={**common, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env={**common, **given[rank], "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(size)
     ]
     try:
         workers[0].wait(60)
-        if how == "stopped":
-            workers[-1].kill()  # as the launcher does
+        if how != "apart":  # a launcher ends the others
+            with suppress(subprocess.TimeoutExpired):
+                workers[1].wait(0 if how == "stopped" else 5)
+            workers[1].kill()
         ended = [worker.communicate(timeout=60) for worker in workers]
     finally:
         for worker in workers:
@@ -143,13 +151,23 @@ def test_workers_of_a_launcher_see_that_one_is_stopped() -> None:
 
 def test_a_worker_of_a_launcher_that_hangs_says_where() -> None:
     (first, _, said), (second, _, stacks) = started_by_a_launcher("loop")
-    assert (first, second) == (2, 2)
+    assert first == 2
+    assert second in (2, -signal.SIGKILL)
     assert "worker 1 has made no step for" in said + stacks
     assert "in hang" in stacks
 
 
 def test_workers_of_a_launcher_need_not_end_together() -> None:
     assert started_by_a_launcher("apart") == [(0, "done\n", "")] * 2
+
+
+def test_workers_of_a_launcher_with_different_secrets_refuse_each_other() -> None:
+    found = started_by_a_launcher("apart", {"PARTITA_SECRET": "a"}, {"PARTITA_SECRET": "b"})
+    for rank, (code, _, said) in enumerate(found):
+        assert code == 1  # of the script, which does not catch it
+        assert f"Uninvited: who connected as worker {1 - rank} does not know the secret of this run" in said
+    same = {"PARTITA_SECRET": "a"}
+    assert [code for code, *_ in started_by_a_launcher("apart", same, same)] == [0, 0]
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:

@@ -128,8 +128,8 @@ class Heartbeat:
             )
             if blamed:
                 faulthandler.dump_traceback(all_threads=True)
-        if blamed:  # others say that this one was silent, before they could lose it
-            time.sleep(min(BEAT_SECONDS, self._seconds))
+        # All have seen it, and said it, before the first one is gone; then those go that wait for the silent one.
+        time.sleep(min(BEAT_SECONDS, self._seconds / 2) * (2 if blamed else 1))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(EXIT_CODE)
