@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint docs bench bench-peers clean
+.PHONY: help demo test test-all test-slow lint docs dist bench bench-peers clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -51,6 +51,10 @@ lint: $(VENV)/.installed-test  ## Check style, types and layering
 docs: $(VENV)/.installed-docs  ## Build the documentation into site/
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 	@echo "Open site/index.html"
+
+dist: $(BIN)/python  ## Build sdist and wheel into dist/, and use the wheel in a clean environment
+	@$(PIP) build hatchling
+	@PIP_ARGS='$(PIP_ARGS)' $(BIN)/python tests/release.py dist
 
 bench: $(VENV)/.installed-test  ## Run the quick benchmarks
 	@$(BIN)/python bench/kernels.py
