@@ -363,6 +363,12 @@ class Config(BaseModel):
         description="Seconds without a sign of life after which a worker counts as lost, and the run ends; 0: it never "
         "does.",
     )
+    checkpoint_steps: int = Field(
+        0, ge=0, description="Maximum steps between checkpoints; 0: as --checkpoint-minutes and epochs say."
+    )
+    keep_checkpoints: int = Field(
+        2, ge=1, description="How many of the latest checkpoints are kept; the best one is kept besides."
+    )
 
     @model_validator(mode="before")
     @classmethod

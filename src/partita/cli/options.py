@@ -42,8 +42,9 @@ _GROUPS = {
 _ORDER = ("Model", "Optimization", "Sampling", "Run", "Workers", "Isolated training")
 _RARE = {
     "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
-    "walk_restart", "options", "replace", "matmul", "prefetch", "trace", "memory_limit", "checkpoint_minutes",
-    "heartbeat", "lr_step", "lr_decay", "lr_patience",
+    "walk_restart", "options", "replace", "matmul", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "heartbeat",
+    "checkpoint_steps", "keep_checkpoints",
+    "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "topology_cache",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""

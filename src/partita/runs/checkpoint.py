@@ -124,34 +124,61 @@ class TrainState:
         return cls(**{**values, **made})
 
 
-def save_checkpoint(
-    checkpoints: Path,
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a checkpoint holds, copied, so that training may go on while it is written.
+
+    Attributes:
+        name: of the checkpoint.
+        best: name of the best one, which is kept; ``None`` where nothing was evaluated.
+        tensors: by file, tensors by name: contiguous, in host memory, shared with nobody.
+        state: the text of ``state.json``.
+    """
+
+    name: str
+    best: str | None
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    state: str
+
+
+def take_snapshot(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: TrainState,
     members: Mapping[str, Tensor] | None = None,
-) -> Path:
-    """Write a checkpoint, then drop all but it and the best one.
+) -> Snapshot:
+    """Copy what a checkpoint is to hold.
 
     Args:
-        checkpoints: folder of the run.
         model: its weights are saved.
         optimizer: over its parameters.
         state: the position.
         members: further tensors by name: the models of the views of isolated training.
+    """
+    tensors = {_MODEL: _copied(model.state_dict()), _OPTIMIZER: _copied(_flatten_optimizer(model, optimizer))}
+    if members:
+        tensors[_MEMBERS] = _copied(members)
+    best = state.best.checkpoint if state.best else None
+    return Snapshot(state.name, best, tensors, json.dumps(state.to_json(), indent=2))
+
+
+def write_checkpoint(checkpoints: Path, snapshot: Snapshot, *, keep: int = 1) -> Path:
+    """Write a checkpoint, then drop all but the latest ones and the best one.
+
+    Args:
+        checkpoints: folder of the run.
+        snapshot: what it holds.
+        keep: how many of the latest ones stay, this one included.
 
     Raises:
         ResourceError: the disk is full; earlier checkpoints are untouched.
     """
-    target = checkpoints / state.name
-    aside = checkpoints / f".{state.name}.partial-{os.getpid()}"
+    target = checkpoints / snapshot.name
+    aside = checkpoints / f".{snapshot.name}.partial-{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        tensors = {_MODEL: _copied(model.state_dict()), _OPTIMIZER: _flatten_optimizer(model, optimizer)}
-        if members:
-            tensors[_MEMBERS] = {name: tensor.contiguous() for name, tensor in members.items()}
-        write_files(aside, tensors, {_STATE: json.dumps(state.to_json(), indent=2)})
+        write_files(aside, snapshot.tensors, {_STATE: snapshot.state})
         shutil.rmtree(target, ignore_errors=True)
         os.replace(aside, target)
     except OSError as error:
@@ -165,22 +192,39 @@ def save_checkpoint(
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    keep = {target.name, state.best.checkpoint if state.best else target.name}
+    kept = {snapshot.name, snapshot.best, *(path.name for path in checkpoints_in(checkpoints)[-keep:])}
     for other in checkpoints.iterdir():
         half_written = other.name.startswith(".epoch-")  # by a process that was killed
-        if half_written or (_NAME.fullmatch(other.name) and other.name not in keep):
+        if half_written or (_NAME.fullmatch(other.name) and other.name not in kept):
             shutil.rmtree(other, ignore_errors=True)
     return target
 
 
-def latest_checkpoint(checkpoints: Path) -> Path | None:
-    """The checkpoint that is farthest along, or ``None`` where there is none."""
+def save_checkpoint(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: TrainState,
+    members: Mapping[str, Tensor] | None = None,
+) -> Path:
+    """Take a snapshot and write it; see :func:`take_snapshot` and :func:`write_checkpoint`."""
+    return write_checkpoint(checkpoints, take_snapshot(model, optimizer, state, members))
+
+
+def checkpoints_in(checkpoints: Path) -> list[Path]:
+    """All complete checkpoints of a run, the one that is farthest along last."""
     found = []
     for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
         match = _NAME.fullmatch(path.name)
         if match:
             found.append((int(match[1]), int(match[2]), path))
-    return max(found)[2] if found else None
+    return [path for _, _, path in sorted(found)]
+
+
+def latest_checkpoint(checkpoints: Path) -> Path | None:
+    """The checkpoint that is farthest along, or ``None`` where there is none."""
+    found = checkpoints_in(checkpoints)
+    return found[-1] if found else None
 
 
 def read_state(checkpoint: Path) -> TrainState:
@@ -291,4 +335,4 @@ def _fill_optimizer(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: 
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}

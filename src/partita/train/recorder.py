@@ -15,7 +15,8 @@ from partita.core.locks import FolderLock
 from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.nn.modules import can_be_made_again
-from partita.runs.checkpoint import TrainState, save_checkpoint
+from partita.runs.checkpoint import TrainState, latest_checkpoint, take_snapshot
+from partita.runs.checkpoint_writer import CheckpointWriter
 from partita.runs.folder import MetricsLog, RunFolder
 from partita.runs.other_store import kept
 from partita.runs.summary import RunSummary
@@ -116,8 +117,9 @@ class Recorder:
     def start(self) -> None:
         """Open the logs, and begin to measure memory."""
         self.memory = PeakMemory()
-        self._saved_at = time.monotonic()
+        self._saved_at, self._steps = time.monotonic(), 0
         if self.job.team.leads:
+            self._writer = CheckpointWriter(self.folder.checkpoints, self.job.config.keep_checkpoints)
             self._log = MetricsLog(self.folder.metrics)
             self._events = EventWriter(self.folder.events)
 
@@ -150,17 +152,43 @@ class Recorder:
             for callback in self.callbacks:
                 callback({"event": "note", "text": text})
 
-    @property
-    def minutes_since_save(self) -> float:
-        """Since the last checkpoint of this process."""
-        return (time.monotonic() - self._saved_at) / 60
+    def count_step(self) -> bool:
+        """Note that a step begins.
+
+        Returns:
+            Whether a checkpoint is due after it, by the time and the steps since the last one of this process.
+
+        Raises:
+            ResourceError, OSError: the last checkpoint could not be written.
+        """
+        if self.job.team.leads:
+            self._writer.check()
+        self._steps += 1
+        config = self.job.config
+        late = time.monotonic() - self._saved_at > 60 * config.checkpoint_minutes
+        return late or 0 < config.checkpoint_steps <= self._steps
 
     def save(self, state: TrainState, members: Mapping[str, Tensor]) -> None:
-        """Write a checkpoint, with the models of views where they have their own."""
+        """Begin to write a checkpoint, with the models of views where they have their own.
+
+        All is copied before this returns. The writing is done in a thread.
+
+        Raises:
+            ResourceError, OSError: the one before could not be written.
+        """
         if self.job.team.leads:
             state = state.with_(peak_memory_bytes=self._peak(state))
-            save_checkpoint(self.folder.checkpoints, self.job.model, self.job.optimizer, state, members)
-        self._saved_at = time.monotonic()
+            self._writer.write(lambda: take_snapshot(self.job.model, self.job.optimizer, state, members))
+        self._saved_at, self._steps = time.monotonic(), 0
+
+    def is_saved(self) -> bool:
+        """Whether the run has a checkpoint, when all that were begun are written; on the first worker.
+
+        Raises:
+            ResourceError, OSError: a checkpoint could not be written.
+        """
+        self._writer.wait()
+        return latest_checkpoint(self.folder.checkpoints) is not None
 
     def write_trace(self, trace: dict[str, Any]) -> None:
         """Write what threads did when."""
@@ -176,6 +204,7 @@ class Recorder:
             state: how far the run has come.
         """
         if self.job.team.leads:
+            self._writer.close()
             self._log.close()
             self._events.close()
             self.record |= {

@@ -27,7 +27,7 @@ from partita.infer.analysis import Analysis
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
-from partita.runs.checkpoint import TrainState, latest_checkpoint, load_model, share_checkpoint, share_model
+from partita.runs.checkpoint import TrainState, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.runs.summary import RunSummary
@@ -51,9 +51,10 @@ from partita.train.step import Stepper
 from partita.train.team import StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
-RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "heartbeat", "workers",
-    "strategy", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "matmul", "replan", "patience",
+RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "checkpoint_steps",
+    "keep_checkpoints", "workers", "strategy",
+    "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+    "device", "topology_cache", "matmul", "replan", "patience", "heartbeat",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -129,11 +130,11 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
             context: see the class.
-            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
-                ``checkpoint_minutes``, ``heartbeat``, ``workers``, ``strategy``, ``seed_split``, ``topology``,
-                ``cache``, ``cache_policy``, ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``,
-                ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has stopped early goes on where
-                ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
+            settings: changes; only of ``epochs``, ``threads``, ``heartbeat``, ``prefetch``, ``trace``, ``memory_limit``,
+                ``checkpoint_minutes``, ``checkpoint_steps``, ``keep_checkpoints``, ``workers``, ``strategy``,
+                ``seed_split``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``, ``memory_per_worker``,
+                ``compute_share``, ``device``, ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has
+                stopped early goes on where ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -290,10 +291,9 @@ class Trainer:
                         self._replan(self._following)
                 status = "finished" if self._state.epoch >= config.epochs or self._state.stopped else "interrupted"
                 # To save may be collective, so the first worker, which alone sees the folder, decides for all.
-                if job.team.agree(lambda: latest_checkpoint(self.recorder.folder.checkpoints) is None) or (
-                    status == "interrupted"
-                ):
+                if not job.team.agree(self.recorder.is_saved) or status == "interrupted":
                     self._save()
+                    job.team.agree(self.recorder.is_saved)
                 self.job.views.close()  # what they hold is not needed to evaluate
                 metrics = self._final_metrics() if status == "finished" else {}
                 if metrics:
@@ -379,7 +379,7 @@ class Trainer:
         self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest
     ) -> tuple[StepTotals, int] | None:
         """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
-        late = self.recorder.minutes_since_save > self.job.config.checkpoint_minutes
+        late = self.recorder.count_step()
         return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
 
     def _fix_of_loss(self) -> str:
