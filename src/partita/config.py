@@ -202,6 +202,11 @@ class Config(BaseModel):
         "auto",
         description="How seed nodes are assigned to workers: to their owners, or in even shares.",
     )
+    deal_parts: bool = Field(
+        False,
+        description="Join or cut the store's partitions so that each worker owns an equal share, where the store has "
+        "another number of them.",
+    )
     topology: Literal["replicated", "partitioned"] = Field(
         "replicated",
         description="Whether each worker holds the edges of the whole graph, or only those of the nodes that it owns.",
@@ -365,6 +370,9 @@ class Config(BaseModel):
     )
     checkpoint_steps: int = Field(
         0, ge=0, description="Maximum steps between checkpoints; 0: as --checkpoint-minutes and epochs say."
+    )
+    copy_checkpoints: bool = Field(
+        False, description="With several hosts: also write checkpoints to --out on every other host."
     )
     keep_checkpoints: int = Field(
         2, ge=1, description="How many of the latest checkpoints are kept; the best one is kept besides."

@@ -41,6 +41,8 @@ Examples:
     partita train graph --out runs --seeds 0,1,2
 
     partita train --resume run --epochs 40
+
+    partita train graph --out run --resume auto
 """
 _EVALUATE_HELP = """Evaluate a run on a split of its store or another one, with all neighbors of every node.
 
@@ -79,7 +81,13 @@ def train(
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of settings; options take precedence.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Resume this run.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="Resume this run; auto (with --out): resume the run in --out, or start it if there is none.",
+        ),
+    ] = None,
     placements: Annotated[
         str | None, typer.Option("--placements", help="Strategy as one placement per layer, input side first.")
     ] = None,
@@ -115,6 +123,8 @@ def train(
 
         folder = RunFolder.open(path)
         _print_run(RunSummary(folder.path, status, folder.read_record()), as_json=json)
+    elif status == "interrupted":  # a launcher that starts workers again must not take this for success
+        sys.exit(INTERRUPTED)
 
 
 def _train_seeds(
@@ -198,10 +208,12 @@ def _train_one(
     quiet: bool,
 ) -> tuple[str, str, bool]:
     """What :func:`train_worker` returns."""
+    resume, given = (None, sorted(parsed.model_fields_set)) if _is_auto(resume, out) else (resume, None)
     arguments: dict[str, Any] = {
         "store": None if store is None else str(store),
         "out": None if out is None else str(out),
         "resume": None if resume is None else str(resume),
+        "given": given,
         "config": parsed.model_dump(mode="json"),
         "settings": {name: value for name, value in settings.items() if value is not None},
         "plan": None if plan is None else str(plan),
@@ -221,16 +233,20 @@ def _parsed(
     settings: dict[str, Any],
     trust: str | None,
 ) -> Config:
-    """The settings of a new run; the defaults where one goes on.
+    """The settings of a new run, or of one that may be there already; the defaults where one goes on.
 
     Raises:
         ConfigError: a setting is bad, something is missing, or options exclude each other.
     """
     from partita.core.plan import Plan
 
-    if resume is not None:
+    auto = _is_auto(resume, out)
+    if auto and settings.get("deal_parts") is None:
+        settings = {**settings, "deal_parts": True}
+    if resume is not None and not auto:
         if out is not None or config is not None or plan is not None:
-            raise ConfigError("--resume continues in the run's own folder", fix="Leave out --out, --config and --plan")
+            fix = "Leave out --out, --config and --plan; or write --resume auto, to start the run where it is not there"
+            raise ConfigError("--resume continues in the run's own folder", fix=fix)
         return Config.make({}, where="command line")
     if store is None or out is None:
         missing = "a store" if store is None else "--out"
@@ -243,6 +259,11 @@ def _parsed(
     parsed = Config.load(config, settings, notes=notes, trust=trust)
     say(notes)
     return parsed
+
+
+def _is_auto(resume: Path | None, out: Path | None) -> bool:
+    """Whether a run is to be gone on with if it is there, and begun otherwise."""
+    return out is not None and str(resume) == "auto"
 
 
 def _train_on_workers(
@@ -269,7 +290,8 @@ def _train_on_workers(
 
     with workers_ready("partita.train.trainer"), shown(quiet=True):
         if resume is None:  # where torch is imported already, which takes longer than the check
-            new = {name: arguments[name] for name in ("store", "out", "config", "overwrite")}
+            new = {name: arguments[name] for name in ("store", "out", "config")}
+            new["overwrite"] = arguments["overwrite"] or arguments["given"] is not None
             launch("partita.train.check:check_on_worker", 1, arguments=new)
         status, path, _ = launch(
             "partita.cli.runs:train_worker", workers, arguments={**arguments, "terminal": sys.stderr.isatty()},
@@ -305,6 +327,7 @@ def train_worker(
     store: str | None,
     out: str | None,
     resume: str | None,
+    given: list[str] | None,
     config: dict[str, Any],
     settings: dict[str, Any],
     plan: str | None,
@@ -320,6 +343,7 @@ def train_worker(
         store: path of the store.
         out: the run folder to make.
         resume: the run folder to go on with instead.
+        given: names of the settings that were asked for, where the run in ``out`` is gone on with if it is there.
         config: all settings of a new run.
         settings: those to change when resuming.
         plan: file of the plan to follow.
@@ -333,6 +357,7 @@ def train_worker(
     """
     from partita import Trainer
     from partita.core.plan import Plan
+    from partita.train.elastic import go_on_or_begin
 
     quiet = quiet or (context is not None and context.mesh.rank > 0) or int(os.environ.get("RANK", "0")) > 0
     with shown(quiet=quiet, terminal=terminal) as console:
@@ -343,7 +368,12 @@ def train_worker(
             assert out is not None
             made = None if plan is None else Plan.load(plan, trust=trust)
             parsed = Config.make(config)
-            trainer = Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context)
+            if given is not None:
+                trainer = go_on_or_begin(
+                    store, out=out, config=parsed, given=given, plan=made, trust=trust, context=context
+                )
+            else:
+                trainer = Trainer(store, out=out, config=parsed, plan=made, overwrite=overwrite, context=context)
         if console is not None:
             from partita.report.terminal import RunDisplay
 

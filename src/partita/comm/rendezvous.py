@@ -16,6 +16,7 @@ from partita.comm.group import CPU, Communicator, Group
 from partita.comm.meter import Meter
 from partita.comm.proof import arrive, connecting, prove
 from partita.comm.pulse import Pulse
+from partita.comm.rounds import own_round
 from partita.core.errors import ConfigError
 from partita.core.machine import interface_of
 from partita.core.mesh import Mesh
@@ -46,6 +47,8 @@ def meet(rank: int, size: int, timeout: timedelta) -> dist.Store:
     number_of("MASTER_PORT")
     with peer_errors():
         store, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            store = own_round(store, rank, size, timeout)
     arrive(store, rank, size, timeout)
     with peer_errors():
         _choose_interface(store, rank, size)

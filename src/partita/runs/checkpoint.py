@@ -240,6 +240,21 @@ def read_state(checkpoint: Path) -> TrainState:
         raise damaged(checkpoint / _STATE, error) from None
 
 
+def check_checkpoint(checkpoint: Path) -> TrainState:
+    """Read all of a checkpoint, and compare it with its digests.
+
+    Returns:
+        Its position and bookkeeping.
+
+    Raises:
+        RunError: a file is missing or damaged.
+    """
+    state = read_state(checkpoint)
+    for name in (_MODEL, _OPTIMIZER, *([_MEMBERS] if (checkpoint / _MEMBERS).exists() else [])):
+        read_tensors(checkpoint, name)
+    return state
+
+
 def load_model(checkpoint: Path, model: nn.Module) -> None:
     """Put the weights of a checkpoint into a model of the same shape.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,17 +23,14 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partita-checkpoint")
         self._pending: Future[Path] | None = None
 
-    def write(self, take: Callable[[], Snapshot]) -> None:
-        """Take a snapshot, which is done before this returns, and begin to write it.
-
-        Args:
-            take: called when the checkpoint before is written, so that no third copy is held.
+    def write(self, snapshot: Snapshot) -> None:
+        """Begin to write a checkpoint. Waits for the one before; :meth:`wait` does so before a snapshot is taken.
 
         Raises:
             ResourceError, OSError: the checkpoint before could not be written.
         """
         self.wait()
-        self._pending = self._thread.submit(write_checkpoint, self._checkpoints, take(), keep=self._keep)
+        self._pending = self._thread.submit(write_checkpoint, self._checkpoints, snapshot, keep=self._keep)
 
     def check(self) -> None:
         """Raise what the thread has met, if it has ended; never waits.

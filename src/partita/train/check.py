@@ -27,6 +27,7 @@ from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
 from partita.train.job import check_computed
+from partita.train.parts import with_dealt_parts
 
 
 def check_on_worker(context: Context, *, store: str, out: str, config: dict[str, Any], overwrite: bool) -> None:
@@ -49,7 +50,8 @@ def check_run(
         StoreError, ConfigError, RunError: the store, a setting or the run folder cannot be used.
     """
     check_names(config)
-    opened = GraphStore.open(store)
+    mesh = Mesh.of(0, config.workers, config.workers)
+    opened = with_dealt_parts(GraphStore.open(store), config, mesh)
     RunFolder(out).require_free(overwrite=overwrite)
     if opened.shard is not None:  # the workers find out, who know how many hosts there are
         return
@@ -63,7 +65,7 @@ def check_run(
     model = named_model(config, opened, task.width)
     check_computed(model, config, opened)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
-    mesh, part_offsets = Mesh.of(0, config.workers, config.workers), as_tensor(opened.part_offsets)
+    part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:
         check_views(config, opened, config.workers, strategy, task)
         VIEW_SCHEDULES.find(config.views)(opened.num_parts, config.workers, config.epochs)

@@ -27,6 +27,7 @@ from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
 from partita.train.job import Job
 from partita.train.matmul_backend import Choice, choose_products
+from partita.train.parts import with_dealt_parts
 from partita.train.purposes import PURPOSES
 from partita.train.team import join_team
 from partita.train.trial_run import trial_run
@@ -72,7 +73,8 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
 def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any]) -> dict[str, Any]:
     """What every worker does that is started to plan; returns :meth:`partita.core.plan.Plan.to_json`."""
     context, parsed = join_team(context, Config.make(config))
-    return plan_run(context, GraphStore.open(store), parsed, thorough=True)[0].to_json()
+    opened = with_dealt_parts(GraphStore.open(store), parsed, context.mesh)
+    return plan_run(context, opened, parsed, thorough=True)[0].to_json()
 
 
 def plan_run(

@@ -21,6 +21,7 @@ from partita.runs.folder import MetricsLog, RunFolder
 from partita.runs.other_store import kept
 from partita.runs.summary import RunSummary
 from partita.tasks.task import task_name
+from partita.train.copies import HostCopies
 from partita.train.events import EventWriter
 from partita.train.job import Job
 
@@ -115,9 +116,21 @@ class Recorder:
         self.folder.write_record(self.record)
 
     def start(self) -> None:
-        """Open the logs, and begin to measure memory."""
+        """Open the logs, and begin to measure memory. All workers call this.
+
+        Raises:
+            RunError: on all workers: a host has something else where its copy of the run is to be.
+        """
         self.memory = PeakMemory()
         self._saved_at, self._steps = time.monotonic(), 0
+        config, context = self.job.config, self.job.team.context
+        self._copies: HostCopies | None = None
+        if config.copy_checkpoints and context.mesh.hosts > 1:
+            if context.mesh.worker == 0:
+                self._copies = HostCopies(context, self.folder, config.keep_checkpoints)
+            with context.together("make a copy of the run"):
+                if self._copies is not None:
+                    self._copies.open()
         if self.job.team.leads:
             self._writer = CheckpointWriter(self.folder.checkpoints, self.job.config.keep_checkpoints)
             self._log = MetricsLog(self.folder.metrics)
@@ -163,6 +176,8 @@ class Recorder:
         """
         if self.job.team.leads:
             self._writer.check()
+        if self._copies is not None:
+            self._copies.check()
         self._steps += 1
         config = self.job.config
         late = time.monotonic() - self._saved_at > 60 * config.checkpoint_minutes
@@ -171,14 +186,19 @@ class Recorder:
     def save(self, state: TrainState, members: Mapping[str, Tensor]) -> None:
         """Begin to write a checkpoint, with the models of views where they have their own.
 
-        All is copied before this returns. The writing is done in a thread.
+        All is copied before this returns. The writing is done in a thread. All workers call this.
 
         Raises:
             ResourceError, OSError: the one before could not be written.
         """
+        snapshot = None
         if self.job.team.leads:
+            self._writer.wait()  # so that no third copy is held
             state = state.with_(peak_memory_bytes=self._peak(state))
-            self._writer.write(lambda: take_snapshot(self.job.model, self.job.optimizer, state, members))
+            snapshot = take_snapshot(self.job.model, self.job.optimizer, state, members)
+            self._writer.write(snapshot)
+        if self._copies is not None:
+            self._copies.send(snapshot)
         self._saved_at, self._steps = time.monotonic(), 0
 
     def is_saved(self) -> bool:
@@ -203,6 +223,8 @@ class Recorder:
             metrics: of the best checkpoint, by split.
             state: how far the run has come.
         """
+        if self._copies is not None:
+            self._copies.close()
         if self.job.team.leads:
             self._writer.close()
             self._log.close()

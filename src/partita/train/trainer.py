@@ -40,6 +40,7 @@ from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.matmul_backend import resolve_matmul
+from partita.train.parts import with_dealt_parts
 from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
 from partita.train.plan_monitor import PlanMonitor, stage_seconds
@@ -52,8 +53,8 @@ from partita.train.team import StepTotals, join_team
 
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "checkpoint_steps",
-    "keep_checkpoints", "workers", "strategy",
-    "seed_split", "topology", "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
+    "copy_checkpoints", "keep_checkpoints", "workers", "strategy", "seed_split", "deal_parts", "topology",
+    "cache", "cache_policy", "cache_layout", "memory_per_worker", "compute_share",
     "device", "topology_cache", "matmul", "replan", "patience", "heartbeat",
 )  # fmt: skip
 STEP_EVENTS = 50
@@ -76,6 +77,11 @@ class Trainer:
         context: of this worker, where the caller has made one; ``None``: that of the launcher (torchrun) which started
             this process, or else a single worker.
         settings: fields of :class:`partita.Config`, for instance ``epochs=20``.
+
+    Attributes:
+        job: what is trained.
+        recorder: writes the run folder.
+        notes: what to say when training begins; it goes to ``metrics.jsonl``.
 
     Raises:
         StoreError, ConfigError, RunError: the store, a setting or the run folder cannot be used.
@@ -102,11 +108,12 @@ class Trainer:
             config = of_model(model, config, settings)
         opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
+        opened = with_dealt_parts(opened, config, context.mesh)
         own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
         self._resolved = resolve_strategy(context, opened, config, own, plan)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
-        self._resumed: str | None = None
+        self.notes = list[str]()
         self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None, overwrite=overwrite)
 
     @classmethod
@@ -130,11 +137,13 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
             context: see the class.
-            settings: changes; only of ``epochs``, ``threads``, ``heartbeat``, ``prefetch``, ``trace``, ``memory_limit``,
-                ``checkpoint_minutes``, ``checkpoint_steps``, ``keep_checkpoints``, ``workers``, ``strategy``,
-                ``seed_split``, ``topology``, ``cache``, ``cache_policy``, ``cache_layout``, ``memory_per_worker``,
-                ``compute_share``, ``device``, ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has
-                stopped early goes on where ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
+            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``heartbeat``,
+                ``memory_limit``,
+                ``checkpoint_minutes``, ``checkpoint_steps``, ``copy_checkpoints``, ``keep_checkpoints``, ``workers``,
+                ``strategy``, ``seed_split``, ``deal_parts``, ``topology``, ``cache``, ``cache_policy``,
+                ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``, ``matmul``,
+                ``replan``, ``patience``. A run that has stopped early goes on where ``epochs`` or ``patience`` is among
+                them, and then counts evaluations anew.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.
@@ -174,7 +183,7 @@ class Trainer:
             found.beat(config.heartbeat)
         context = context or found.on(config.device, purposes=PURPOSES)
         context, config = join_team(context, config)
-        opened = open_store_of(folder, record, store)
+        opened = with_dealt_parts(open_store_of(folder, record, store), config, context.mesh)
         own: Model | None = None
         if model is not None:
             own = given_model(model, config, opened, outputs_of(record))
@@ -187,7 +196,8 @@ class Trainer:
         if saved is not None:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
-        self._state, self._resumed = _going_on(self._state, self.job, given)
+        self._state, said = _going_on(self._state, self.job, given)
+        self.notes = [] if said is None else [said]
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state, lock)
 
     @classmethod
@@ -282,8 +292,8 @@ class Trainer:
             ):  # fmt: skip
                 if self._following is not None:
                     self.recorder.emit({"event": "plan", "text": self._following.text}, self._state)
-                if self._resumed is not None:
-                    self.recorder.emit({"event": "note", "text": self._resumed}, self._state)
+                for text in self.notes:
+                    self.recorder.emit({"event": "note", "text": text}, self._state)
                 self._start_views()
                 while self._goes_on:
                     self._train_epoch(stop)

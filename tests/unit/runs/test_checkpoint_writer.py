@@ -36,7 +36,7 @@ def test_what_is_written_is_what_was_there(tmp_path, model, monkeypatch) -> None
     monkeypatch.setattr(module, "write_files", late)
     before = model.weight.detach().clone()
     writer = CheckpointWriter(tmp_path, keep=1)
-    writer.write(lambda: _snapshot(model, TrainState(epoch=1)))  # returns though nothing can be written yet
+    writer.write(_snapshot(model, TrainState(epoch=1)))  # returns though nothing can be written yet
     assert checkpoints_in(tmp_path) == []
     writer.check()  # does not wait
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_the_latest_ones_and_the_best_are_kept(tmp_path, model, keep) -> None:
     writer = CheckpointWriter(tmp_path, keep)
     for epoch, step in ((0, 5), (1, 0), (1, 50), (2, 0), (10, 0)):
         state = TrainState(epoch=epoch, step=step, best=best if epoch else None)
-        writer.write(lambda state=state: _snapshot(model, state))
+        writer.write(_snapshot(model, state))
     writer.close()
     names = [path.name for path in checkpoints_in(tmp_path)]
     latest = ["epoch-00001-step-000050", "epoch-00002-step-000000", "epoch-00010-step-000000"][-keep:]
@@ -71,9 +71,9 @@ def test_what_the_thread_meets_is_raised_once(tmp_path, model, monkeypatch, noti
 
     monkeypatch.setattr(module, "write_files", full)
     writer = CheckpointWriter(tmp_path, keep=1)
-    writer.write(lambda: _snapshot(model, TrainState(epoch=1)))
+    writer.write(_snapshot(model, TrainState(epoch=1)))
     threading.Event().wait(0.2 if noticed == "check" else 0)
-    arguments = [lambda: _snapshot(model, TrainState(epoch=2))] if noticed == "write" else []
+    arguments = [_snapshot(model, TrainState(epoch=2))] if noticed == "write" else []
     with pytest.raises(ResourceError, match=r"no space left for a checkpoint.*--resume"):
         getattr(writer, noticed)(*arguments)
     writer.wait()
