@@ -4,7 +4,9 @@
 
 One run, whose epochs take turns: nothing is saved; a checkpoint is written every ``--every`` steps and at the end of
 the epoch, in a thread beside training, as in any run; or the same, and training waits until each is on the disk. The
-time of an epoch is that from one epoch event to the next. The first round warms up and does not count.
+time of an epoch is that from one epoch event to the next; processor time is that of all threads, which other work on
+the machine hardly changes; ``waits`` is the share of the time that training spends in saving. The first round warms up
+and does not count.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,24 +33,34 @@ WAYS = ("none", "in a thread", "waited for")
 BATCH = 1024
 
 
+class Epoch(NamedTuple):
+    """Seconds by the clock, seconds of processors, and the share of the former that was spent in saving."""
+
+    wall: float
+    processor: float
+    waits: float
+
+
 class Turns:
     """Lets the epochs of a run take turns, as a callback of its trainer, and notes how long each of them took."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.saves = 0
-        self._begun = 0.0
+        self.epochs: list[Epoch] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._wall, self._processor, self._saving = time.perf_counter(), time.process_time(), 0.0
 
     @property
     def way(self) -> str:
         """That of the epoch that is going on; also of the checkpoint that is made when the event of one is out."""
-        return WAYS[len(self.seconds) % len(WAYS)]
+        return WAYS[len(self.epochs) % len(WAYS)]
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "epoch":
-            now = time.perf_counter()
-            self.seconds.append(now - self._begun)
-            self._begun = now
+            wall, processor = time.perf_counter() - self._wall, time.process_time() - self._processor
+            self.epochs.append(Epoch(wall, processor, self._saving / wall))
+            self._begin()
 
     def attach(self, trainer: partita.Trainer) -> None:
         """Let the trainer save as the way of the epoch says."""
@@ -59,13 +71,14 @@ class Turns:
             if self.way == "none":
                 recorder._saved_at, recorder._steps = time.monotonic(), 0
                 return
-            self.saves += 1
+            begun = time.perf_counter()
             save(*arguments)
             if self.way == "waited for":
                 recorder.is_saved()
+            self._saving += time.perf_counter() - begun
 
         recorder.save = turned  # type: ignore[method-assign]
-        self._begun = time.perf_counter()
+        self._begin()
 
 
 def main() -> None:
@@ -92,7 +105,7 @@ def main() -> None:
         trainer.fit()
         latest = max(Path(folder, "run", "checkpoints").glob("epoch-*"))
         size = sum(path.stat().st_size for path in latest.iterdir())
-    counted = turns.seconds[len(WAYS) :]
+    counted = turns.epochs[len(WAYS) :]
     by_way = {way: counted[place :: len(WAYS)] for place, way in enumerate(WAYS)}
     print(
         f"`python {' '.join(sys.argv)}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load average "
@@ -100,13 +113,17 @@ def main() -> None:
         f"torch {torch.__version__}; a checkpoint of {size / 2**20:.1f} MiB every {options.every} of {options.steps} "
         f"steps\n"
     )
-    print("| checkpoints | epochs | median s | min to max | to none |\n|---|---|---|---|---|")
-    for way, seconds in by_way.items():
-        ratio = statistics.median(mine / other for mine, other in zip(seconds, by_way["none"]))
-        print(
-            f"| {way} | {len(seconds)} | {statistics.median(seconds):.3f} | {min(seconds):.3f} to {max(seconds):.3f} "
-            f"| {ratio:.3f} |"
-        )
+    print("| checkpoints | epochs | median s | min to max | to none | processor s | to none | waits |")
+    print("|---|---|---|---|---|---|---|---|")
+    for way, epochs in by_way.items():
+        cells = [way, str(len(epochs))]
+        for kind in ("wall", "processor"):
+            seconds, others = ([getattr(epoch, kind) for epoch in each] for each in (epochs, by_way["none"]))
+            ratio = statistics.median(mine / other for mine, other in zip(seconds, others))
+            shown = f"{min(seconds):.2f} to {max(seconds):.2f} | " if kind == "wall" else ""
+            cells.append(f"{statistics.median(seconds):.2f} | {shown}{ratio:.3f}")
+        cells.append(f"{statistics.median(epoch.waits for epoch in epochs):.2%}")
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

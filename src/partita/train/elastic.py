@@ -115,9 +115,9 @@ def changes_of(before: Config, config: Config, given: Collection[str], where: st
             continue
         if name not in RESUMABLE:
             raise ConfigError(
-                f"the run has {name} {held}, and {asked} is asked for",
+                f"the run has {name} {held}, not {asked}",
                 where=where,
-                fix="Ask for the settings that the run began with, or choose another --out",
+                fix="Give the settings that the run began with, or choose another --out",
             )
         changes[name] = asked
     return changes

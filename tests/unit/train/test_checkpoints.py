@@ -16,7 +16,7 @@ from partita.testing.graphs import small_random_store
 from partita.train import phase
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": "4,3", "batch_size": 16, "epochs": 2, "prefetch": 0, "threads": 1}
-AVERAGE = {"views": "cyclic", "sync": "model-average", "average_every": 2, "batch_size": 4}
+AVERAGE = {"views": "cyclic", "sync": "model-average", "average_every": 2, "batch_size": 10}
 
 
 class Crashed(Exception):

@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_set_aside(store, tmp_path, undisturbed) -> None
 def test_settings_that_may_change_and_others(store, tmp_path) -> None:
     run = tmp_path / "run"
     crash(attempt(store, run), 1)
-    with pytest.raises(ConfigError, match=r"the run has hidden 4, and 8 is asked for"):
+    with pytest.raises(ConfigError, match=r"the run has hidden 4, not 8\. Give"):
         attempt(store, run, hidden=8)
     trainer = attempt(store, run, epochs=2, checkpoint_steps=5, strategy="auto", target_scaling="auto")
     assert (trainer.job.config.epochs, trainer.job.config.checkpoint_steps) == (2, 5)
