@@ -137,10 +137,9 @@ class Trainer:
             callbacks: called with every event that goes to ``metrics.jsonl``.
             trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
             context: see the class.
-            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``heartbeat``,
-                ``memory_limit``,
-                ``checkpoint_minutes``, ``checkpoint_steps``, ``copy_checkpoints``, ``keep_checkpoints``, ``workers``,
-                ``strategy``, ``seed_split``, ``deal_parts``, ``topology``, ``cache``, ``cache_policy``,
+            settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
+                ``heartbeat``, ``checkpoint_minutes``, ``checkpoint_steps``, ``copy_checkpoints``, ``keep_checkpoints``,
+                ``workers``, ``strategy``, ``seed_split``, ``deal_parts``, ``topology``, ``cache``, ``cache_policy``,
                 ``cache_layout``, ``memory_per_worker``, ``compute_share``, ``device``, ``topology_cache``, ``matmul``,
                 ``replan``, ``patience``. A run that has stopped early goes on where ``epochs`` or ``patience`` is among
                 them, and then counts evaluations anew.
