@@ -10,44 +10,145 @@ import ctypes
 import math
 import mmap
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
-_STATUS = Path("/proc/self/status")
-_CGROUP = Path("/sys/fs/cgroup")
-_CGROUP_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+_PROC = Path("/proc/self")
+_FILES = {
+    "cgroup2": ("memory.max", "memory.current", ""),
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
+"""By type of file system: limit and use of a control group, and what the names in its ``memory.stat`` begin with."""
+
+
+class Available(NamedTuple):
+    """How much memory a process can still take.
+
+    Attributes:
+        bytes: so much.
+        limit: what allows no more, for messages.
+    """
+
+    bytes: int
+    limit: str
 
 
 def private_bytes() -> int:
     """Private memory of this process now, in bytes (Linux: RssAnon; elsewhere: unique set size)."""
+    found = _status("RssAnon")
+    return int(psutil.Process().memory_full_info().uss) if found is None else found
+
+
+def available_bytes(sharers: int = 1) -> int:
+    """Memory that this process can still take, in bytes; see :func:`available_memory`."""
+    return available_memory(sharers).bytes
+
+
+def available_memory(sharers: int = 1) -> Available:
+    """Memory that this process can still take, and what limits it.
+
+    That is the least of what the system has left; of what the control group of this process has left (version 1 or
+    2), and all groups that hold it; and of what the limits of the process (``RLIMIT_DATA``, ``RLIMIT_AS``) leave.
+
+    Args:
+        sharers: processes that take alike from what the system and the control groups have left. Limits of a process
+            are its own.
+    """
+    shared = [Available(int(psutil.virtual_memory().available), "free memory of the machine"), *_of_groups()]
+    found = [Available(each.bytes // sharers, each.limit) for each in shared] + _of_process()
+    return min(found)
+
+
+def _of_process() -> list[Available]:
+    """What is left under the limits of this process."""
     try:
-        for line in _STATUS.read_text(encoding="ascii").splitlines():
-            if line.startswith("RssAnon:"):
+        import resource
+    except ImportError:  # Windows has none
+        return []
+    found = []
+    for kind, field, command in (("RLIMIT_DATA", "VmData", "ulimit -d"), ("RLIMIT_AS", "VmSize", "ulimit -v")):
+        limit, used = resource.getrlimit(getattr(resource, kind))[0], _status(field)
+        if limit != resource.RLIM_INFINITY and used is not None:
+            found.append(Available(max(0, limit - used), f"{kind} of {limit:,} bytes ({command})"))
+    return found
+
+
+def _of_groups() -> list[Available]:
+    """What is left in the control group of this process, and in those that hold it."""
+    found = []
+    for folder, top, names in _groups():
+        for group in (folder, *folder.parents):
+            limit, usage = (_number(group / name) for name in names[:2])
+            if limit is not None and usage is not None:
+                # Pages of files that are kept for later reading are dropped before memory is short.
+                kept = _pages_of_files(group / "memory.stat", names[2])
+                found.append(Available(max(0, limit - max(0, usage - kept)), f"limit of the control group {group}"))
+            if group == top:
+                break
+    return found
+
+
+def _groups() -> Iterator[tuple[Path, Path, tuple[str, str, str]]]:
+    """The folder of each group of this process that counts memory, where its hierarchy is mounted, and its files."""
+    try:
+        mounts = (_PROC / "mountinfo").read_text(encoding="utf-8").splitlines()
+        groups = [line.split(":", 2) for line in (_PROC / "cgroup").read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return
+    for mount in mounts:
+        before, _, after = mount.partition(" - ")
+        kind, *_, options = after.split()
+        root, top = map(_unescaped, before.split()[3:5])
+        if kind not in _FILES or (kind == "cgroup" and "memory" not in options.split(",")):
+            continue
+        for _, controllers, path in groups:
+            if (controllers == "") if kind == "cgroup2" else ("memory" in controllers.split(",")):
+                inside = os.path.relpath(path, root)
+                # In a container the path may be one of the host, and the group that is mounted is its own.
+                outside = inside.startswith("..")
+                yield Path(top) if outside else Path(os.path.normpath(Path(top) / inside)), Path(top), _FILES[kind]
+
+
+def _unescaped(path: str) -> str:
+    """A path of ``mountinfo``, where blanks are written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None  # "max": no limit
+
+
+def _pages_of_files(file: Path, prefix: str) -> int:
+    try:
+        lines = dict(line.split(None, 1) for line in file.read_text(encoding="ascii").splitlines())
+        return sum(int(lines[f"{prefix}{state}_file"]) for state in ("inactive", "active"))
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _status(field: str) -> int | None:
+    """A size of ``/proc/self/status`` in bytes; ``None`` where there is none."""
+    try:
+        for line in (_PROC / "status").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return int(psutil.Process().memory_full_info().uss)
-
-
-def available_bytes() -> int:
-    """Memory that can still be taken, in bytes: what the system has left, or the cgroup's limit if that is less."""
-    available = int(psutil.virtual_memory().available)
-    for names in _CGROUP_FILES:
-        try:
-            limit, usage = ((_CGROUP / name).read_text().strip() for name in names)
-        except OSError:
-            continue
-        if limit.isdigit():
-            available = min(available, max(0, int(limit) - int(usage)))
-    return available
+    return None
 
 
 class PeakMemory:

@@ -101,7 +101,7 @@ class LayerwiseInference:
         self.context = context or Context.alone()
         if self.context.mesh != self.ranges.mesh:
             raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
-        self.memory_limit = memory_limit or max(available_bytes() // 4 // self.ranges.mesh.workers, 64 * 2**20)
+        self.memory_limit = memory_limit or max(available_bytes(self.ranges.mesh.workers) // 4, 64 * 2**20)
         self.tap: Callable[[Tensor, Tensor], None] | None = None
         self._folder = scratch
         self._dtype = self.inputs.home.dtype

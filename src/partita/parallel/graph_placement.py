@@ -86,7 +86,7 @@ def place_on_device(
     free -= cache
     if edges is not None and edges > free and edge_bytes(local) > free:
         raise _too_much("topology_cache", edges, free, device)
-    pinnable = available_bytes() // PINNED_SHARE // workers
+    pinnable = available_bytes(workers) // PINNED_SHARE
     budget = free // EDGE_SHARE if edges is None else edges
     pins_edges = draws and pinned_bytes(edge_bytes(local)) <= pinnable
     topology = on_device(local, device, budget, pin=pins_edges) if draws else HostDraws(local, device)

@@ -76,7 +76,7 @@ def choose(
 
     def analyze() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
-        memory = config.memory_per_worker or available_bytes() // mesh.workers
+        memory = config.memory_per_worker or available_bytes(mesh.workers)
         planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
         planner.add(PLAIN, replace(look, times=0))
         planner.estimates.epochs()  # raises where nothing fits

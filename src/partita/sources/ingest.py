@@ -14,6 +14,7 @@ from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.files import map_array
+from partita.core.memory import available_bytes
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION
@@ -75,7 +76,7 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
         raise ConfigError(f"'{options.task}' is not a choice", where="task", fix=nearest(options.task, TASKS))
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
-    limit = _quarter_of_memory() if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
+    limit = available_bytes() // 4 if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
     roles = [
         (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
     ]
@@ -368,9 +369,3 @@ class _Job:
         # Stores keep this text, in the spelling that it has always had.
         rule = f"seeded: {shares} of the {len(labeled)} labelled nodes, seed {self.options.split_seed}"
         return seeded_split(labeled, self.options.split, self.options.split_seed), rule
-
-
-def _quarter_of_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available) // 4

@@ -116,7 +116,7 @@ class PartViews(Views):
     def _fit(self) -> bool:
         """See that views fit; whether two do at a time."""
         config, mesh = self.config, self.team.context.mesh
-        memory = config.memory_per_worker or available_bytes() // mesh.workers
+        memory = config.memory_per_worker or available_bytes(mesh.workers)
         self._room = min(self._group.gather(int(memory * (1 - config.compute_share))))
         views: set[Parts] = set()
         for epoch in range(config.epochs):

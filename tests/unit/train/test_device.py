@@ -110,7 +110,7 @@ def test_rows_that_all_fit_are_summed_where_they_lie(tmp_path, store, context) -
 
 
 def test_memory_that_may_not_be_pinned_is_read_by_the_host(tmp_path, store, context, monkeypatch) -> None:
-    monkeypatch.setattr(graph_placement, "available_bytes", lambda: 0)
+    monkeypatch.setattr(graph_placement, "available_bytes", lambda workers: 0)
     settings = {**SETTINGS, "epochs": 1}
     partita.Trainer(store, out=tmp_path / "host", **settings).fit()
     partita.Trainer(
