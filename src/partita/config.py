@@ -17,7 +17,15 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
-from partita.core.options import HEARTBEAT_SECONDS, OLD_NAMES, parse_bytes, whole_numbers
+from partita.core.options import (
+    HEARTBEAT_SECONDS,
+    MOST_BYTES,
+    MOST_NEIGHBORS,
+    MOST_SEED,
+    OLD_NAMES,
+    parse_bytes,
+    whole_numbers,
+)
 from partita.core.registry import Registry
 from partita.core.trust import refuse_code
 
@@ -37,6 +45,8 @@ RENAMED = {**OLD_NAMES, "placements": "strategy"}
 """Settings by all other names that are taken."""
 
 DEFAULT_FANOUTS = (15, 10, 5)
+_MOST_WEIGHT = 10**9
+"""Of a class."""
 
 
 def default_fanout(layers: int) -> tuple[int, ...]:
@@ -86,8 +96,8 @@ def _numbers_or(*words: str) -> Callable[[object], object]:
 
 
 def _positive(value: str | tuple[float, ...]) -> str | tuple[float, ...]:
-    if not isinstance(value, str) and min(value) <= 0:
-        raise ValueError("every number must be above 0")
+    if not isinstance(value, str) and not all(0 < weight <= _MOST_WEIGHT for weight in value):
+        raise ValueError(f"every number must be above 0, at most {_MOST_WEIGHT:,}")
     return value
 
 
@@ -113,7 +123,12 @@ class Config(BaseModel):
     """All settings of a training run. See :func:`field_help` for what each means."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, protected_namespaces=(), validate_default=True, defer_build=True
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        validate_default=True,
+        defer_build=True,
+        allow_inf_nan=False,
     )
 
     # Model
@@ -126,10 +141,10 @@ class Config(BaseModel):
         default_factory=dict,
         description="Arguments of the layer or model that is named, for instance heads=4,concat=false.",
     )
-    layers: int = Field(3, ge=1, description="Number of layers K.")
-    hidden: int = Field(256, ge=1, description="Width of the hidden layers (all heads together).")
+    layers: int = Field(3, ge=1, le=1000, description="Number of layers K.")
+    hidden: int = Field(256, ge=1, le=2**20, description="Width of the hidden layers (all heads together).")
     heads: int = Field(
-        1, ge=1, description="Attention heads (gat): concatenated in hidden layers, averaged in the last."
+        1, ge=1, le=2**10, description="Attention heads (gat): concatenated in hidden layers, averaged in the last."
     )
     aggregator: str = Field("mean", description="GraphSAGE neighbor aggregation: mean, sum, max.")
     residual: bool = Field(
@@ -163,9 +178,10 @@ class Config(BaseModel):
     walks: int = Field(
         10,
         ge=1,
+        le=10**4,
         description="Random walks per node (sampler walk); the most visited nodes are its neighbors, --fanout of them.",
     )
-    walk_length: int = Field(3, ge=1, description="Steps per walk (sampler walk).")
+    walk_length: int = Field(3, ge=1, le=10**4, description="Steps per walk (sampler walk).")
     walk_restart: float = Field(
         0.5,
         ge=0,
@@ -181,7 +197,9 @@ class Config(BaseModel):
         "",
         description="Settings of a published system: apt, dsp, gsplit, grappa, sdt-gnn; options take precedence.",
     )
-    workers: int = Field(1, ge=1, description="Worker processes; the trained model does not depend on their number.")
+    workers: int = Field(
+        1, ge=1, le=2**12, description="Worker processes; the trained model does not depend on their number."
+    )
     strategy: str = Field(
         "auto",
         description="Parallelization strategy: gdp, nfp, snp, dnp, gsplit, one placement per layer (input side first), "
@@ -212,7 +230,10 @@ class Config(BaseModel):
         description="Whether each worker holds the edges of the whole graph, or only those of the nodes that it owns.",
     )
     cache: Bytes = Field(
-        0, ge=0, description="Memory per worker for caching the most used feature rows, for instance 512MiB."
+        0,
+        ge=0,
+        le=MOST_BYTES,
+        description="Memory per worker for caching the most used feature rows, for instance 512MiB.",
     )
     cache_policy: str = Field(
         "in-degree",
@@ -228,6 +249,7 @@ class Config(BaseModel):
     topology_cache: Bytes | None = Field(
         None,
         ge=0,
+        le=MOST_BYTES,
         description="Device memory per worker for edges (device cuda), for instance 8GiB; default half of the free "
         "memory.",
     )
@@ -251,7 +273,7 @@ class Config(BaseModel):
         description="Gradient correction for neighbors outside the partition: resampling, uniform, resampling_raw, "
         "none.",
     )
-    average_every: int = Field(1, ge=1, description="Epochs between model averages (sync model-average).")
+    average_every: int = Field(1, ge=1, le=10**6, description="Epochs between model averages (sync model-average).")
     optimizer_state: Literal["keep", "reset", "average"] = Field(
         "keep", description="Optimizer state when models are averaged."
     )
@@ -262,10 +284,11 @@ class Config(BaseModel):
         description="End a tournament round early if the mean share of in-neighbors outside the partition exceeds "
         "this; 0: never.",
     )
-    switch_window: int = Field(20, ge=1, description="Steps over which --switch-deficit is averaged.")
+    switch_window: int = Field(20, ge=1, le=10**6, description="Steps over which --switch-deficit is averaged.")
     memory_per_worker: Bytes | None = Field(
         None,
         ge=2**20,
+        le=MOST_BYTES,
         description="Memory limit per worker for partitions, and for strategy auto, for instance 4GiB; default what is "
         "available.",
     )
@@ -278,27 +301,33 @@ class Config(BaseModel):
 
     # Optimization
     batch_size: int = Field(
-        1024, ge=0, description="Seed nodes per step, over all workers (model-average: per partition); 0: full batch."
+        1024,
+        ge=0,
+        le=2**31 - 1,
+        description="Seed nodes per step, over all workers (model-average: per partition); 0: full batch.",
     )
-    epochs: int = Field(10, ge=1, description="Passes over the training nodes.")
+    epochs: int = Field(10, ge=1, le=10**6, description="Passes over the training nodes.")
     optimizer: str = Field("adam", description="Optimizer: adam, adamw, sgd.")
-    lr: float = Field(0.003, gt=0, description="Learning rate.")
-    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimizer.")
+    lr: float = Field(0.003, gt=0, le=10**3, description="Learning rate.")
+    weight_decay: float = Field(0.0, ge=0, le=10**3, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
     schedule: str = Field(
         "constant",
         description="Learning-rate schedule: constant, cosine, linear, one-cycle, step (every lr_step epochs), plateau "
         "(after lr_patience evaluations without improvement).",
     )
-    lr_step: int = Field(30, ge=1, description="Epochs from one reduction of the learning rate to the next (step).")
+    lr_step: int = Field(
+        30, ge=1, le=10**6, description="Epochs from one reduction of the learning rate to the next (step)."
+    )
     lr_decay: float = Field(0.1, gt=0, lt=1, description="Factor of each reduction (schedules step, plateau).")
     lr_patience: int = Field(
-        10, ge=0, description="Evaluations without improvement before the learning rate is reduced (plateau)."
+        10, ge=0, le=10**6, description="Evaluations without improvement before the learning rate is reduced (plateau)."
     )
-    warmup: int = Field(0, ge=0, description="Learning rate warmup steps.")
+    warmup: int = Field(0, ge=0, le=10**6, description="Learning rate warmup steps.")
     clip_norm: float = Field(
         0.0,
         ge=0,
+        le=10**9,
         description="Scale gradients down to this norm, over all parameters, where theirs is larger; 0: never.",
     )
     class_weights: ClassWeights = Field(
@@ -320,7 +349,7 @@ class Config(BaseModel):
         "training nodes); none trains on them as they are; or mean,deviation. Predictions are in the targets' units.",
     )
     patience: int = Field(
-        0, ge=0, description="Early stopping: evaluations without improvement before the run stops; 0: never."
+        0, ge=0, le=10**6, description="Early stopping: evaluations without improvement before the run stops; 0: never."
     )
     task: str = Field(
         "auto",
@@ -331,18 +360,20 @@ class Config(BaseModel):
         description="Metric that selects the best epoch: auto, one that the task reports, or package.module:Name, a "
         "function of Answers.",
     )
-    eval_every: int = Field(1, ge=0, description="Evaluate on the validation nodes every n epochs; 0: only at the end.")
+    eval_every: int = Field(
+        1, ge=0, le=10**6, description="Evaluate on the validation nodes every n epochs; 0: only at the end."
+    )
     precision: Literal["float32", "bf16", "float64"] = Field(
         "float32", description="Floating-point precision; bf16 keeps float32 weights; float64 is for verification."
     )
 
     # Run
-    seed: int = Field(0, ge=0, description="Random seed of the run.")
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="Random seed of the run.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "cpu",
         description="cpu; cuda (one device per worker); auto: cuda if available.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads; 0: all that are available.")
+    threads: int = Field(0, ge=0, le=2**10, description="CPU threads; 0: all that are available.")
     matmul: str = Field(
         "auto",
         description="Matrix-multiplication backend (device cpu, precision float32): torch; onednn; onednn-all (weight "
@@ -351,6 +382,7 @@ class Config(BaseModel):
     prefetch: int = Field(
         2,
         ge=0,
+        le=100,
         description="Batches prefetched by the sampling thread, and by the loading thread; 0: sample, load and train "
         "in sequence.",
     )
@@ -358,13 +390,15 @@ class Config(BaseModel):
     memory_limit: Bytes | None = Field(
         None,
         ge=2**20,
+        le=MOST_BYTES,
         description="Memory for evaluation and prediction buffers, for instance 2GiB; default a quarter of what is "
         "available.",
     )
-    checkpoint_minutes: float = Field(10.0, gt=0, description="Maximum minutes between checkpoints.")
+    checkpoint_minutes: float = Field(10.0, gt=0, le=10**6, description="Maximum minutes between checkpoints.")
     heartbeat: float = Field(
         HEARTBEAT_SECONDS,
         ge=0,
+        le=10**6,
         description="Seconds without a sign of life after which a worker counts as lost, and the run ends; 0: it never "
         "does.",
     )
@@ -396,10 +430,14 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _per_layer(self) -> Self:
         if self.layer_budget:
-            self._set_per_layer("layer_budget", self.layer_budget, None, "every entry must be >= 1")
+            self._set_per_layer(
+                "layer_budget", self.layer_budget, None, f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}"
+            )
         if self.fanout or not self.layer_budget:
             fanout = self.fanout or default_fanout(self.layers)
-            self._set_per_layer("fanout", fanout, -1, "every entry must be >= 1, or -1 for all neighbors")
+            self._set_per_layer(
+                "fanout", fanout, -1, f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
+            )
         return self
 
     def _set_per_layer(self, name: str, entries: tuple[int, ...], special: int | None, rule: str) -> None:
@@ -411,7 +449,7 @@ class Config(BaseModel):
                 f"{name} has {len(entries)} entries but layers is {self.layers}; "
                 "give one entry per layer, or a single one for all"
             )
-        if any(k < 1 and k != special for k in entries):
+        if any((k < 1 and k != special) or k > MOST_NEIGHBORS for k in entries):
             raise ValueError(f"{name} {','.join(map(str, entries))}: {rule}")
         object.__setattr__(self, name, entries)
 

@@ -127,7 +127,7 @@ def given(record: type[Options], options: Mapping[str, Any], flags: Mapping[str,
     """The values of those options of a record that were given on the command line.
 
     Raises:
-        ConfigError: a text cannot be read as a value.
+        ConfigError: a text cannot be read as a value, or a number is out of range.
     """
     values = {}
     for name, field in fields_of(record).items():
@@ -138,6 +138,8 @@ def given(record: type[Options], options: Mapping[str, Any], flags: Mapping[str,
             values[name] = value if field.read is None else field.read(value)
         except ValueError as error:
             raise ConfigError(str(error), where=(flags or {}).get(name, _flag(name))) from None
+        if field.range is not None:
+            field.range.require(values[name], (flags or {}).get(name, _flag(name)), field.text)
     return values
 
 

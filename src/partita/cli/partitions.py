@@ -205,7 +205,7 @@ def quality(
     assignment: Annotated[
         Path | None, typer.Option(help="A file with a part for every node (default: the store's own parts).")
     ] = None,
-    parts: Annotated[int | None, typer.Option(help="Number of parts of the assignment.")] = None,
+    parts: Annotated[int | None, typer.Option(min=1, max=2**31 - 1, help="Number of parts of the assignment.")] = None,
     json: Json = False,
 ) -> None:
     """Measure."""

@@ -46,7 +46,9 @@ def plan(
     config: Annotated[
         Path | None, typer.Option("--config", help="YAML file of settings; options take precedence.")
     ] = None,
-    hosts: Annotated[int, typer.Option("--hosts", min=1, help="Number of hosts, with --workers on each.")] = 1,
+    hosts: Annotated[
+        int, typer.Option("--hosts", min=1, max=2**12, help="Number of hosts, with --workers on each.")
+    ] = 1,
     links: Annotated[
         Path | None, typer.Option("--links", help="Link measurements (partita measure --out), also of other machines.")
     ] = None,
@@ -148,7 +150,7 @@ def plan_worker(
 
 def measure(
     *,
-    workers: Annotated[int, typer.Option("--workers", min=2, help="Processes on this machine.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", min=2, max=2**12, help="Processes on this machine.")] = 2,
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write (default: where partita plan looks for it).")
     ] = None,

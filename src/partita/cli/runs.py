@@ -13,6 +13,7 @@ from partita.cli.options import Json, Trust, config_options, with_options
 from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.options import size_of
 
 if TYPE_CHECKING:
     from partita.runs.summary import RunSummary
@@ -21,7 +22,7 @@ StorePath = Annotated[
     Path | None,
     typer.Option("--store", help="A graph store with the same features (default: the one the run was trained on)."),
 ]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Worker processes on this machine.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, max=2**12, help="Worker processes on this machine.")]
 Memory = Annotated[str | None, typer.Option("--memory-limit", help="Private memory for buffers, for instance 2GiB.")]
 
 _TRAIN_HELP = """Train a model on a graph store.
@@ -438,6 +439,8 @@ def predict(
 
 def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> dict[str, Any] | None:
     """Evaluate or predict, alone or with others; the result, or ``None`` where another worker of torchrun shows it."""
+    if options["memory_limit"] is not None:
+        size_of(options["memory_limit"], "--memory-limit")  # complains before libraries are imported
     if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
         result = infer_worker(None, verb=verb, options={**options, "workers": workers}, quiet=quiet)
         return result if _leads(None) else None

@@ -1,14 +1,16 @@
 """Records of options: each written down once, as a field with its type, default and meaning.
 
-A record is a frozen dataclass of keyword fields, annotated with ``Annotated[type, "meaning"]``, and with a function
-that reads the value from a text where the command line cannot. :func:`takes` makes its fields the keyword arguments of
-a function, and :mod:`partita.cli.options` makes them options of a verb.
+A record is a frozen dataclass of keyword fields, annotated with ``Annotated[type, "meaning"]``, with the
+:class:`Range` of numbers, and with a function that reads the value from a text where the command line cannot.
+:func:`takes` makes its fields the keyword arguments of a function, and :mod:`partita.cli.options` makes them options of
+a verb.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +45,30 @@ HEARTBEAT_SECONDS = 60.0
 _UNITS = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers that an option takes: from ``low`` to ``high``, both included, but neither NaN nor infinite ones."""
+
+    low: float
+    high: float
+
+    def require(self, value: object, where: str, text: str) -> None:
+        """See that a value is one of them; anything but a number passes.
+
+        Raises:
+            ConfigError: it is none; the message calls it ``where`` and ends in ``text``.
+        """
+        if isinstance(value, (int, float)) and not self.low <= value <= self.high:
+            raise ConfigError(f"{value} is not between {self.low:,} and {self.high:,}", where=where, fix=text)
+
+
+MOST_SEED, MOST_BYTES, MOST_NEIGHBORS = 2**63 - 1, 2**60, 10**9
+"""The largest seed, size, and entry of a fanout or of a layer budget."""
+
+SEEDS, SIZES = Range(0, MOST_SEED), Range(0, MOST_BYTES)
+"""Random seeds, and sizes in bytes. Most sizes are limits, which may be above what there is."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Base of all records of options."""
@@ -56,12 +82,14 @@ class OptionField:
         type: of its values.
         default: :data:`dataclasses.MISSING` where it must be given.
         text: what it means.
+        range: of its values, where these are numbers.
         read: gives its value from a text, or from several; ``None`` where the type says how.
     """
 
     type: Any
     default: Any
     text: str
+    range: Range | None
     read: Callable[[Any], Any] | None
 
     @property
@@ -87,8 +115,10 @@ def fields_of(record: type[Options]) -> Mapping[str, OptionField]:
     own = inspect.get_annotations(record)
     found = {}
     for field in sorted(dataclasses.fields(record), key=lambda field: field.name not in own):  # type: ignore[arg-type]
-        kind, text, *read = get_args(hints[field.name])
-        found[field.name] = OptionField(kind, field.default, text, read[0] if read else None)
+        kind, text, *others = get_args(hints[field.name])
+        numbers = next((each for each in others if isinstance(each, Range)), None)
+        read = next((each for each in others if not isinstance(each, Range)), None)
+        found[field.name] = OptionField(kind, field.default, text, numbers, read)
     return found
 
 
@@ -104,7 +134,8 @@ def record_of(kind: type[Record], values: Mapping[str, Any], where: str) -> Reco
         where: what takes them, for messages.
 
     Raises:
-        ConfigError: an unknown name (with the nearest known one), a missing one, or no choice of a literal type.
+        ConfigError: an unknown name (with the nearest known one), a missing one, no choice of a literal type, or a
+            number out of range.
     """
     known = fields_of(kind)
     for name, value in values.items():
@@ -113,6 +144,8 @@ def record_of(kind: type[Record], values: Mapping[str, Any], where: str) -> Reco
         choices = known[name].choices
         if choices and value is not None and value not in choices:
             raise ConfigError(f"'{value}' is not a choice", where=name, fix=nearest(str(value), choices))
+        if (numbers := known[name].range) is not None:
+            numbers.require(value, name, known[name].text)
     for name, field in known.items():
         if field.required and name not in values:
             raise ConfigError(f"{name} is missing", where=where, fix=field.text)
@@ -172,7 +205,10 @@ def parse_bytes(value: object) -> object:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
     if match is None or match.group(2).lower() not in _UNITS:
         raise ValueError(f"'{value}' is not a size; write for instance 512MiB or 2GiB")
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+    count = float(match.group(1)) * _UNITS[match.group(2).lower()]
+    if count > MOST_BYTES:
+        raise ValueError(f"'{value}' is more than {format_bytes(MOST_BYTES)}")
+    return int(count)
 
 
 def size_of(value: Size, name: str) -> int:
@@ -185,8 +221,10 @@ def size_of(value: Size, name: str) -> int:
         size = parse_bytes(value)
     except ValueError as error:
         raise ConfigError(str(error), where=name) from None
-    if not isinstance(size, int) or size <= 0:
-        raise ConfigError(f"{value} is not a size in bytes", where=name, fix="Give a number > 0")
+    if not isinstance(size, int) or not 0 < size <= MOST_BYTES:
+        raise ConfigError(
+            f"{value} is not a size in bytes", where=name, fix=f"Give a number > 0, at most {format_bytes(MOST_BYTES)}"
+        )
     return size
 
 
@@ -210,9 +248,16 @@ def whole_numbers(text: str) -> tuple[int, ...]:
 def fractions(text: str) -> tuple[float, ...]:
     """``"0.6,0.2,0.2"`` as numbers; a ``ValueError`` where it is none."""
     try:
-        return tuple(float(part) for part in text.split(","))
+        return tuple(_finite(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"'{text}' is not a list of fractions such as 0.6,0.2,0.2") from None
+
+
+def _finite(text: str) -> float:
+    """A number; a ``ValueError`` where it is none, NaN, or infinite."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"'{text}' is not finite")
+    return number
 
 
 def named_numbers(texts: Iterable[str]) -> dict[str, float]:
@@ -221,7 +266,7 @@ def named_numbers(texts: Iterable[str]) -> dict[str, float]:
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            found[name] = float(value)
+            found[name] = _finite(value)
         except ValueError:
             raise ValueError(f"'{text}' is not an option; write for instance cap=0.1") from None
     return found

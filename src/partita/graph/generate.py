@@ -161,6 +161,7 @@ def generate_sbm(path: str | os.PathLike[str], options: SbmOptions) -> Path:
 def _check_common(edges_per_node: float | int, options: RmatOptions | SbmOptions) -> None:
     if edges_per_node < 0 or options.num_features < 0 or options.num_classes < 0:
         raise ConfigError("numbers of edges, features and classes must be >= 0", where="generate")
+    seeded_split(0, options.split, options.seed)  # complains about bad fractions before the long work
     if options.dtype not in ("float32", "float16", np.float32, np.float16):
         raise ConfigError(f"features cannot be {options.dtype}", where="dtype", fix="Use float32 or float16")
 

@@ -248,11 +248,6 @@ def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: P
         ConfigError, InputError, StoreError: see :func:`partition`.
     """
     levels, num_parts = parse_parts(options.parts)
-    if not math.isfinite(options.epsilon) or options.epsilon < 0:
-        what = f"{options.epsilon} is not a valid imbalance"
-        raise ConfigError(what, where="epsilon", fix="Give a number >= 0, for instance 0.05")
-    if options.refine < 0:
-        raise ConfigError(f"{options.refine} passes", where="refine", fix="Give a number >= 0")
     store, stream = _open(source, options)
     algorithm, weights = options.algorithm, options.weights
     partitioner = find_partitioner(algorithm)

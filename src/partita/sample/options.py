@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from partita.core.options import Options, Size, parse_bytes, whole_numbers
+from partita.core.options import SEEDS, SIZES, Options, Range, Size, parse_bytes, whole_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +16,10 @@ class PresampleOptions(Options):
     fanout: Annotated[
         Sequence[int], "Neighbors per layer, starting with the first hop from the seed nodes; -1: all.", whole_numbers
     ] = (15, 10, 5)
-    batch_size: Annotated[int, "Seed nodes per mini-batch, over all workers."] = 1024
-    epochs: Annotated[int, "Epochs to sample."] = 10
-    seed: Annotated[int, "Random seed."] = 0
+    batch_size: Annotated[int, "Seed nodes per mini-batch, over all workers.", Range(1, 2**31 - 1)] = 1024
+    epochs: Annotated[int, "Epochs to sample.", Range(1, 2**31)] = 10
+    seed: Annotated[int, "Random seed.", SEEDS] = 0
     split: Annotated[str, "Split whose nodes are the seed nodes."] = "train"
     replace: Annotated[bool, "Sample with replacement."] = False
     weighted: Annotated[bool, "Sample in proportion to edge weights."] = False
-    memory_limit: Annotated[Size, "Private memory for buffers, for instance 2GiB.", parse_bytes] = "1GiB"
+    memory_limit: Annotated[Size, "Private memory for buffers, for instance 2GiB.", SIZES, parse_bytes] = "1GiB"

@@ -24,7 +24,7 @@ from torch import Tensor
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
-from partita.core.options import size_of, takes
+from partita.core.options import MOST_NEIGHBORS, size_of, takes
 from partita.graph.derived import DerivedColumns
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
@@ -134,15 +134,13 @@ def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOpti
 
 
 def _check_settings(given: PresampleSummary) -> None:
-    if not given.fanout or any(k < 1 and k != -1 for k in given.fanout):
+    if not given.fanout or any((k < 1 and k != -1) or k > MOST_NEIGHBORS for k in given.fanout):
         raise ConfigError(
             f"the fanout is {','.join(map(str, given.fanout)) or 'empty'}",
             where="fanout",
-            fix="Give one entry per layer, each at least 1, or -1 for all neighbors; for instance 15,10,5",
+            fix=f"Give one entry per layer, each from 1 to {MOST_NEIGHBORS:,}, or -1 for all neighbors; for instance "
+            "15,10,5",
         )
-    for name, least in {"batch_size": 1, "epochs": 1, "seed": 0}.items():
-        if getattr(given, name) < least:
-            raise ConfigError(f"{name} is {getattr(given, name)}", where=name, fix=f"Give at least {least}")
 
 
 def _check_counts_fit(given: PresampleSummary) -> None:

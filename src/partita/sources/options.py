@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from partita.core.options import Options, Size, fractions, parse_bytes
+from partita.core.options import SEEDS, SIZES, Options, Range, Size, fractions, parse_bytes
 
 ColumnName = str | int
 """Name of a column, or its position from 0."""
@@ -90,7 +90,7 @@ class IngestOptions(Options):
     split: Annotated[
         Sequence[float] | None, "Fractions of a random train/val/test split, if the source has none.", fractions
     ] = (0.6, 0.2, 0.2)  # fmt: skip
-    split_seed: Annotated[int, "Seed of the random split."] = 0
-    split_index: Annotated[int | None, "Which of several splits of an .npz file."] = None
-    memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", parse_bytes] = None
+    split_seed: Annotated[int, "Seed of the random split.", SEEDS] = 0
+    split_index: Annotated[int | None, "Which of several splits of an .npz file.", Range(0, 2**31 - 1)] = None
+    memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", SIZES, parse_bytes] = None
     overwrite: Annotated[bool, "Replace an existing store."] = False
