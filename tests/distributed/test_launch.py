@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -47,6 +48,17 @@ def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How workers are started: forked where libraries survive that, each from nothing elsewhere."""
     monkeypatch.setattr(local, "FORKS", local.FORKS and request.param == "forked")
     return "forked" if local.FORKS else "spawned"
+
+
+def test_a_limit_of_open_files_that_is_too_low_is_said_before_workers_start(monkeypatch) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(local, "_start", None)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, before[1]))
+    try:
+        with pytest.raises(ResourceError, match=r"each of 2 workers may open 64 .*, 60 are allowed\. .*ulimit -n 1024"):
+            launch(look_around, 2, arguments={"greeting": "", "path": ""})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 # What workers are like

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from partita.cli.overview import COMPLETE, HELP_FLAGS, VERSION_FLAGS, overview
 from partita.cli.shell import INTERRUPTED
-from partita.core.errors import PartitaError, ResourceError, of_the_system
+from partita.core.errors import PartitaError, of_the_system
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,12 +47,6 @@ def main(arguments: list[str] | None = None) -> None:
         except BrokenPipeError:
             sys.stderr.close()
             sys.exit(1)
-        except MemoryError as error:
-            fix = (
-                "Give a lower --memory-limit, or a smaller --batch-size or --fanout; in isolated training also a lower "
-                "--memory-per-worker, or more parts"
-            )
-            _end(ResourceError(f"out of memory{f': {error}' if str(error) else ''}", fix=fix), debug)
         except KeyboardInterrupt:
             _say_error("interrupted")
             sys.exit(INTERRUPTED)

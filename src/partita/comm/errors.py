@@ -74,6 +74,8 @@ def peer_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if (refused := of_the_system(error)) is not None:
+            raise refused from error
         raise PeerLost(first_line(error)) from error
 
 
@@ -112,15 +114,13 @@ def unpack_error(record: Record, *, alone: bool = False) -> Exception:
 
     Returns:
         For a :class:`PartitaError` one of the same type with the same fields, or of its nearest base class known
-        here; for ``MemoryError`` the same; for anything else a :class:`WorkerError`. A note names the worker.
+        here; for anything else a :class:`WorkerError`. A note names the worker.
     """
-    error: PartitaError | MemoryError | WorkerError
+    error: PartitaError | WorkerError
     if record["fields"] is not None:
         kind = next(filter(None, map(_typed_error, record["types"])), PartitaError)
         error = typed = kind.__new__(kind)
         PartitaError.__init__(typed, **record["fields"])
-    elif record["kind"] == "MemoryError":
-        error = MemoryError(record["message"])
     else:
         error = WorkerError(record["rank"], record["kind"], record["message"], record["traceback"])
     notes = list(record["notes"])

@@ -7,11 +7,15 @@ from typing import Any
 
 from partita.comm.local import Entry, run_local
 from partita.core.errors import ConfigError, ResourceError
-from partita.core.memory import available_bytes
-from partita.core.options import HEARTBEAT_SECONDS
+from partita.core.machine import open_files
+from partita.core.memory import available_memory
+from partita.core.options import HEARTBEAT_SECONDS, format_bytes
 
 WORKER_BYTES = 192 * 2**20
 """Private memory of a worker before it does anything: Python, torch, and compiled kernels (170 MiB measured)."""
+
+FILES, FILES_PER_PEER = 48, 8
+"""Files that a worker of several opens at most: its own, and connections to each other worker (36 and 6 measured)."""
 
 
 def launch(
@@ -42,14 +46,29 @@ def launch(
     """
     if workers < 1:
         raise ConfigError(f"{workers} workers", fix="Use at least one")
-    need, have = workers * WORKER_BYTES, available_bytes()
-    if need > have:
+    have, limit = available_memory(workers, fresh=True)
+    if have < WORKER_BYTES:
         raise ResourceError(
-            f"{workers} workers need {need / 2**30:.1f} GiB of memory before they hold anything, "
-            f"{have / 2**30:.1f} GiB are available",
-            fix=f"Use at most {max(1, have // WORKER_BYTES)} workers",
+            f"{workers} workers need {format_bytes(WORKER_BYTES)} of memory each before they hold anything, "
+            f"{format_bytes(have)} are available ({limit})",
+            fix=f"Use at most {max(1, workers * have // WORKER_BYTES)} workers, or raise the limit",
         )
+    _require_files(workers)
     return run_local(
         entry, workers, keywords=arguments, hosts=hosts, threads=threads, device=device, purposes=purposes,
         heartbeat=heartbeat,
     )[0]  # fmt: skip
+
+
+def _require_files(workers: int) -> None:
+    """See that each of so many workers may open the files and connections that it needs.
+
+    Raises:
+        ResourceError: the limit of open files (``RLIMIT_NOFILE``) is too low.
+    """
+    need, have = FILES + FILES_PER_PEER * workers, open_files()
+    if workers > 1 and need > have:
+        raise ResourceError(
+            f"each of {workers} workers may open {need} files and connections, {have} are allowed",
+            fix=f"Raise the limit with: ulimit -n {max(1024, need)}",
+        )

@@ -63,7 +63,7 @@ class RunError(PartitaError):
 
 
 class ResourceError(PartitaError):
-    """Memory or disk space does not suffice: the message gives need versus have."""
+    """Memory, disk space or another resource does not suffice: the message gives need versus have."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -102,7 +102,6 @@ _OF_THE_SYSTEM = {
     errno.ESTALE: ("the file is no longer on the server", "Try again"),
     errno.EMFILE: ("too many files are open", "Raise the limit with ulimit -n"),
     errno.ENFILE: ("too many files are open on this machine", "End other programs"),
-    errno.ENOMEM: ("memory ran out", "Give a lower --memory-limit, or end other programs"),
     errno.EAGAIN: (
         "the system has no more processes or threads",
         "Raise the limit with ulimit -u, or use fewer workers",
@@ -117,14 +116,36 @@ def of_the_system(error: BaseException) -> PartitaError | None:
     Returns:
         ``None`` for any other error, and for those that are typed already.
     """
-    if isinstance(error, OSError) and not isinstance(error, PartitaError) and error.errno in _OF_THE_SYSTEM:
+    if isinstance(error, PartitaError):
+        return None
+    if _is_of_memory(error):
+        return _out_of_memory(str(error))
+    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         what, fix = _OF_THE_SYSTEM[error.errno]
         return ResourceError(what, where=None if error.filename is None else os.fsdecode(error.filename), fix=fix)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         what, fix = _OF_THE_SYSTEM[errno.EAGAIN]
         return ResourceError(what, fix=fix)
-    if isinstance(error, RuntimeError) and re.search(r"DefaultCPUAllocator|out of memory", str(error)):
-        wanted = re.search(r"allocate (\d+) bytes", str(error))
-        need = f": {int(wanted[1]):,} bytes were asked for at once" if wanted else ""
-        return ResourceError(f"memory ran out{need}", fix="Use a smaller --batch-size, --hidden or --fanout")
     return None
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    """Whether Python, numpy, torch or the system could not get memory."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    of_torch = r"DefaultCPUAllocator|out of memory|[Cc]annot allocate memory|std::bad_alloc"
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(re.search(of_torch, str(error))))
+
+
+def _out_of_memory(message: str) -> ResourceError:
+    from partita.core.memory import available_memory  # which draws in numpy
+
+    wanted = re.search(r"[\d.,]+ (bytes|[KMGT]iB)", message)
+    size = re.sub(r"^\d{4,}", lambda digits: f"{int(digits[0]):,}", wanted[0]) if wanted else "a piece of unknown size"
+    need = f"{size} {'were' if wanted else 'was'} asked for at once"
+    have, limit = available_memory()
+    return ResourceError(
+        f"memory ran out: {need}, {have:,} bytes can be had ({limit})",
+        fix="Give a lower --memory-limit, or a smaller --batch-size, --hidden or --fanout, or fewer --workers; in "
+        "isolated training also a lower --memory-per-worker, or more parts",
+    )

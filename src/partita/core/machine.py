@@ -33,6 +33,16 @@ def own_limits() -> tuple[Any, ...]:
     return tuple(limits)
 
 
+def open_files() -> float:
+    """How many files this process, or one that it starts, may have open (``RLIMIT_NOFILE``); infinite without limit."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return float("inf")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return float("inf") if limit == resource.RLIM_INFINITY else limit
+
+
 def interface_of(address: str) -> str | None:
     """Name of the network interface that has an address; the loopback one is lo on Linux, lo0 on macOS."""
     for name, held in psutil.net_if_addrs().items():

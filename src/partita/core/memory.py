@@ -54,7 +54,7 @@ def available_bytes(sharers: int = 1) -> int:
     return available_memory(sharers).bytes
 
 
-def available_memory(sharers: int = 1) -> Available:
+def available_memory(sharers: int = 1, *, fresh: bool = False) -> Available:
     """Memory that this process can still take, and what limits it.
 
     That is the least of what the system has left; of what the control group of this process has left (version 1 or
@@ -63,13 +63,14 @@ def available_memory(sharers: int = 1) -> Available:
     Args:
         sharers: processes that take alike from what the system and the control groups have left. Limits of a process
             are its own.
+        fresh: for a process that is not there yet, which has taken nothing of its own limits.
     """
     shared = [Available(int(psutil.virtual_memory().available), "free memory of the machine"), *_of_groups()]
-    found = [Available(each.bytes // sharers, each.limit) for each in shared] + _of_process()
+    found = [Available(each.bytes // sharers, each.limit) for each in shared] + _of_process(fresh)
     return min(found)
 
 
-def _of_process() -> list[Available]:
+def _of_process(fresh: bool) -> list[Available]:
     """What is left under the limits of this process."""
     try:
         import resource
@@ -77,7 +78,7 @@ def _of_process() -> list[Available]:
         return []
     found = []
     for kind, field, command in (("RLIMIT_DATA", "VmData", "ulimit -d"), ("RLIMIT_AS", "VmSize", "ulimit -v")):
-        limit, used = resource.getrlimit(getattr(resource, kind))[0], _status(field)
+        limit, used = resource.getrlimit(getattr(resource, kind))[0], 0 if fresh else _status(field)
         if limit != resource.RLIM_INFINITY and used is not None:
             found.append(Available(max(0, limit - used), f"{kind} of {limit:,} bytes ({command})"))
     return found

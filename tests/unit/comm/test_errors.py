@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
 
 from partita.comm.errors import PeerLost, WorkerError, WorkerLost, pack_error, peer_errors, unpack_error
-from partita.core.errors import ConfigError, PartitaError, StoreError
+from partita.core.errors import ConfigError, PartitaError, ResourceError, StoreError
 from partita.sources.text import NotOfKindError
 
 
@@ -62,8 +63,29 @@ def test_a_second_crossing_keeps_the_first_worker() -> None:
     assert error.__notes__ == ["In worker 2"]
 
 
-def test_memory_errors_stay_what_they_are() -> None:
-    assert isinstance(crossed(MemoryError("64 GiB")), MemoryError)
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        (MemoryError("Unable to allocate 7.45 GiB for an array with shape (1000000000,)"), "7.45 GiB were asked for"),
+        (MemoryError(), "of unknown size"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."), "64 bytes were"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"), "2.00 GiB were asked for"),
+        (RuntimeError("std::bad_alloc"), "of unknown size"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "of unknown size"),
+    ],
+)
+def test_memory_that_ran_out_is_typed_with_need_and_have(error: Exception, asked: str) -> None:
+    found = crossed(raised(error))
+    assert isinstance(found, ResourceError)
+    assert asked in str(found)
+    assert "bytes can be had (" in str(found)
+    assert "--batch-size" in str(found)
+    assert "In worker 3" in found.__notes__
+
+
+def test_a_backend_without_memory_has_lost_no_peer() -> None:
+    with pytest.raises(ResourceError), peer_errors():
+        raise RuntimeError("std::bad_alloc")
 
 
 def test_what_follows_from_a_lost_peer_is_known() -> None:
