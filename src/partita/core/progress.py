@@ -35,9 +35,25 @@ class Display(Protocol):
         ...
 
 
+@runtime_checkable
+class Lines(Protocol):
+    """A display that shows lines as well."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        ...
+
+
 def is_watched() -> bool:
     """Whether a person watches: standard error is a terminal, or this is a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def say(text: str) -> None:
+    """Show a line, where the display shows lines."""
+    display = _display.get()
+    if isinstance(display, Lines):
+        display.say(text)
 
 
 class _Silent:

@@ -14,7 +14,7 @@ from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
+from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.nn.model import Model
 from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
@@ -117,6 +117,7 @@ def evaluate(
     loaded = load_run(run, store=store, model=model, trust=trust, context=context)
     graph = with_all(loaded.store) if split == ALL else loaded.store
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
+    require_memory(inference, graph, context)
     task, name = make_task(loaded.config, graph), loaded.checkpoint.name
     missing = context.agree(lambda: not loaded.notes and _lacks_analysis(RunFolder(run), loaded.store, name, split))
     observer = Analysis(task, name) if missing else None

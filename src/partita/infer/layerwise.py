@@ -28,10 +28,10 @@ from torch import Tensor
 from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.core import progress
-from partita.core.memory import available_bytes
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.infer.halo import Halo, outside
+from partita.infer.memory_need import BLOCK_BYTES, own_limit
 from partita.infer.neighbors import neighbors_of
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
@@ -41,8 +41,6 @@ from partita.nn.layers import Layer
 from partita.nn.model import Model, Stage
 from partita.sample.base import EvaluationSampler
 
-# Larger blocks are slower: their temporaries leave the cache and are mapped afresh each time.
-_BLOCK_BYTES = 64 * 2**20
 # Results reach the first worker in pieces of so many bytes.
 _PIECE_BYTES = 16 * 2**20
 
@@ -101,7 +99,7 @@ class LayerwiseInference:
         self.context = context or Context.alone()
         if self.context.mesh != self.ranges.mesh:
             raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
-        self.memory_limit = memory_limit or max(available_bytes(self.ranges.mesh.workers) // 4, 64 * 2**20)
+        self.memory_limit = memory_limit or own_limit(self.ranges.mesh.workers)
         self.tap: Callable[[Tensor, Tensor], None] | None = None
         self._folder = scratch
         self._dtype = self.inputs.home.dtype
@@ -261,7 +259,7 @@ class LayerwiseInference:
         what = f"messages of layer {number}"
         messages = self._scratch.of_host(what, host_last - host_first, split.message_width, self._dtype)
         row_bytes = self._dtype.itemsize * (table.width + 2 * split.message_width)
-        step = max(1, min(self.memory_limit // 4, _BLOCK_BYTES) // row_bytes)
+        step = max(1, min(self.memory_limit // 4, BLOCK_BYTES) // row_bytes)
         for start in range(first, last, step):
             ids = torch.arange(start, min(start + step, last), dtype=self.topology.id_dtype)
             messages[start - host_first : start - host_first + len(ids)] = split.message(table.read(ids))
@@ -287,7 +285,7 @@ class LayerwiseInference:
     def _neighbors(self, ids: Tensor) -> Iterator[Tensor]:
         """The neighbors of nodes, in pieces."""
         cost = self.neighbors.most(ids) * 24 + 24 + self.neighbors.node_bytes
-        for start, stop in _cut(torch.cumsum(cost, dim=0), _BLOCK_BYTES // 4):
+        for start, stop in _cut(torch.cumsum(cost, dim=0), BLOCK_BYTES // 4):
             yield self.neighbors.ids(ids[start:stop])
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
@@ -300,7 +298,7 @@ class LayerwiseInference:
         edge_bytes = 24 if by_id else 24 + item * columns
         budget = self.memory_limit // 4
         if by_id:
-            budget = min(budget, _BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
+            budget = min(budget, BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
         yield from _cut(torch.cumsum(self.neighbors.most(ids) * edge_bytes + row_bytes, dim=0), budget)
 
 

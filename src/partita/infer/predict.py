@@ -25,7 +25,7 @@ from partita.core.files import require_parent
 from partita.core.options import Size
 from partita.infer.layerwise import OutputRows
 from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
-from partita.infer.run import inference_of, ingest_order, join, launched, on_workers
+from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.tasks.task import make_task
@@ -276,6 +276,7 @@ def _predict(
     if count == 0:
         raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
+    require_memory(inference, graph, context)
     pieces = inference.collect(ids, embeddings=embeddings)
     if target is None:
         none = OutputRows(torch.empty(0, dtype=torch.int64), torch.empty(0, task.width), torch.empty(0, width))

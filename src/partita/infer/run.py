@@ -9,14 +9,18 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor, nn
 
+from partita import kernels
 from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import Config
+from partita.core import progress
 from partita.core.errors import ConfigError
+from partita.core.memory_need import MemoryNeed
 from partita.core.mesh import Mesh, running
 from partita.core.options import Size, size_of
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
+from partita.infer.memory_need import inference_parts
 from partita.infer.neighbors import check_walkable
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
@@ -25,6 +29,9 @@ from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.setup.inputs import feature_column, open_features, open_topology
 from partita.setup.sampler import evaluation_sampler
+
+_THREADS = 8
+"""Of libraries: those that compute, and those that write files."""
 
 
 def launched() -> bool:
@@ -121,6 +128,24 @@ def inference_of(
         ranges=Ranges.of(store, context.mesh),
         sampler=evaluation_sampler(config),
     )
+
+
+def require_memory(inference: LayerwiseInference, store: GraphStore, context: Context) -> None:
+    """Say what this worker is going to take of memory.
+
+    Raises:
+        ResourceError: it may not take so much.
+    """
+    kernels.load()  # what the compiler itself takes is held then
+    model, limit = inference.model, inference.memory_limit
+    parts = inference_parts(
+        model, store.num_nodes, store.num_edges, item=inference.inputs.home.dtype.itemsize, limit=limit,
+        node_bytes=inference.neighbors.node_bytes,
+    )  # fmt: skip
+    need = MemoryNeed.of(parts, threads=_THREADS, sharers=context.mesh.workers)
+    if context.mesh.rank == 0:
+        progress.say(need.text)
+    need.require("inference", "Give a lower --memory-limit, use fewer --workers, or raise the limit")
 
 
 def ingest_order(store: GraphStore) -> Int64[Tensor, "N"] | None:

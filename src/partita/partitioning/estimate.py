@@ -14,7 +14,6 @@ import numpy as np
 from partita.core.partitioning import checked_parts
 from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.job import PartitionJob
-from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE
 from partita.partitioning.refine import refine
 from partita.partitioning.stream_stats import survey
 
@@ -42,19 +41,13 @@ class PartitionEstimate:
         return {**asdict(self), "seconds": round(self.seconds, 2)}
 
 
-_BUFFERS = 64 << 20
 _TRIAL_EDGES = 1 << 20
 
 
 def estimate(job: PartitionJob, out: Path | None, feature_dtype: str | None = None) -> PartitionEstimate:
     """Say what :func:`partition` would take: formulas for memory and disk, a short trial for time."""
     task, store = job.task, job.store
-    per_node, per_part = job.partitioner.requires.node_bytes
     num_edges = task.stream.num_edges or 0
-    memory = _BUFFERS + int((per_node + per_part * task.num_parts) * task.num_nodes)
-    memory += (-(-task.num_parts // 8) + 4) * task.num_nodes  # measuring: the parts, and which node is where
-    if job.partitioner.requires.budget:
-        memory += min(task.memory_limit, BYTES_PER_NODE * task.num_nodes + BYTES_PER_LINK * num_edges)
     disk = 0
     if store is not None:
         records = store.metadata.columns
@@ -66,7 +59,7 @@ def estimate(job: PartitionJob, out: Path | None, feature_dtype: str | None = No
         folder = next(parent for parent in Path(os.path.abspath(out)).parents if parent.is_dir())
         free = shutil.disk_usage(folder).free
     seconds, edges = _trial(job)
-    return PartitionEstimate(memory, disk, free, seconds * max(1.0, num_edges / max(edges, 1)), edges)
+    return PartitionEstimate(job.memory_bytes, disk, free, seconds * max(1.0, num_edges / max(edges, 1)), edges)
 
 
 def _trial(job: PartitionJob) -> tuple[float, int]:

@@ -16,8 +16,10 @@ import numpy as np
 import xxhash
 from jaxtyping import Int32
 
+from partita.core import progress
 from partita.core.errors import ConfigError, InputError
 from partita.core.memory import PeakMemory, available_bytes
+from partita.core.memory_need import MemoryNeed
 from partita.core.options import Size, size_of, takes
 from partita.core.partitioning import EdgeStream, Partitioner, PartitionTask
 from partita.graph.metadata import is_store
@@ -25,6 +27,7 @@ from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.partitioning.assignment import SUFFIXES, check_assignment_path, write_assignment
 from partita.partitioning.edge_streams import StoreStream, Watched
+from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE
 from partita.partitioning.options import PartitionOptions
 from partita.partitioning.partitioners import PARTITIONERS, checked_parts, find_partitioner
 from partita.partitioning.quality import Quality, quality
@@ -33,6 +36,10 @@ from partita.partitioning.reorder import reorder
 from partita.partitioning.stream_stats import survey
 from partita.partitioning.weights import node_and_edge_weights
 
+_BUFFERS = 64 << 20
+"""Of streams of edges, and of writing."""
+_THREADS = 8
+"""Of libraries that compute and read files."""
 _KEPT = "parts"
 _DEFAULT_LIMIT = 1 << 30
 _LARGEST_PARTS = 2**31 - 1
@@ -106,6 +113,7 @@ def partition(
         ResourceError: memory limit or disk do not suffice.
     """
     job = prepare(source, options)
+    job.require_memory()
     path = None if out is None else Path(out)
     if path is None or path.suffix in SUFFIXES:
         if options.feature_dtype is not None:
@@ -167,6 +175,30 @@ class PartitionJob:
             "refine": self.refine,
             "options": dict(task.options),
         }
+
+    @property
+    def memory_bytes(self) -> int:
+        """Private memory at the peak, by formulas."""
+        task, requires = self.task, self.partitioner.requires
+        per_node, per_part = requires.node_bytes
+        found = _BUFFERS + int((per_node + per_part * task.num_parts) * task.num_nodes)
+        found += (-(-task.num_parts // 8) + 4) * task.num_nodes  # measuring: the parts, and which node is where
+        if requires.budget:
+            links = BYTES_PER_LINK * (task.stream.num_edges or 0)
+            found += min(task.memory_limit, BYTES_PER_NODE * task.num_nodes + links)
+        return found
+
+    def require_memory(self) -> None:
+        """Say what is going to be taken of memory.
+
+        Raises:
+            ResourceError: this process may not take so much.
+        """
+        need = MemoryNeed.of({"partitioning": self.memory_bytes}, threads=_THREADS)
+        progress.say(need.text)
+        need.require(
+            "partitioning", "Give a lower --memory-limit, choose --algorithm spring or random, or raise the limit"
+        )
 
     def key(self, feature_dtype: str | None) -> str:
         """Of everything that decides the new store. What a user's own code does is not known, so it has no equal."""

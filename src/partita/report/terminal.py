@@ -78,6 +78,10 @@ class BarDisplay:
         """Take a bar away."""
         self._bars.remove_task(task.number)
 
+    def say(self, text: str) -> None:
+        """Show a line above the bars."""
+        self._bars.console.print(text, highlight=False, markup=False)
+
 
 class _LineTask:
     def __init__(self, console: Console, description: str, total: float | None, unit: str) -> None:
@@ -112,6 +116,10 @@ class LineDisplay:
 
     def stop(self, task: Any) -> None:
         """Nothing is left to do."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        self._console.print(text, highlight=False, markup=False)
 
 
 @contextmanager

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from partita.core import progress
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.files import map_array
 from partita.core.memory import available_bytes
+from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION
@@ -33,6 +35,13 @@ from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
 from partita.sources.unpack import unpacked
+
+_NODE_BYTES = 48
+"""Of a node, beside its id: row pointers, counts, ranks, label, splits, and where its features are."""
+_READING_BYTES = 64 << 20
+"""Of reading and writing columns."""
+_THREADS = 8
+"""Of libraries that read tables."""
 
 
 @takes(IngestOptions)
@@ -69,7 +78,7 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
         InputError: a file cannot be used; the message names file, line or row, and column.
         ConfigError: an argument is not one of its choices, or two arguments exclude each other.
         StoreError: there is something at ``store`` already.
-        ResourceError: the disk is full.
+        ResourceError: the disk is full, or this process may not take so much memory.
     """
     began = time.perf_counter()
     if options.task not in TASKS:
@@ -77,6 +86,7 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
     limit = available_bytes() // 4 if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
+    _require_memory(limit, 0, said=True)
     roles = [
         (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
     ]
@@ -233,6 +243,7 @@ class _Job:
                 rank = chosen
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
+        _require_memory(self.memory_limit, len(ids))
         found = builder.finish(len(ids), rank)
         if members is not None and self._missing() == DROP:
             self.notes.append(
@@ -369,3 +380,16 @@ class _Job:
         # Stores keep this text, in the spelling that it has always had.
         rule = f"seeded: {shares} of the {len(labeled)} labelled nodes, seed {self.options.split_seed}"
         return seeded_split(labeled, self.options.split, self.options.split_seed), rule
+
+
+def _require_memory(limit: int, nodes: int, *, said: bool = False) -> None:
+    """See that there is memory for sorting, and for nodes once they are counted; ``said``: say it too.
+
+    Raises:
+        ResourceError: this process may not take so much.
+    """
+    parts = {"sorting": limit, "reading": _READING_BYTES, "nodes": _NODE_BYTES * nodes}
+    need = MemoryNeed.of(parts, threads=_THREADS)
+    if said:
+        progress.say(f"{need.text}, and some {_NODE_BYTES} bytes for each node")
+    need.require("ingest", "Give a lower --memory-limit, or raise the limit")

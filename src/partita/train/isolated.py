@@ -40,6 +40,9 @@ from partita.tasks.task import Task, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
+_READING_BYTES = 24
+"""Of a node, while a view is read."""
+
 
 class PartViews(Views):
     """Parts of the graph, a schedule, and a sync of any kind.
@@ -82,6 +85,7 @@ class PartViews(Views):
         self._planned_epochs = config.epochs
         self._set_schedule()
         self._ahead = self._fit()
+        self.memory_bytes = min(self._room, (1 + self._ahead) * self._most_bytes) + _READING_BYTES * store.num_nodes
         self._prefetcher = ViewPrefetcher(
             lambda parts: PartView.load(store, parts, config.halo, without=self._left_out), ahead=self._ahead
         )
@@ -121,6 +125,9 @@ class PartViews(Views):
         views: set[Parts] = set()
         for epoch in range(config.epochs):
             views |= {parts for phase in self.schedule.assignment(epoch) for parts in phase if parts}
+        self._most_bytes = max(
+            (PartView.bound(self.store, parts, config.halo, without=self._left_out).bytes for parts in views), default=0
+        )
         return fit_views(self.store, views, config.halo, self._room, self._group, without=self._left_out)
 
     def start(self) -> list[str]:

@@ -128,9 +128,11 @@ class Views:
 
     Attributes:
         sync: how they agree on one model.
+        memory_bytes: of what is in memory to be trained on, at most.
     """
 
     sync: Sync
+    memory_bytes: int
 
     def start(self) -> list[str]:
         """Make everything ready. All workers call this, before the first step of a process.

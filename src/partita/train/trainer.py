@@ -18,6 +18,7 @@ from partita.core import progress
 from partita.core.errors import ConfigError, RunError
 from partita.core.locks import FolderLock
 from partita.core.memory import keeping_freed
+from partita.core.memory_need import MemoryNeed
 from partita.core.plan import Plan, Seconds
 from partita.core.profiling import named
 from partita.core.progress import is_watched
@@ -40,6 +41,7 @@ from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.matmul_backend import resolve_matmul
+from partita.train.memory_need import require_training, training_need
 from partita.train.parts import with_dealt_parts
 from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
@@ -85,6 +87,7 @@ class Trainer:
 
     Raises:
         StoreError, ConfigError, RunError: the store, a setting or the run folder cannot be used.
+        ResourceError: training would take more memory than this process may use.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Trainer:
         own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
         self._resolved = resolve_strategy(context, opened, config, own, plan)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
+        self._need = self._needed()
         self._state = TrainState(counts=Counts.zero(self.job.config.layers))
         self.notes = list[str]()
         self.recorder = Recorder.begin(RunFolder(out), self.job, callbacks, given=own is not None, overwrite=overwrite)
@@ -190,6 +194,7 @@ class Trainer:
             own = model_of(folder, record)
         self._resolved = resolve_strategy(context, opened, config, own)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
+        self._need = self._needed()
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
@@ -245,6 +250,15 @@ class Trainer:
         folder = RunFolder.open(out)
         return RunSummary(folder.path, found, folder.read_record())
 
+    def _needed(self) -> MemoryNeed:
+        """What this worker is going to take of memory.
+
+        Raises:
+            ResourceError: it may not take so much.
+        """
+        kernels.load()  # what the compiler itself takes is held then
+        return require_training(training_need(self.job), self.job.team.size)
+
     @property
     def plan(self) -> Plan | None:
         """That the run's strategy is from, as it was before training; ``None`` where it was named."""
@@ -274,12 +288,13 @@ class Trainer:
 
     def _fit(self) -> RunSummary:
         config, job = self.job.config, self.job
-        kernels.load()  # what the compiler itself takes is not the run's memory
         self._evaluation = Evaluation(job)
         self._spans = Spans(config.trace)
         self._stepper = Stepper(job, self._timer)
         self._following = None if self.plan is None else PlanMonitor(self.plan)
         self.recorder.start()
+        self.recorder.show(self._need.text + (" for each worker" if job.team.size > 1 else ""))
+        self.recorder.put(memory=self._need.to_json())
         if kernels.will_compile():
             self.recorder.show("compiling kernels for this processor, once: 10 to 20 s")
         self._stopping = self._late = False  # agreed by all workers

@@ -48,6 +48,7 @@ class WholeGraph(Views):
         context = team.context
         self._config, self._team, self._strategy, self._task = config, team, strategy, task
         self._store, self._part_offsets = store, as_tensor(store.part_offsets)
+        self.memory_bytes = 0  # the graph is mapped
         self._streams, self._notes = Streams(context.device), list[str]()
         self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout, context.device)
         self.sync = GradientSum(SyncSettings(coverage="none"))

@@ -1,0 +1,151 @@
+"""What training takes of memory at most, from the sizes of its batches, its model and its settings.
+
+Sizes of batches are bounds. Neighbors are counted as if every node reached over an edge had the mean degree of such
+nodes, which is not below the mean of what a fanout leaves of degrees; sources as if all nodes were equally likely to be
+drawn, which finds the most distinct ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from partita.comm.group import Group
+from partita.config import Config
+from partita.core.memory_need import MemoryNeed
+from partita.graph.store import GraphStore
+from partita.infer.memory_need import inference_parts, own_limit
+from partita.nn.layers import Layer
+from partita.setup.inputs import DTYPES
+from partita.setup.sampler import WHOLE, evaluation_sampler, sampler_settings, sampler_type
+from partita.train.job import Job
+
+_EDGE_BYTES, _ROW_BYTES = 24, 32
+"""Of an edge and of a node of a block: ids, offsets, weights, and the edges by source that backward wants."""
+_MODEL_COPIES = 8
+"""Of the parameters: gradients, two of the optimizer, two to sum gradients among workers, three in a checkpoint."""
+_MEMBER_COPIES = 6
+"""Of the parameters, for every view with a model of its own: itself, two of the optimizer, the same in a checkpoint."""
+_SEED_BYTES = 64
+"""Of a seed of an epoch: the order of this one and the next, and targets."""
+_CACHED_BYTES = 16
+"""Of a node, where rows are cached: its rank, and where its row is."""
+_DEGREES = 1 << 16
+"""Nodes whose degrees are looked at."""
+_FIX = (
+    "1. Lower --batch-size or --fanout; 2. lower --hidden or --layers; 3. lower --prefetch, --cache or --memory-limit; "
+    "4. use fewer --workers, or raise the limit"
+)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """A bound of a batch's block.
+
+    Attributes:
+        destinations, sources, edges: numbers of each.
+    """
+
+    destinations: int
+    sources: int
+    edges: int
+
+
+def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> list[LayerSizes]:
+    """Blocks of a batch of so many seeds, layer 1 (input side) first."""
+    sampler = sampler_type(config).of(sampler_settings(config), Group.alone())
+    degree = _degree(store)
+    nodes, found, destinations = store.num_nodes, list[LayerSizes](), min(seeds, store.num_nodes)
+    for layer in range(config.layers, 0, -1):
+        edges = math.ceil(sampler.expected_edges(layer, destinations, degree, workers))
+        edges = edges if config.replace else min(edges, store.num_edges)
+        distinct = nodes * -math.expm1(-edges / max(1, nodes))
+        sources = min(nodes, destinations + math.ceil(distinct))
+        found.insert(0, LayerSizes(destinations, sources, edges))
+        destinations = sources
+    return found
+
+
+def _degree(store: GraphStore) -> float:
+    """Mean in-degree of nodes that are reached over edges, from evenly spaced ones; that of all nodes if it is more."""
+    starts = np.linspace(0, store.num_nodes - 1, min(store.num_nodes, _DEGREES)).astype(np.int64)
+    degrees = (store.indptr[starts + 1] - store.indptr[starts]).astype(np.float64)
+    total = degrees.sum()
+    return max(store.num_edges / max(1, store.num_nodes), (degrees**2).sum() / total if total else 0.0)
+
+
+def training_need(job: Job) -> MemoryNeed:
+    """The estimate of this worker, on the CPU; of memory of a device nothing is said."""
+    config, store, model, context = job.config, job.store, job.model, job.team.context
+    item, workers, layers = DTYPES[config.precision].itemsize, context.mesh.size, model.layers
+    sampler = evaluation_sampler(config)
+    node_bytes = 0 if sampler is None else sampler.node_bytes
+    whole, on_cpu = config.views == WHOLE, context.device.type == "cpu"
+    batch = min(config.batch_size or job.num_seeds, job.num_seeds)
+    # A worker may own all seeds of a batch, or be asked for rows that the seeds of all others need.
+    apart = whole and not job.strategy.is_collective and config.seed_split == "even"
+    sizes = batch_sizes(config, store, -(-batch // workers) if apart else batch, workers if apart else 1)
+    rows = sizes[0].sources * layers[0].in_width * item
+    loads = not layers[0].starts_with_sum or bool(config.cache or config.input_dropout) or workers > 1
+    index = sum(_EDGE_BYTES * each.edges + _ROW_BYTES * (each.destinations + each.sources) for each in sizes)
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    pairs = list(zip(layers, sizes, strict=True))
+    kept, passing = (sum(_kept(*pair, item) for pair in pairs), max(_passing(*pair, item) for pair in pairs))
+    parts = {
+        "model": _MODEL_COPIES * parameters,
+        "activations": (kept + passing + rows * loads) * on_cpu,
+        "batches": (1 + 2 * config.prefetch) * index + config.prefetch * rows * loads,
+        "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
+        "seeds": _SEED_BYTES * job.num_seeds,
+        "views": job.views.memory_bytes,
+    }
+    if whole and workers > 1:
+        parts["exchange"] = 2 * on_cpu * max(size.sources * layer.in_width * item for layer, size in pairs)
+    evaluation = inference_parts(
+        model, store.num_nodes, store.num_edges, item=item, limit=config.memory_limit or own_limit(workers),
+        node_bytes=node_bytes,
+    )  # fmt: skip
+    # Evaluation follows on training, and takes what that has left.
+    left = parts["activations"] + parts["batches"] + parts["views"] + parts.get("exchange", 0)
+    parts["evaluation"] = max(0, evaluation.pop("inference") - left) + sum(evaluation.values())
+    if config.cache:
+        column = store.num_nodes * layers[0].in_width * item
+        parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
+    if not whole and not job.views.sync.every_step:
+        parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
+    return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)
+
+
+def require_training(need: MemoryNeed, workers: int) -> MemoryNeed:
+    """See that there is enough memory.
+
+    Raises:
+        ResourceError: there is not; with numbers.
+    """
+    return need.require("training" if workers == 1 else "a worker", _FIX)
+
+
+def _kept(layer: Layer, size: LayerSizes, item: int) -> int:
+    """Bytes that forward keeps for backward: sums of rows, and what a layer, a norm and an activation return."""
+    columns = 2 * layer.in_width + 4 * layer.out_width
+    split, of_edges = layer.split, 0
+    if split is None:  # anything may be kept of an edge
+        of_edges = size.edges * (layer.in_width + layer.out_width) + size.sources * layer.out_width
+    elif split.message_width is not None or split.query_width:
+        of_edges = size.edges * 4 * split.query_width + size.sources * (split.message_width or layer.in_width)
+    return item * (size.destinations * columns + of_edges)
+
+
+def _passing(layer: Layer, size: LayerSizes, item: int) -> int:
+    """Bytes of gradients while a layer is gone back through."""
+    columns = layer.in_width + 2 * layer.out_width
+    of_edges = 0 if layer.split is not None else size.edges * (layer.in_width + layer.out_width)
+    return item * (size.destinations * columns + 2 * size.sources * layer.in_width + of_edges)
+
+
+def _scratch(nodes: int, sizes: list[LayerSizes], node_bytes: int) -> int:
+    """Bytes of a thread that samples: numbers of sources, what is drawn, and walks."""
+    edges, destinations = max(each.edges for each in sizes), max(each.destinations for each in sizes)
+    return max(4 * nodes, 12 * edges) + _EDGE_BYTES * edges + node_bytes * destinations
