@@ -24,8 +24,8 @@ HUGE = 10**12
 ODD = (math.nan, math.inf, -math.inf, -1, HUGE)
 SIZES = {"cache", "topology_cache", "memory_per_worker", "memory_limit", "hot_bytes"}
 """A size of 10**12 bytes is a limit like any other, and a cache takes no more than there is to keep."""
-TAKEN = {(name, HUGE) for name in (*SIZES, "seed", "split_seed")} | {("fanout", -1)}
-"""What is taken, as the help says: any seed up to 2**63 - 1, and -1 for all neighbors."""
+TAKEN = {(name, HUGE) for name in (*SIZES, "hot", "seed", "split_seed")} | {("fanout", -1)}
+"""What is taken (``--hot`` is ``hot_bytes``), as the help says: any seed up to 2**63 - 1, and -1 for all neighbors."""
 
 
 def numbers_of(kind: Any) -> set[type]:
@@ -99,10 +99,10 @@ def options() -> Iterator[tuple[tuple[str, ...], str, list[str]]]:
         arguments, needed = [], dict[str, list[str]]()
         for name, parameter in inspect.signature(callback, eval_str=True).parameters.items():
             kind, info = (*typing.get_args(parameter.annotation), None, None)[:2]
-            flags = getattr(info, "param_decls", None) or ()
-            flag = next(
-                (flag.partition("/")[0] for flag in flags if flag.startswith("--")), f"--{name}".replace("_", "-")
-            )
+            # In an annotation the first flag is where a default would be otherwise.
+            flags = [getattr(info, "default", None), *(getattr(info, "param_decls", None) or ())]
+            written = [each for each in flags if isinstance(each, str) and each.startswith("--")]
+            flag = written[0].partition("/")[0] if written else f"--{name}".replace("_", "-")
             if isinstance(info, typer.models.ArgumentInfo):
                 arguments += ["nowhere"] * (parameter.default is parameter.empty)
                 continue
@@ -143,5 +143,6 @@ def test_an_option_of_a_verb_is_in_its_range(verb, flag, others, capsys, tmp_pat
         said = " ".join(capsys.readouterr().err.split())
         assert ended.value.code == 2, (value, said)
         assert "internal error" not in said
+        assert "No such option" not in said
         assert name in said.replace("-", "_"), (value, said)
     assert list(tmp_path.iterdir()) == []

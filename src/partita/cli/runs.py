@@ -13,6 +13,7 @@ from partita.cli.options import Json, Trust, config_options, with_options
 from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.machine import require_room_for_libraries
 from partita.core.options import size_of
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ def _train_on_workers(
     parsed: Config, resume: Path | None, settings: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[str, str, bool]:
     """What :func:`train_worker` returns, in this process or in those that it starts."""
+    require_room_for_libraries()
     if "RANK" in os.environ:  # by torchrun, one process a worker; some may not see the run folder
         return train_worker(None, **arguments)
     found = parsed
@@ -441,6 +443,7 @@ def _infer(verb: str, workers: int, options: dict[str, Any], *, quiet: bool) -> 
     """Evaluate or predict, alone or with others; the result, or ``None`` where another worker of torchrun shows it."""
     if options["memory_limit"] is not None:
         size_of(options["memory_limit"], "--memory-limit")  # complains before libraries are imported
+    require_room_for_libraries()
     if workers == 1 or "RANK" in os.environ:  # alone, or started by torchrun, one process a worker
         result = infer_worker(None, verb=verb, options={**options, "workers": workers}, quiet=quiet)
         return result if _leads(None) else None

@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from partita.core.errors import ResourceError
+
 
 def cores() -> int:
     """Processor cores that this process may run on."""
@@ -31,6 +33,28 @@ def own_limits() -> tuple[Any, ...]:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         limits += [line for line in status.splitlines() if line.startswith("Umask:")]
     return tuple(limits)
+
+
+LIBRARY_BYTES = 384 * 2**20
+"""What PyTorch, numba and the kernels take as ``RLIMIT_DATA`` counts it, before any work (361 MiB measured)."""
+
+
+def require_room_for_libraries() -> None:
+    """See that PyTorch can be imported. Under a limit that is too low its libraries hang or abort the process.
+
+    Raises:
+        ResourceError: the limit is too low.
+    """
+    with suppress(ImportError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        if limit != resource.RLIM_INFINITY and limit < LIBRARY_BYTES:
+            raise ResourceError(
+                f"the libraries alone need {LIBRARY_BYTES:,} bytes, {limit:,} are allowed (RLIMIT_DATA)",
+                where="memory",
+                fix="Raise the limit: ulimit -d",
+            )
 
 
 def open_files() -> float:

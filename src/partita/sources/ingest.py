@@ -15,7 +15,7 @@ from jaxtyping import Int64
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.files import map_array
-from partita.core.memory import available_bytes
+from partita.core.memory import available_bytes, available_memory, held_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
@@ -42,6 +42,7 @@ _READING_BYTES = 64 << 20
 """Of reading and writing columns."""
 _THREADS = 8
 """Of libraries that read tables."""
+_FIX = "Give a lower --memory-limit, or raise the limit"
 
 
 @takes(IngestOptions)
@@ -86,7 +87,7 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
     limit = available_bytes() // 4 if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
-    _require_memory(limit, 0, said=True)
+    _require_memory(limit)
     roles = [
         (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
     ]
@@ -243,7 +244,8 @@ class _Job:
                 rank = chosen
         if len(ids) == 0:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
-        _require_memory(self.memory_limit, len(ids))
+        of_nodes = {"nodes": _NODE_BYTES * len(ids)}
+        MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
         found = builder.finish(len(ids), rank)
         if members is not None and self._missing() == DROP:
             self.notes.append(
@@ -382,14 +384,12 @@ class _Job:
         return seeded_split(labeled, self.options.split, self.options.split_seed), rule
 
 
-def _require_memory(limit: int, nodes: int, *, said: bool = False) -> None:
-    """See that there is memory for sorting, and for nodes once they are counted; ``said``: say it too.
+def _require_memory(limit: int) -> None:
+    """Say what is going to be taken of memory. How many nodes there are is known only when the edges are read.
 
     Raises:
         ResourceError: this process may not take so much.
     """
-    parts = {"sorting": limit, "reading": _READING_BYTES, "nodes": _NODE_BYTES * nodes}
-    need = MemoryNeed.of(parts, threads=_THREADS)
-    if said:
-        progress.say(f"{need.text}, and some {_NODE_BYTES} bytes for each node")
-    need.require("ingest", "Give a lower --memory-limit, or raise the limit")
+    need = MemoryNeed.of({"sorting": limit, "reading": _READING_BYTES}, threads=_THREADS)
+    progress.say(f"{need.text}, and some {_NODE_BYTES} bytes for each node")
+    need.require("ingest", _FIX)
