@@ -108,7 +108,7 @@ def test_training_ends_well_with_a_tenth_more_than_its_estimate(name: str, folde
 
 
 def test_too_little_is_refused_with_numbers_and_a_remedy(folder: Path, tmp_path: Path) -> None:
-    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden", 4096]
+    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden", 1024]
     training = r"training needs up to [\d,.]+ \wiB \(.* for activations"
     for limit, need in ((600 * MIB, training), (300 * MIB, "libraries alone need")):
         refused = partita(*words, limit=limit)
