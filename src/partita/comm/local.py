@@ -15,7 +15,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +29,7 @@ from partita.comm.forkserver import FORKS, ForkServer, Process
 from partita.comm.pulse import read_signs
 from partita.comm.signals import Stop, signals_to
 from partita.comm.silence import Sight, Silence, Silent
+from partita.core.asides import private_folder
 from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.machine import cores, interface_of
 from partita.core.options import HEARTBEAT_SECONDS
@@ -197,9 +197,9 @@ def run_local(
         "python_path": os.environ.get("PYTHONPATH"),
         "command": sys.argv,
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="partita-workers-", ignore_cleanup_errors=True) as folder:
+    with private_folder("partita-workers-") as folder:
         try:
-            return _run(plan, Path(folder), timeout, heartbeat)
+            return _run(plan, folder, timeout, heartbeat)
         except _Interrupted as interrupted:
             number = interrupted.args[0]
     signal.raise_signal(number)

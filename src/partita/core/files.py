@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
+from partita.core.asides import written_aside
 from partita.core.errors import ConfigError, PartitaError
 
 if TYPE_CHECKING:
@@ -33,15 +34,10 @@ mismatch" where two threads are in it at once.
 
 def write_text(path: Path, text: str) -> None:
     """Write a file aside and rename it into place."""
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path) as aside, aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_file(path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from partita.core import progress
+from partita.core.asides import written_aside
 from partita.core.errors import ConfigError
 from partita.core.files import require_parent
 from partita.graph.column_specs import known
@@ -50,13 +51,8 @@ def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[st
     if out.exists() and not overwrite:
         raise ConfigError("is there already", where=str(out), fix="Choose another file, or overwrite it")
     store.require_sound()
-    aside = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    try:
-        with zipfile.ZipFile(aside, "w", allowZip64=True) as archive:
-            _Export(store, archive).write()
-        os.replace(aside, out)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(out) as aside, zipfile.ZipFile(aside, "w", allowZip64=True) as archive:
+        _Export(store, archive).write()
     return out
 
 

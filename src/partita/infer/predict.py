@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +19,8 @@ from jaxtyping import Float, Shaped
 from torch import nn
 
 from partita.comm.context import Context
-from partita.core.errors import ConfigError, ResourceError, is_disk_full, nearest
+from partita.core.asides import private_folder, written_aside
+from partita.core.errors import ConfigError, nearest
 from partita.core.files import require_parent
 from partita.core.options import Size
 from partita.infer.layerwise import OutputRows
@@ -213,8 +213,8 @@ def predict(
     entry = "partita.infer.predict:predict_on_worker"
     if out is not None:
         return PredictionSummary.from_json(on_workers(entry, workers, model, run=run, out=out, **given))
-    with tempfile.TemporaryDirectory(prefix="partita-predict-") as folder:
-        file = Path(folder) / "rows.parquet"
+    with private_folder("partita-predict-") as folder:
+        file = folder / "rows.parquet"
         found = on_workers(entry, workers, model, run=run, out=file, arrays=True, **given)
         summary = PredictionSummary.from_json(found)
         return Predictions.of(pyarrow.parquet.read_table(file), summary.checkpoint, summary.notes)
@@ -312,25 +312,20 @@ def _write(
     out: Path, pieces: Iterator[OutputRows], columns: PredictionColumns, shape: tuple[int, int]
 ) -> tuple[int, tuple[str, ...]]:
     """Write rows as they come to a temporary sibling, then rename it; ``shape``: of the embeddings."""
-    aside = out.with_name(f".{out.stem}.partial-{os.getpid()}{out.suffix}")
-    try:
-        made = _write_array(aside, pieces, shape) if out.suffix == _ARRAY else _write_table(aside, pieces, columns)
-        os.replace(aside, out)
-    except OSError as error:
-        if is_disk_full(error):
-            raise ResourceError("no space left for predictions", where=str(out), fix="Free space there") from None
-        raise
-    finally:
-        aside.unlink(missing_ok=True)
-    return made
+    with written_aside(out) as aside:
+        if out.suffix == _ARRAY:
+            return _write_array(aside, pieces, shape)
+        return _write_table(aside, out.suffix, pieces, columns)
 
 
-def _write_table(file: Path, pieces: Iterator[OutputRows], columns: PredictionColumns) -> tuple[int, tuple[str, ...]]:
+def _write_table(
+    file: Path, suffix: str, pieces: Iterator[OutputRows], columns: PredictionColumns
+) -> tuple[int, tuple[str, ...]]:
     nodes, writer, names = 0, None, ()
     for piece in pieces:
         table = columns.table(piece)
         if writer is None:
-            kind = pa.parquet.ParquetWriter if file.suffix == ".parquet" else pa.csv.CSVWriter
+            kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
             writer, names = kind(file, table.schema), tuple(table.column_names)
         writer.write_table(table)
         nodes += table.num_rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32, Int64, Shaped
 
+from partita.core.asides import written_aside
 from partita.core.errors import ConfigError, InputError
 from partita.core.files import map_array, require_parent
 from partita.core.partitioning import PartitionTask, Requires, checked_parts
@@ -129,8 +129,7 @@ def write_assignment(path: Path, parts: Int32[np.ndarray, "N"], store: GraphStor
         ConfigError: another suffix, or no such directory.
     """
     check_assignment_path(path)
-    aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with written_aside(path) as aside:
         if path.suffix == ".npy":
             ordered = parts
             if store is not None and store.original_index is not None:
@@ -140,9 +139,6 @@ def write_assignment(path: Path, parts: Int32[np.ndarray, "N"], store: GraphStor
                 np.save(file, ordered, allow_pickle=False)
         else:
             _write_table(aside, path.suffix, _rows(parts, store))
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def check_assignment_path(path: Path) -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from partita.comm.context import Context
 from partita.config import Config
-from partita.core.errors import ConfigError, ResourceError, is_disk_full
+from partita.core.asides import written_aside
+from partita.core.errors import ConfigError
 from partita.core.files import require_parent, write_text
 from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
@@ -110,19 +110,11 @@ def _write(out: Path, state: Mapping[str, Tensor], texts: Mapping[str, str], *, 
     there = [name for name in (WEIGHTS, *texts) if (out / name).exists()]
     if there and not overwrite:
         raise ConfigError(f"holds {there[0]} already", where=str(out), fix="Choose another directory, or --overwrite")
-    aside = out / f".{WEIGHTS}.partial-{os.getpid()}"
-    try:
-        out.mkdir(exist_ok=True)
-        save_file(dict(state), aside)
-        os.replace(aside, out / WEIGHTS)
-        for name, text in texts.items():
-            write_text(out / name, text)
-    except OSError as error:
-        if is_disk_full(error):
-            raise ResourceError("no space left for the model", where=str(out), fix="Free space there") from None
-        raise
-    finally:
-        aside.unlink(missing_ok=True)
+    out.mkdir(exist_ok=True)
+    with written_aside(out / WEIGHTS) as aside:
+        aside.write_bytes(save(dict(state)))
+    for name, text in texts.items():
+        write_text(out / name, text)
 
 
 def _state(model: Model) -> dict[str, Tensor]:

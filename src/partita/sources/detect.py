@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from partita.core.asides import private_folder
 from partita.core.errors import InputError
 from partita.sources.arrays import ArrayFile, open_npz
 from partita.sources.columnar import FrameTable, is_frame
@@ -59,8 +59,8 @@ def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Sour
         path = fetched(str(source))
     if is_ogb(path):
         beside = store.absolute()
-        with tempfile.TemporaryDirectory(prefix=f".{beside.name}.arrays-", dir=beside.parent) as scratch:
-            yield Source(path, ogb_arrays(path, Path(scratch)))
+        with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
+            yield Source(path, ogb_arrays(path, scratch))
         return
     if path.suffix.lower() == ".npz" and path.is_file() and is_sparse_file(arrays := open_npz(path)):
         yield Source(path, sparse_arrays(path, arrays))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from partita.core import progress
+from partita.core.asides import private_folder
 from partita.core.errors import InputError, PartitaError, ResourceError, is_disk_full
 
 _ANY_ORDER = {".npz", ".npy", ".parquet"}
@@ -37,8 +37,8 @@ def unpacked(paths: Sequence[Path], beside: Path) -> Iterator[list[Path]]:
         yield list(paths)
         return
     beside = beside.absolute()
-    with tempfile.TemporaryDirectory(prefix=f".{beside.name}.unpacked-", dir=beside.parent) as folder:
-        copies = {path: Path(folder) / f"{number}-{path.stem}" for number, path in enumerate(packed)}
+    with private_folder(f".{beside.name}.unpacked-", beside.parent) as folder:
+        copies = {path: folder / f"{number}-{path.stem}" for number, path in enumerate(packed)}
         for path, copy in copies.items():
             _unpack(path, copy)
         try:
