@@ -48,11 +48,19 @@ Examples:
 
     partita inspect run --json
 """
-_VERIFY_HELP = """Check every checksum and every index of a graph store.
+_VERIFY_HELP = """Check every checksum and every index of a graph store, or all files of a run, or one checkpoint.
 
-Example:
+--repair does what loses nothing sound. Of a store, damaged columns that follow from others are made anew. Of a run,
+damaged checkpoints and lines are set aside, not deleted, and it goes on from the newest sound checkpoint. What killed
+commands have left is removed.
+
+Examples:
 
     partita verify graph
+
+    partita verify run
+
+    partita verify run --repair
 """
 _EXPORT_HELP = """Write the graph of a store as an .npz file, or the model of a run as a plain PyG model.
 
@@ -89,6 +97,8 @@ _GENERATE_FLAGS = {
     "deduplicate": "--dedup",
     "dtype": "--feature-dtype",
 }
+
+_Lines = Callable[[Path], list[str]]
 
 generate = typer.Typer(no_args_is_help=True, help="Generate a synthetic graph store.")
 
@@ -199,14 +209,32 @@ def export(
 
 
 def verify(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A graph store.")], *, json: Json = False
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A graph store, a run folder, or a checkpoint of one.")],
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Save what can be saved, and say what was done.")] = False,
+    json: Json = False,
 ) -> None:
     """Verify."""
-    from partita.graph.verify import verify as verify_store
-
+    what, check, mend = _verifying(path)
     with shown(quiet=json):
-        checks = verify_store(store)
-    finish({"store": str(store), "sound": True, "checks": checks}, str(store), as_json=json)
+        done = mend(path) if repair else []
+        checks = check(path)
+    found = {what: str(path), **({"repaired": done} if repair else {}), "sound": True, "checks": checks}
+    finish(found, str(path), as_json=json)
+
+
+def _verifying(path: Path) -> tuple[str, _Lines, _Lines]:
+    """What is at a path, what checks it, and what repairs it."""
+    from partita.runs.verify import is_checkpoint, is_run, repair_checkpoint, repair_run, verify_checkpoint, verify_run
+
+    if is_run(path):
+        return "run", verify_run, repair_run
+    if is_checkpoint(path):
+        return "checkpoint", verify_checkpoint, repair_checkpoint
+    from partita.graph.verify import verify as verify_store
+    from partita.sample.repair import repair as repair_store
+
+    return "store", verify_store, repair_store
 
 
 def register(app: typer.Typer) -> None:

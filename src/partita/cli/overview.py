@@ -14,7 +14,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "ingest": "Turn edges, and tables of features, labels and splits, into a graph store.",
         "generate": "Generate a synthetic graph store.",
         "inspect": "Show what a graph store holds, or what came of a run.",
-        "verify": "Check every checksum and every index of a graph store.",
+        "verify": "Check every checksum and every index of a graph store, or all files of a run, or one checkpoint.",
         "export": "Write the graph of a store as an .npz file, or the model of a run as a plain PyG model.",
     },
     "Training": {

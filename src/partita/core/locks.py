@@ -89,6 +89,20 @@ class FolderLock:
             os.close(file)
 
 
+def is_held(folder: Path) -> bool:
+    """Whether another process holds a folder; nothing is written."""
+    path = folder / LOCK_NAME
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        place = os.fstat(file)
+        return (place.st_dev, place.st_ino) not in _held and not _lock(file, path)
+    finally:
+        os.close(file)
+
+
 _held: WeakValueDictionary[tuple[int, int], FolderLock] = WeakValueDictionary()
 """Those of this process, by device and number of the file."""
 

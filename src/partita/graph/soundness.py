@@ -61,6 +61,13 @@ def require_sound(directory: Path, metadata: StoreMetadata, names: Iterable[str]
         )
 
 
+def rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[np.ndarray, "n"]:
+    """The destination of every edge in ``first:stop``."""
+    low, high = np.searchsorted(indptr, [first, stop - 1], side="right") - 1
+    bounds = np.clip(indptr[low : high + 2], first, stop)
+    return np.repeat(np.arange(low, high + 1), np.diff(bounds))
+
+
 def first_fall(column: Int64[np.ndarray, "n"]) -> int | None:
     """Position of the first entry that is smaller than the one before it."""
     for start in range(0, len(column), _CHUNK):

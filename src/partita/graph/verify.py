@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
 from partita.graph.column_specs import ColumnSpec, known
 from partita.graph.metadata import SPLIT_PREFIX, how_to_mend
-from partita.graph.soundness import first_fall, wrong_columns
+from partita.graph.soundness import first_fall, rows_of, wrong_columns
 from partita.graph.store import GraphStore
 
 _CHUNK = 1 << 20
@@ -88,7 +88,7 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
         if wrong.any():
             position = start + int(np.argmax(wrong))
             return f"entry {position:,} is {int(indices[position])}, not the id of one of {store.num_nodes:,} nodes"
-        rows = _rows_of(indptr, first + start, first + start + len(src))
+        rows = rows_of(indptr, first + start, first + start + len(src))
         np.add.at(loops, rows[rows == src], 1)
     if store.self_loops is None:
         differs, wrong_loops = loops > 0, "a self loop, but there is no column self_loops"
@@ -97,13 +97,6 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
     here = store.nodes_with_edges
     differs[: here.start] = differs[here.stop :] = False
     return f"node {int(np.argmax(differs))} has {wrong_loops}" if differs.any() else None
-
-
-def _rows_of(indptr: Int64[np.ndarray, "N_1"], first: int, stop: int) -> Int64[np.ndarray, "n"]:
-    """The destination of every edge in ``first:stop``."""
-    low, high = np.searchsorted(indptr, [first, stop - 1], side="right") - 1
-    bounds = np.clip(indptr[low : high + 2], first, stop)
-    return np.repeat(np.arange(low, high + 1), np.diff(bounds))
 
 
 def _check_weights(store: GraphStore, task: progress.Bar) -> str | None:
@@ -218,7 +211,7 @@ def _check_presampled(store: GraphStore, task: progress.Bar) -> str | None:
     edge, first = store.held("presample_edge")
     for start, part in _chunks(edge, task):
         drawn = edge[part] > 0
-        rows = _rows_of(indptr, first + start, first + start + len(drawn))[drawn]
+        rows = rows_of(indptr, first + start, first + start + len(drawn))[drawn]
         wrong = node[rows] < 2
         if wrong.any():
             return f"node {int(rows[np.argmax(wrong)]):,} was never a destination, but has sampled edges"

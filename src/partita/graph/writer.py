@@ -19,6 +19,7 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from partita.core import progress
+from partita.core.asides import left_behind, remove_left_behind
 from partita.core.errors import StoreError, is_disk_full
 from partita.graph.columns import (
     CHUNK_BYTES,
@@ -99,7 +100,7 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         check_target(self.path, self.overwrite)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._remove_abandoned()
+        remove_abandoned(self.path, keep=self._resume_key)
         if self._resume_key is not None:
             self.directory = self.path.parent / f"{self._prefix}resume-{self._resume_key}"
             self._lock = lock_directory(self.directory)
@@ -298,21 +299,6 @@ class StoreWriter:
     def _file(self, name: str) -> Path:
         return self.directory / f"{name}.npy"
 
-    def _remove_abandoned(self) -> None:
-        """Remove directories of writers of this path that were killed: nobody holds their lock. Its own one stays."""
-        if fcntl is None:
-            return
-        for directory in self.path.parent.glob(f"{glob.escape(self._prefix)}*"):
-            if self._resume_key is not None and directory.name == f"{self._prefix}resume-{self._resume_key}":
-                continue
-            with contextlib.suppress(OSError):
-                lock = os.open(directory / LOCK_NAME, os.O_RDWR)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(directory, ignore_errors=True)
-                finally:
-                    os.close(lock)
-
     def _unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -346,6 +332,32 @@ class StoreWriter:
                 shutil.rmtree(self.directory, ignore_errors=True)
         self._unlock()
         return written
+
+
+def remove_abandoned(path: Path, keep: str | None = None) -> list[Path]:
+    """Remove directories of writers of a path that were killed: nobody holds their lock.
+
+    Args:
+        path: of the store.
+        keep: the key with which work is continued; what was finished with it stays. ``None``: nothing is.
+
+    Returns:
+        Those that were removed.
+    """
+    removed = [left for left in left_behind(path.parent, f".{path.name}.") if remove_left_behind(left)]
+    prefix = _prefix(path)
+    for directory in () if fcntl is None else path.parent.glob(f"{glob.escape(prefix)}*"):
+        if keep is not None and directory.name == f"{prefix}resume-{keep}":
+            continue
+        with contextlib.suppress(OSError):
+            lock = os.open(directory / LOCK_NAME, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+                removed.append(directory)
+            finally:
+                os.close(lock)
+    return removed
 
 
 def check_target(path: Path, overwrite: bool) -> None:
