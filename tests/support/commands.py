@@ -9,6 +9,7 @@ demo, where they are interrupted, and in tests/recipes/test_without_numba.py.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -50,8 +52,24 @@ class Commands:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def run(self, arguments: list[str], cwd: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    def run(
+        self,
+        arguments: list[str],
+        cwd: str,
+        timeout: float,
+        *,
+        prepare: str | None = None,
+        during: Callable[[int], None] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
         """Run one command; standard input is empty.
+
+        Args:
+            arguments: of the command.
+            cwd: its working directory.
+            timeout: seconds.
+            prepare: ``module:name=argument``, called in the process of the command before it begins; the module is one
+                of this folder.
+            during: called with the id of the process, as soon as that has begun.
 
         Raises:
             subprocess.TimeoutExpired: it was killed.
@@ -59,13 +77,17 @@ class Commands:
         with tempfile.TemporaryDirectory() as folder:
             streams = [os.path.join(folder, name) for name in ("output", "errors")]
             request = {"arguments": arguments, "cwd": cwd, "environment": dict(os.environ), "streams": streams}
+            request["prepare"] = prepare
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             pid, late = int(self._process.stdout.readline()), True
             try:
+                if during is not None:
+                    during(pid)
                 late = not select.select([self._process.stdout], [], [], timeout)[0]
             finally:
                 if late:  # or the test was stopped
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
             output, errors = (Path(stream).read_text() for stream in streams)
         if late:
@@ -73,14 +95,16 @@ class Commands:
         return subprocess.CompletedProcess(["partita", *arguments], code, output, errors)
 
 
-def run_partita(*arguments: object, cwd: Path | None = None, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own. The test needs the fixture ``libraries``."""
+def run_partita(
+    *arguments: object, cwd: Path | None = None, timeout: float = 240, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own. The test needs the fixture ``libraries``; options: see Commands.run."""
     words, folder = [*map(str, arguments)], str(cwd or Path.cwd())
     if not FORKS:
         command = [sys.executable, "-c", "from partita.cli import main; main()", *words]
         return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=timeout)
     assert _running, "the test needs the fixture 'libraries'"
-    return _running[-1].run(words, folder, timeout)
+    return _running[-1].run(words, folder, timeout, **options)
 
 
 def partita(*arguments: object, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -129,6 +153,10 @@ def _command(request: dict[str, Any]) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
+    if request["prepare"]:
+        name, _, argument = request["prepare"].partition("=")
+        module, _, name = name.partition(":")
+        getattr(importlib.import_module(module), name)(argument)
     sys.path[0] = ""
     sys.argv[:] = ["partita", *request["arguments"]]
     from partita.cli import main

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO
 
 from partita.cli.overview import COMPLETE, HELP_FLAGS, VERSION_FLAGS, overview
 from partita.cli.shell import INTERRUPTED
 from partita.core.errors import PartitaError, of_the_system
+
+_OUTPUT = "standard output"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -27,6 +30,35 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
+    sys.stdout = _standard_output()
+    _check_launcher()
+    with _ended_by_signals():
+        try:
+            try:
+                _run(arguments)
+            finally:
+                sys.stdout.flush()
+        except PartitaError as error:
+            _end(error, debug)
+        except BrokenPipeError:
+            sys.stderr.close()
+            sys.exit(1)
+        except KeyboardInterrupt:
+            _say_error("interrupted")
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if (refused := of_the_system(error)) is not None:
+                if refused.where == _OUTPUT:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again
+                _end(refused, debug)
+            if debug:
+                traceback.print_exc()
+            _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
+            sys.exit(1)
+
+
+def _run(arguments: list[str]) -> None:
+    """Do what the arguments say; what needs no command is printed without importing any."""
     completing = COMPLETE in os.environ
     if not completing and (not arguments or arguments[0] in HELP_FLAGS):
         sys.stdout.write(overview())
@@ -38,25 +70,29 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     from partita.cli.app import command
 
-    _check_launcher()
-    with _ended_by_signals():
+    command()(arguments, prog_name="partita", standalone_mode=True)
+
+
+class _Output(io.FileIO):
+    """Standard output, which errors name."""
+
+    def write(self, data: Any, /) -> int:
         try:
-            command()(arguments, prog_name="partita", standalone_mode=True)
-        except PartitaError as error:
-            _end(error, debug)
-        except BrokenPipeError:
-            sys.stderr.close()
-            sys.exit(1)
-        except KeyboardInterrupt:
-            _say_error("interrupted")
-            sys.exit(INTERRUPTED)
-        except Exception as error:
-            if (refused := of_the_system(error)) is not None:
-                _end(refused, debug)
-            if debug:
-                traceback.print_exc()
-            _say_error(f"internal error: {type(error).__name__}: {error}. Please report it with what --debug prints")
-            sys.exit(1)
+            return super().write(data) or 0
+        except OSError as error:
+            error.filename = _OUTPUT
+            raise
+
+
+def _standard_output() -> TextIO:
+    """Standard output as it is used here: what its encoding does not have is printed as a question mark."""
+    out = sys.stdout
+    if out is None:  # closed by who started this
+        return open(os.devnull, "w", encoding="utf-8")
+    if out is not sys.__stdout__ or not isinstance(out, io.TextIOWrapper):
+        return out  # somebody else's, for instance of tests and notebooks
+    buffer = io.BufferedWriter(_Output(out.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(buffer, out.encoding, errors="replace", line_buffering=out.line_buffering)
 
 
 def _end(error: PartitaError, debug: bool) -> NoReturn:
@@ -95,7 +131,8 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _say_error(message: str) -> None:
-    sys.stderr.write(f"partita: {_printable(message)}\n")
+    with suppress(OSError):
+        sys.stderr.write(f"partita: {_printable(message)}\n")
 
 
 def _printable(text: str) -> str:

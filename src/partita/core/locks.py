@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -42,6 +43,7 @@ class FolderLock:
     def __init__(self, folder: Path, error: type[PartitaError], what: str) -> None:
         self._path = folder / LOCK_NAME
         self._file: int | None = None
+        self._pid = os.getpid()
         while self._file is None:
             file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o666)
             try:
@@ -74,7 +76,7 @@ class FolderLock:
 
     def release(self) -> None:
         """Let others write. Doing so twice does no harm."""
-        if self._file is None:
+        if self._file is None or self._pid != os.getpid():
             return
         if self._is_there():  # not where the folder was removed, or is another one
             with suppress(OSError):
@@ -84,9 +86,15 @@ class FolderLock:
         _held.pop(self._key, None)
 
     def __del__(self) -> None:
-        file = getattr(self, "_file", None)
-        if file is not None:
-            os.close(file)
+        if getattr(self, "_file", None) is not None:
+            self.release()
+
+
+@atexit.register
+def _release_all() -> None:
+    """A process that ends in whatever way it chooses leaves no lock."""
+    for lock in list(_held.values()):
+        lock.release()
 
 
 def is_held(folder: Path) -> bool:

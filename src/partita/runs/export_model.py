@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save
 from torch import Tensor
 
 from partita.comm.context import Context
