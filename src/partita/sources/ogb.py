@@ -14,24 +14,27 @@ A dataset is fetched only where its name is given as the source, such as ``ogbn-
 from __future__ import annotations
 
 import gzip
+import hashlib
+import http.client
 import os
 import re
-import shutil
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Num
 
 from partita.core import progress
-from partita.core.errors import InputError, nearest
+from partita.core.asides import private_folder
+from partita.core.errors import InputError, nearest, of_the_system
 from partita.sources.arrays import ArrayFile, open_npz
 from partita.sources.objects import OGB_SPLITS, labels_of, mask_of
 
-URL = "http://snap.stanford.edu/ogb/data/nodeproppred"
+URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 ARCHIVES = {
     "ogbn-arxiv": "arxiv",
     "ogbn-products": "products",
@@ -39,6 +42,13 @@ ARCHIVES = {
     "ogbn-papers100M": "papers100M-bin",
 }
 """Names of datasets with one type of nodes and edges, and of their archives."""
+
+SHA256 = {
+    "ogbn-arxiv": "49f85c801589ecdcc52cfaca99693aaea7b8af16a9ac3f41dd85a5f3193fe276",
+    "ogbn-products": "5ea0a112edaec2141c0a2a612dd4aed58df97ff3e1ab1a0ca8238f43cbbb50a8",
+    "ogbn-proteins": "1cd3113dc2a6f0c87a549332b77d78be45cf99804c254c18d9c72029164a0859",
+}
+"""Of the archives, as others have published them; OGB itself names none."""
 
 STORED_ONCE = ("products", "proteins")
 """Of these an edge in the file stands for both directions."""
@@ -180,29 +190,54 @@ def fetched(name: str) -> Path:
     if folder.exists():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
-    url, archive = f"{URL}/{ARCHIVES[name]}.zip", cache / f".{name}.{os.getpid()}.zip"
-    unpacked = cache / f".{name}.{os.getpid()}"
-    try:
-        _download(url, archive)
-        with zipfile.ZipFile(archive) as opened:
-            opened.extractall(unpacked)
-        inside = [path for path in unpacked.iterdir() if path.is_dir()]
-        if len(inside) != 1:
-            raise InputError(f"holds {len(inside)} directories, not one", where=url, fix="Fetch it by hand")
-        os.replace(inside[0], folder)
-    except (OSError, zipfile.BadZipFile, urllib.error.URLError) as error:
-        fix = "Fetch and unpack it, and give the directory"
-        raise InputError(f"cannot be fetched: {error}", where=url, fix=fix) from None
-    finally:
-        archive.unlink(missing_ok=True)
-        shutil.rmtree(unpacked, ignore_errors=True)
+    url = f"{URL}/{ARCHIVES[name]}.zip"
+    with private_folder(f".{name}.unpacked-", cache) as private:
+        archive, unpacked = private / "archive.zip", private / "unpacked"
+        try:
+            found = _download(url, archive)
+            if found != SHA256.get(name, found):
+                what = f"is not the archive that was published: its SHA-256 is {found}, not {SHA256[name]}"
+                fix = "Try again; if that does not help, fetch it by hand, look at it, and give the directory"
+                raise InputError(what, where=url, fix=fix)
+            with zipfile.ZipFile(archive) as opened:
+                opened.extractall(unpacked)
+            inside = [path for path in unpacked.iterdir() if path.is_dir()]
+            if len(inside) != 1:
+                raise InputError(f"holds {len(inside)} directories, not one", where=url, fix="Fetch it by hand")
+            os.replace(inside[0], folder)
+        except urllib.error.URLError as error:
+            raise _unfetched(url, error) from None
+        except OSError as error:
+            if of_the_system(error) is not None:
+                raise
+            raise _unfetched(url, error) from None
+        except (zipfile.BadZipFile, http.client.HTTPException) as error:
+            raise _unfetched(url, error) from None
     return folder
 
 
-def _download(url: str, to: Path) -> None:
-    with urllib.request.urlopen(url, timeout=60) as response, to.open("wb") as file:
+def _unfetched(url: str, error: Exception) -> InputError:
+    fix = "Fetch and unpack it, and give the directory"
+    return InputError(f"cannot be fetched: {error}", where=url, fix=fix)
+
+
+class _Secure(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection from https to something that is not."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError(f"it leads to {newurl}, which is not encrypted")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _download(url: str, to: Path) -> str:
+    """Fetch a file; returns its SHA-256."""
+    digest = hashlib.sha256()
+    with urllib.request.build_opener(_Secure).open(url, timeout=60) as response, to.open("wb") as file:
         size = response.headers.get("Content-Length")
         with progress.task(f"fetch {url}", total=None if size is None else int(size), unit="bytes") as task:
             while piece := response.read(1 << 20):
                 file.write(piece)
+                digest.update(piece)
                 task.advance(len(piece))
+    return digest.hexdigest()

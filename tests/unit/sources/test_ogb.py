@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import http.server
 import shutil
 import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,6 +153,7 @@ def served(tmp_path, monkeypatch):
         thread.start()
         monkeypatch.setattr(ogb, "URL", f"http://127.0.0.1:{server.server_address[1]}")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(ogb, "SHA256", {})
         yield site
         server.shutdown()
         thread.join()
@@ -179,3 +184,23 @@ def test_an_unknown_dataset(tmp_path) -> None:
     with pytest.raises(InputError, match="no dataset of OGB") as raised:
         partita.ingest("ogbn-arxve", tmp_path / "graph")
     assert "ogbn-arxiv" in str(raised.value)
+
+
+def test_an_archive_that_is_another_one_is_refused(arrays, served, tmp_path, monkeypatch) -> None:
+    make(tmp_path / "packed" / "arxiv", arrays)
+    archive = Path(shutil.make_archive(str(served / "arxiv"), "zip", tmp_path / "packed"))
+    monkeypatch.setattr(ogb, "SHA256", {"ogbn-arxiv": "0" * 64})
+    with pytest.raises(InputError, match=r"not the archive that was published: its SHA-256 is \w{64}, not 0{64}"):
+        partita.ingest("ogbn-arxiv", tmp_path / "graph")
+    assert list((tmp_path / "cache" / "partita" / "ogb").iterdir()) == []
+    monkeypatch.setattr(ogb, "SHA256", {"ogbn-arxiv": hashlib.sha256(archive.read_bytes()).hexdigest()})
+    partita.ingest("ogbn-arxiv", tmp_path / "graph")
+
+
+def test_archives_come_encrypted() -> None:
+    assert ogb.URL.startswith("https://")
+    assert all(len(each) == 64 for each in ogb.SHA256.values())
+    assert ogb.SHA256.keys() <= ogb.ARCHIVES.keys()
+    request = urllib.request.Request("https://a.example/x.zip")
+    with pytest.raises(urllib.error.URLError, match="not encrypted"):
+        ogb._Secure().redirect_request(request, None, 302, "", {}, "http://a.example/x.zip")
