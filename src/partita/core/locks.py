@@ -42,6 +42,7 @@ class FolderLock:
 
     def __init__(self, folder: Path, error: type[PartitaError], what: str) -> None:
         self._path = folder / LOCK_NAME
+        self._error, self._what = error, what
         self._file: int | None = None
         self._pid = os.getpid()
         while self._file is None:
@@ -57,7 +58,7 @@ class FolderLock:
                         where=str(folder),
                         fix="Wait until it has ended, or end it",
                     )
-                elif self._is_there():  # its holder may have removed the file between the two calls above
+                elif self.is_here:  # its holder may have removed the file between the two calls above
                     self._file, file = file, -1
             finally:
                 if file >= 0:
@@ -67,18 +68,33 @@ class FolderLock:
         record = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
         os.pwrite(self._file, json.dumps(record).encode(), 0)
 
-    def _is_there(self) -> bool:
+    @property
+    def is_here(self) -> bool:
+        """Whether the folder is still the one that was locked, and not removed or replaced."""
         try:
             place = os.stat(self._path)
         except OSError:
             return False
         return (place.st_dev, place.st_ino) == self._key
 
+    def require_here(self) -> None:
+        """See that the folder is still the one that was locked.
+
+        Raises:
+            PartitaError: of the type given: it was removed, or another one is in its place.
+        """
+        if not self.is_here:
+            raise self._error(
+                f"the folder of the {self._what} was removed or replaced while it was being written",
+                where=str(self._path.parent),
+                fix="Start again, and leave the folder in its place until the command has ended",
+            )
+
     def release(self) -> None:
         """Let others write. Doing so twice does no harm."""
         if self._file is None or self._pid != os.getpid():
             return
-        if self._is_there():  # not where the folder was removed, or is another one
+        if self.is_here:  # not where the folder was removed, or is another one
             with suppress(OSError):
                 self._path.unlink()
         os.close(self._file)

@@ -32,6 +32,7 @@ from partita.graph.columns import (
     record_of,
 )
 from partita.graph.files import fcntl, fsync_path, no_room, take_lock
+from partita.graph.journal import FILE_NAME as JOURNAL
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
 from partita.graph.shard import Shard
@@ -107,6 +108,8 @@ class StoreWriter:
             try:
                 self._journal = Journal(self.directory)
             except BaseException:
+                if not (self.directory / JOURNAL).exists():  # nothing is kept here
+                    shutil.rmtree(self.directory, ignore_errors=True)
                 self._unlock()
                 raise
             return self

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,18 @@ def _write(out: Path, state: Mapping[str, Tensor], texts: Mapping[str, str], *, 
     if there and not overwrite:
         raise ConfigError(f"holds {there[0]} already", where=str(out), fix="Choose another directory, or --overwrite")
     out.mkdir(exist_ok=True)
-    with written_aside(out / WEIGHTS) as aside:
-        aside.write_bytes(save(dict(state)))
-    for name, text in texts.items():
-        write_text(out / name, text)
+    try:
+        with written_aside(out / WEIGHTS) as aside:
+            aside.write_bytes(save(dict(state)))
+        for name, text in texts.items():
+            write_text(out / name, text)
+    except BaseException:
+        if not there:  # files of others stay
+            for name in (WEIGHTS, *texts):
+                (out / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                out.rmdir()
+        raise
 
 
 def _state(model: Model) -> dict[str, Tensor]:

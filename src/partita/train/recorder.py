@@ -153,6 +153,8 @@ class Recorder:
         """Send an event to ``metrics.jsonl``, TensorBoard and the callbacks."""
         if not self.job.team.leads:
             return
+        if self._lock is not None:
+            self._lock.require_here()
         event = {"event": event.pop("event"), "epoch": state.epoch, "step": state.step, **event}
         self._log.write(event)
         self._events.write(event, state.epoch * self.job.views.steps(state) + state.step)
@@ -193,6 +195,8 @@ class Recorder:
         """
         snapshot = None
         if self.job.team.leads:
+            if self._lock is not None:
+                self._lock.require_here()
             self._writer.wait()  # so that no third copy is held
             state = state.with_(peak_memory_bytes=self._peak(state))
             snapshot = take_snapshot(self.job.model, self.job.optimizer, state, members)
@@ -243,7 +247,8 @@ class Recorder:
                 "peak_memory_bytes": self._peak(state),
             }
             try:
-                self.folder.write_record(self.record)
+                if self._lock is None or self._lock.is_here:  # else it is another one's, or nobody's
+                    self.folder.write_record(self.record)
             finally:
                 if self._lock is not None:
                     self._lock.release()
