@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint docs dist bench bench-peers clean
+.PHONY: help demo test test-all test-slow faults lint docs dist bench bench-peers clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,6 +41,14 @@ test-all: $(VENV)/.installed-test  ## Run all tests with all their cases (half a
 
 test-slow: $(VENV)/.installed-test  ## Run also every combination of settings (hours)
 	@$(BIN)/python -m pytest -q $(ARGS)
+
+KILLS ?= 60
+FAULTS = env PARTITA_KILLS=$(KILLS) $(BIN)/python -m pytest -q tests/faults --numprocesses 2 $(ARGS)
+
+faults: $(VENV)/.installed-test  ## Disturb every command: full disks, permissions, signals, kills (an hour; KILLS=60)
+	@if unshare -m true 2>/dev/null; then unshare -m env PARTITA_FAULTS_MOUNT=1 $(FAULTS); \
+	elif unshare -rm true 2>/dev/null; then unshare -rm env PARTITA_FAULTS_MOUNT=1 $(FAULTS); \
+	else $(FAULTS); fi
 
 lint: $(VENV)/.installed-test  ## Check style, types and layering
 	@$(BIN)/ruff check .

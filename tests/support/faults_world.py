@@ -27,14 +27,15 @@ class Verb:
         words: the command; files are named relative to the folder.
         makes: what it makes there; ``None``: it changes what is there.
         resume: how it is repeated where it has left what can be gone on with.
-        repeatable: what it is repeated with where a part of its work may have been kept.
         workers: it starts workers, which takes some seconds.
+        keeps: its work is what it writes; otherwise that is kept for later beside what it prints.
     """
 
     words: str
     makes: str | None = "new"
     resume: str | None = None
     workers: bool = False
+    keeps: bool = True
 
     def arguments(self, **named: str) -> list[str]:
         """The command; ``new="x"`` puts another name for what it makes."""
@@ -57,7 +58,7 @@ VERBS = {
     "train": Verb(f"train graph --out new {TRAIN} --epochs 2", resume="train --resume new"),
     "train-2": Verb(f"train parts --out new {TRAIN} --epochs 2 --workers 2", resume="train --resume new", workers=True),
     "resume": Verb("train --resume begun --epochs 3", None, resume="train --resume begun --epochs 3"),
-    "evaluate": Verb("evaluate bare", None),
+    "evaluate": Verb("evaluate bare", None, keeps=False),
     "predict-csv": Verb("predict run --out new.csv", "new.csv"),
     "predict-parquet": Verb("predict run --out new.parquet", "new.parquet"),
     "predict-npy": Verb("predict run --out new.npy --embeddings", "new.npy"),

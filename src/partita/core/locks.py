@@ -64,9 +64,14 @@ class FolderLock:
                 if file >= 0:
                     os.close(file)
         _held[self._key] = self
-        os.ftruncate(self._file, 0)
         record = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-        os.pwrite(self._file, json.dumps(record).encode(), 0)
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(record).encode(), 0)
+        except OSError as reason:
+            self.release()
+            reason.filename = str(self._path)
+            raise
 
     @property
     def is_here(self) -> bool:

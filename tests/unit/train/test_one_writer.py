@@ -81,3 +81,22 @@ def test_a_run_that_cannot_be_gone_on_with_is_let_go(run) -> None:
     with pytest.raises(StoreError):
         partita.Trainer.resume(run, store=run / "nothing", epochs=3)
     assert not (run / ".lock").exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_goes_while_it_is_written_is_one_message(store, tmp_path: Path, replaced) -> None:
+    run = tmp_path / "run"
+
+    def remove(event: dict[str, object]) -> None:
+        if event["event"] == "epoch" and not (tmp_path / "elsewhere").exists():
+            run.rename(tmp_path / "elsewhere")
+            if replaced:
+                run.mkdir()
+                (run / "run.json").write_text("{}")
+
+    trainer = partita.Trainer(store, out=run, callbacks=[remove], **SETTINGS)
+    with pytest.raises(RunError, match="removed or replaced while it was being written") as found:
+        trainer.fit()
+    assert str(found.value.where) == str(run)
+    assert content(run) == ({"run.json": b"{}"} if replaced else {})  # nothing is written into another one's
+    assert (tmp_path / "elsewhere" / "config.yaml").exists()
