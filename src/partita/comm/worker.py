@@ -23,8 +23,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -116,11 +116,32 @@ def _end_with(parent: int, folder: Path) -> None:
     os._exit(1)
 
 
+@contextmanager
+def _ended_with(channel: socket.socket) -> Iterator[None]:
+    """In the block, which imports for some seconds, end this process as soon as the other end is closed."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(PARENT_SECONDS):
+            with suppress(BlockingIOError):
+                if not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    os._exit(1)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()  # no thread survives a fork
+
+
 def _write(path: Path, text: str) -> None:
-    """Write a file that is either there or not."""
+    """Write a file that is either there or not; it is not, where the parent has ended and its folder has gone."""
     temporary = path.with_suffix(".partial")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    with suppress(FileNotFoundError):
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
 
 
 def _leave(code: int) -> NoReturn:
@@ -138,7 +159,7 @@ def serve(channel: socket.socket, imports: Sequence[str]) -> tuple[Path, int] | 
     Returns:
         In every process that was forked: the folder of its plan and its rank. In this one ``None``.
     """
-    with warnings.catch_warnings(action="ignore"), uncollected():
+    with warnings.catch_warnings(action="ignore"), uncollected(), _ended_with(channel):
         for name in imports:
             module, _, function = name.partition(":")
             found = importlib.import_module(module)
