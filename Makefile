@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow faults lint docs dist bench bench-peers clean
+.PHONY: help demo test test-all test-slow faults fuzz lint docs dist bench bench-peers clean
 
 help:  ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -42,7 +42,12 @@ test-all: $(VENV)/.installed-test  ## Run all tests with all their cases (half a
 test-slow: $(VENV)/.installed-test  ## Run also every combination of settings (hours)
 	@$(BIN)/python -m pytest -q $(ARGS)
 
+MINUTES ?= 10
 KILLS ?= 60
+
+fuzz: $(VENV)/.installed-test  ## Damage inputs at random and judge what comes of it (MINUTES=10)
+	@$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+
 FAULTS = env PARTITA_KILLS=$(KILLS) $(BIN)/python -m pytest -q tests/faults --numprocesses 2 $(ARGS)
 
 faults: $(VENV)/.installed-test  ## Disturb every command: full disks, permissions, signals, kills (an hour; KILLS=60)

@@ -17,6 +17,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from partita.core.errors import ConfigError, nearest
+from partita.core.files import parse_yaml
 from partita.core.options import (
     HEARTBEAT_SECONDS,
     MOST_BYTES,
@@ -66,7 +67,7 @@ def _parse_options(value: object) -> object:
         return value
     if not all(isinstance(text, str) and "=" in text for text in value):
         raise ValueError("write name=value")
-    return {name: yaml.safe_load(text) for name, text in (option.split("=", 1) for option in value)}
+    return {name: parse_yaml(text) for name, text in (option.split("=", 1) for option in value)}
 
 
 def _parse_model_options(value: object) -> object:
@@ -403,13 +404,13 @@ class Config(BaseModel):
         "does.",
     )
     checkpoint_steps: int = Field(
-        0, ge=0, description="Maximum steps between checkpoints; 0: as --checkpoint-minutes and epochs say."
+        0, ge=0, le=10**9, description="Maximum steps between checkpoints; 0: as --checkpoint-minutes and epochs say."
     )
     copy_checkpoints: bool = Field(
         False, description="With several hosts: also write checkpoints to --out on every other host."
     )
     keep_checkpoints: int = Field(
-        2, ge=1, description="How many of the latest checkpoints are kept; the best one is kept besides."
+        2, ge=1, le=10**6, description="How many of the latest checkpoints are kept; the best one is kept besides."
     )
 
     @model_validator(mode="before")
@@ -526,6 +527,8 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ConfigError("there is no such file", where=str(path), fix="Check the path given to --config") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", where=str(path)) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", where=str(path)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""

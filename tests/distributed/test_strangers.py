@@ -146,7 +146,7 @@ def meet_strangers(cases: list[tuple[int, str]]) -> Counter[str]:
                     refused = str(error)
                 finally:
                     greeter.close()
-                assert greeter.greeted > 0
+                assert greeter.greeted > 0, "the workers were faster than the stranger"
                 if refused is None:
                     assert results == [RIGHT, RIGHT], (seed, how)
                 else:

@@ -36,12 +36,19 @@ _running: list[Commands] = []
 
 
 class Commands:
-    """The process that has imported the libraries; a context manager."""
+    """The process that has imported the libraries; a context manager.
+
+    Args:
+        more: modules that it imports besides; they must start no threads.
+    """
+
+    def __init__(self, *more: str) -> None:
+        self._more = more
 
     def __enter__(self) -> Self:
         # Without buffers: whether there is more to read, the pipe alone knows.
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, __file__, *self._more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         _running.append(self)
         return self
@@ -127,7 +134,7 @@ def as_json(*arguments: object) -> dict[str, Any]:
 def _serve() -> None:
     """Fork for every request; print the id of the process, and how it has ended."""
     with warnings.catch_warnings(action="ignore"):
-        for name in LIBRARIES:
+        for name in (*LIBRARIES, *sys.argv[1:]):
             importlib.import_module(name)
     # Threads do not survive a fork. Those of OpenBLAS are started again; pyarrow, which has one too, is left out.
     assert threading.active_count() == 1

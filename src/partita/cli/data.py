@@ -156,15 +156,16 @@ def inspect(
     """Inspect."""
     from partita.cli.shell import print_table
     from partita.report.inspected import run_rows, run_summary, store_rows
-    from partita.report.records import read_run
+    from partita.report.records import fitting, read_run
     from partita.report.terminal import pairs_table
 
     if (path / "run.json").is_file():
-        run = read_run(path)
-        if json:
-            finish(run_summary(run), str(path), as_json=True)
-        else:
-            print_table(pairs_table(str(path), run_rows(run)))
+        with fitting([path]):
+            run = read_run(path)
+            if json:
+                finish(run_summary(run), str(path), as_json=True)
+            else:
+                print_table(pairs_table(str(path), run_rows(run)))
         return
     from partita.graph.profile import inspect as inspect_store
     from partita.graph.store import GraphStore

@@ -111,7 +111,8 @@ class Silence:
             age.gone = age.gone + seconds if gone else 0.0
             moved = now.signs.moves != then.signs.moves
             busy = now.cpu_seconds - then.cpu_seconds > BUSY_SHARE * seconds or now.disk_bytes != then.disk_bytes
-            if moved or (busy and not now.signs.stepping):
+            # What connects workers only waits; a stranger can make the backend spin there.
+            if moved or (busy and not now.signs.stepping and not now.signs.connecting):
                 if now.signs.stepping and then.signs.stepping:
                     age.longest = max(age.longest, age.still + seconds)
                 age.still = 0.0

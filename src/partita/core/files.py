@@ -58,6 +58,22 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def parse_yaml(text: str) -> Any:
+    """What YAML text says; tags that name types of Python are refused.
+
+    Raises:
+        ValueError: it is not YAML, or nested too deeply.
+    """
+    import yaml  # which no help text waits for
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_file(path: Path) -> bytes:
     """All of a small file; nothing else than a file is waited for.
 

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -312,6 +313,8 @@ def _write(
     out: Path, pieces: Iterator[OutputRows], columns: PredictionColumns, shape: tuple[int, int]
 ) -> tuple[int, tuple[str, ...]]:
     """Write rows as they come to a temporary sibling, then rename it; ``shape``: of the embeddings."""
+    first = list(islice(pieces, 1))  # which takes longest: until then nothing is there that a kill could leave
+    pieces = chain(first, pieces)
     with written_aside(out) as aside:
         if out.suffix == _ARRAY:
             return _write_array(aside, pieces, shape)

@@ -17,7 +17,7 @@ from partita.core.files import require_parent, write_text
 from partita.report import answers, figures, tables
 from partita.report.cards import headline
 from partita.report.figures import Figure
-from partita.report.records import RunFiles, read_runs
+from partita.report.records import RunFiles, fitting, read_runs
 from partita.report.tables import Table
 
 Block = Figure | Table
@@ -50,11 +50,13 @@ def write_report(
     if not runs and not partitions:
         raise ConfigError("neither a run nor a store", where="report", fix="Name at least one")
     require_parent(out)
-    found = read_runs(runs)
-    sections = [*_of_runs(found), ("Partitions", list(_of_stores(partitions)))]
-    title = ", ".join([*(run.name for run in found), *partitions])
-    numbers = {"runs": [_numbers(run) for run in found], "partitions": partitions}
-    write_text(out, _page(title, _headlines(found), [(name, blocks) for name, blocks in sections if blocks], numbers))
+    with fitting(runs):
+        found = read_runs(runs)
+        sections = [*_of_runs(found), ("Partitions", list(_of_stores(partitions)))]
+        title = ", ".join([*(run.name for run in found), *partitions])
+        numbers = {"runs": [_numbers(run) for run in found], "partitions": partitions}
+        page = _page(title, _headlines(found), [(name, blocks) for name, blocks in sections if blocks], numbers)
+    write_text(out, page)
     return out
 
 

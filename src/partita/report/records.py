@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from partita.core.errors import ConfigError, RunError
-from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, parse_json, read_file, read_object
+from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, parse_json, parse_yaml, read_file, read_object
 
 
 @dataclass(frozen=True)
@@ -95,12 +94,29 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
             fix=f"Continue it with: partita train --resume {path}",
         )
     try:
-        settings = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+        settings = parse_yaml((path / "config.yaml").read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError) as error:
         raise RunError(f"cannot be read: {error}", where=str(path / "config.yaml")) from None
     trace = path / "trace.json"
     spans = read_object(trace, RunError, "Train again, or remove it")["traceEvents"] if trace.exists() else []
     return RunFiles(name or path.resolve().name, path, record, settings, events, spans, _analysis(path, record))
+
+
+@contextmanager
+def fitting(runs: Sequence[str | os.PathLike[str]]) -> Iterator[None]:
+    """Around what shows records of runs: what they lack, or hold in another form than Partita writes, is their fault.
+
+    Raises:
+        RunError: instead of what Python raises where a key, an entry or a number was expected.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise RunError(
+            f"what its files say does not fit together ({type(error).__name__}: {error})",
+            where=", ".join(map(str, runs)),
+            fix="See what is damaged with: partita verify RUN",
+        ) from error
 
 
 def _analysis(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from partita.comm.axis import Workers
@@ -40,6 +41,23 @@ _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _PLATEAU = ("lr_reductions", "evaluations_since_reduction")
 _MODEL, _OPTIMIZER, _MEMBERS = "model.safetensors", "optimizer.safetensors", "members.safetensors"
 _STATE = "state.json"
+
+
+Record = TypeVar("Record")
+
+
+def _typed(kind: type[Record], record: Record) -> Record:
+    """A record as it is, if every field is of its type; a whole number is a float as well.
+
+    Raises:
+        ValueError: a field is of another type.
+    """
+    for name, hint in get_type_hints(kind).items():
+        try:
+            TypeAdapter(hint).validate_python(getattr(record, name), strict=True)
+        except ValidationError as error:
+            raise ValueError(f"{name}: {error.errors()[0]['msg']}") from None
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +136,20 @@ class TrainState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:
-        """The inverse of :meth:`to_json`."""
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: a value is of another type than :meth:`to_json` gives.
+        """
         best, counts = values["best"], values["counts"]
-        made = {"best": Best(**best) if best else None, "counts": Counts.from_json(counts) if counts else None}
-        return cls(**{**values, **made})
+        made = {
+            "best": _typed(Best, Best(**best)) if best else None,
+            "counts": Counts.from_json(counts) if counts else None,
+        }
+        state = _typed(cls, cls(**{**values, **made}))
+        if min(state.epoch, state.step, state.seeds_done) < 0:
+            raise ValueError("a position is negative")
+        return state
 
 
 @dataclass(frozen=True, slots=True)

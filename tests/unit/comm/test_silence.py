@@ -70,7 +70,7 @@ def test_all_are_named_where_all_wait_for_each_other() -> None:
 
 
 def test_a_connection_that_is_not_made_is_named() -> None:
-    found = look(2, lambda _: [Sight(Signs(7, main_waits=1, connecting=1))] * 2, 20)
+    found = look(2, lambda t: [Sight(Signs(7, main_waits=1, connecting=1), cpu_seconds=t)] * 2, 20)
     assert "have waited to be connected (another process may have connected in place of one) for 11 s" in str(found[11])
 
 

@@ -118,6 +118,7 @@ def test_without_a_sound_checkpoint_it_begins_again(run) -> None:
 def test_best_weights_that_are_gone_are_not_replaced_by_others(run) -> None:
     state = read_state(run / "checkpoints" / LAST)
     missing = "epoch-00001-step-000000"
+    shutil.rmtree(run / "checkpoints" / missing)
     values = state.to_json() | {"best": {"metric": "m", "value": 1.0, "epoch": 1, "checkpoint": missing}}
     (run / "checkpoints" / LAST / "state.json").write_text(json.dumps(values))
     (run / "checkpoints" / LAST / "digests.json").unlink()

@@ -248,7 +248,7 @@ def test_the_run_folder(tmp_path, store) -> None:
         "wait_for_view", "wait_for_batch", "forward", "backward", "sum_gradients", "settle", "optimizer", "join_models",
         "evaluate", "checkpoint",
     }  # fmt: skip
-    assert [event["event"] for event in seen] == ["epoch"] * 3 + ["baseline"]
+    assert [event["event"] for event in seen] == ["note", *["epoch"] * 3, "baseline"]
     assert partita.Config.load(run / "config.yaml").batch_size == 16
     assert list((run / "events").iterdir())
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_resumed_says_so(tmp_path, store) -> None:
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, store) -> None:
-    settings = {**SETTINGS, "optimizer": "sgd", "lr": 1e30, "norm": "none"}
+    settings = {**SETTINGS, "optimizer": "sgd", "lr": 1000.0, "norm": "none", "epochs": 50}
     with pytest.raises(RunError, match=r"loss is (nan|inf).*--lr"):
         partita.Trainer(store, out=tmp_path / "run", **settings).fit()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed: RunError"
