@@ -311,7 +311,7 @@ KINDS: dict[str, Kind] = {
     "assignment": Kind(
         ("parts.csv",), COMMON, ("quality graph --assignment parts.csv --parts 2",), assignment_was_followed),
     "plan": Kind(("plan.json",), COMMON, (f"train graph --out {{out}} --plan plan.json {TRAIN}",), anything),
-    "links": Kind(("links.json",), COMMON, ("plan parts --hosts 2 --workers 2 --links links.json",), anything),
+    "links": Kind(("links.json",), COMMON, ("plan parts --workers 2 --links links.json",), anything),
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def moved(folder: Path) -> Path:
 
 TIMES = {
     "started", "ended", "seconds", "seeds_per_second", "machine", "stage_seconds", "pipeline", "peak_memory_bytes",
-    "resumed", "at", "path", "workers", "plan", "matmul", "candidates", "device",
+    "resumed", "at", "path", "workers", "plan", "matmul", "candidates", "device", "memory",
     "traffic_bytes", "traffic", "evaluation",  # what a killed run had sent ahead is sent again, and counted again
 }  # fmt: skip
 """Keys of what differs between two runs of one command, or between folders."""

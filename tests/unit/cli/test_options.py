@@ -46,7 +46,7 @@ def test_old_names_are_hidden_and_not_given_beside_the_new_ones(verb, old, name,
     code, _, err = run(capsys, verb, "graph", f"--{old}", "auto", flag, "auto")
     assert (code, f"{flag} and --{old} mean the same setting" in err) == (2, True), err
     code, out, _ = run(capsys, verb, "--help-all")
-    assert (code, flag in out, f"--{old}" in out) == (0, True, False)
+    assert (code, flag in out, f"--{old} " in out) == (0, True, False)
 
 
 def test_options_are_read_as_values(tmp_path, capsys) -> None:
