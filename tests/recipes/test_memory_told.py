@@ -110,9 +110,9 @@ def test_training_ends_well_with_a_tenth_more_than_its_estimate(name: str, folde
 
 
 def test_too_little_is_refused_with_numbers_and_a_remedy(folder: Path, tmp_path: Path) -> None:
-    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden", 1024]
+    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden", 2000]
     training = r"training needs up to [\d,.]+ \wiB \(.* for activations"
-    for limit, need in ((600 * MIB, training), (300 * MIB, "libraries alone need")):
+    for limit, need in ((450 * MIB, training), (300 * MIB, "libraries alone need")):
         refused = partita(*words, limit=limit)
         assert refused.returncode == 2, refused.stderr
         assert re.search(need, refused.stderr)
