@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 PAGE = Path(__file__).with_name("licenses.md")
+PROJECT = PAGE.parents[1] / "pyproject.toml"
 EXTRAS = ("pyg", "tensorboard", "report")
 """That are listed besides what is always installed."""
 _MARK = re.compile(r"(<!-- licenses -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -39,41 +41,42 @@ def license_of(distribution: metadata.Distribution) -> str:
     return _SHORT.get(found, found)
 
 
-def closure(root: str, extras: tuple[str, ...]) -> dict[str, str]:
-    """Licenses by name of all that a distribution requires here, directly or not, as far as it is installed."""
+def direct() -> list[Requirement]:
+    """What Partita requires on this machine. From `pyproject.toml`: what is installed may state an older one."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    stated = [*project["dependencies"], *(each for extra in EXTRAS for each in project["optional-dependencies"][extra])]
+    return wanted_here(stated, ())
+
+
+def closure() -> dict[str, str]:
+    """Licenses by name of all that Partita requires here, directly or not, as far as it is installed."""
     found: dict[str, str] = {}
-    waiting = [(root, extras)]
+    waiting = direct()
     while waiting:
-        name, wanted = waiting.pop()
+        requirement = waiting.pop()
         try:
-            distribution = metadata.distribution(name)
+            distribution = metadata.distribution(requirement.name)
         except metadata.PackageNotFoundError:
             continue
-        if name != root:
-            found[key(name)] = license_of(distribution)
-        for requirement in required(distribution, wanted):
-            if key(requirement.name) not in found:
-                waiting.append((requirement.name, tuple(requirement.extras)))
+        found[key(requirement.name)] = license_of(distribution)
+        needed = wanted_here(distribution.requires or [], tuple(requirement.extras))
+        waiting += [each for each in needed if key(each.name) not in found]
     return dict(sorted(found.items()))
 
 
-def required(distribution: metadata.Distribution, extras: tuple[str, ...]) -> list[Requirement]:
-    """What a distribution requires on this machine, with some of its extras."""
-    requirements = map(Requirement, distribution.requires or [])
+def wanted_here(requirements: list[str], extras: tuple[str, ...]) -> list[Requirement]:
+    """Those of the requirements of a distribution, with some of its extras, that hold on this machine."""
     return [
         each
-        for each in requirements
+        for each in map(Requirement, requirements)
         if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras))
     ]
 
 
 def table() -> str:
     """The table of the page."""
-    direct = {key(each.name) for each in required(metadata.distribution("partita"), EXTRAS)}
-    rows = [
-        f"| {f'**{name}**' if name in direct else name} | {stated} |"
-        for name, stated in closure("partita", EXTRAS).items()
-    ]
+    own = {key(each.name) for each in direct()}
+    rows = [f"| {f'**{name}**' if name in own else name} | {stated} |" for name, stated in closure().items()]
     return "\n".join(["| distribution | license |", "|---|---|", *rows])
 
 
