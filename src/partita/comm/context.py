@@ -58,7 +58,7 @@ class Context:
         ordered: bool | None = None,
         owner: bool = False,
         pulse: Pulse | None = None,
-        secret: bytes | None = None,
+        secret: bytes = b"",
         heartbeat: Heartbeat | None = None,
     ) -> None:
         self.mesh = mesh
@@ -66,7 +66,7 @@ class Context:
         self.pulse = pulse or Pulse()
         self.device = device or CPU
         self._owner = owner
-        self._secret = secret_of_environment() if secret is None and mesh.size > 1 else secret or b""
+        self._secret = secret
         self._heartbeat = heartbeat
         self._made: list[dist.ProcessGroup] = []
         if owner:
@@ -135,7 +135,7 @@ class Context:
         Raises:
             ConfigError: variables are missing or contradict each other, or hosts have different numbers of workers.
         """
-        owner, beating, pulse = False, None, Pulse()
+        owner, beating, pulse, secret = False, None, Pulse(), b""
         if dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -146,8 +146,10 @@ class Context:
         else:
             return None
         try:
+            if size > 1:
+                secret = secret_of_environment()
             if owner:
-                secret, store = secret_of_environment(), meet(rank, size, timeout)
+                store = meet(rank, size, timeout)
                 beating = Heartbeat(another(store, "partita/heartbeat"), rank, size, pulse)
                 beating.beat(heartbeat)
                 join(store, rank, size, timeout, secret, pulse)
@@ -156,7 +158,7 @@ class Context:
             place = take(device, mesh.worker)
             context = cls(
                 mesh, device=place, purposes=purposes, timeout=timeout, checked=checked, ordered=ordered, owner=owner,
-                pulse=pulse, heartbeat=beating,
+                pulse=pulse, secret=secret, heartbeat=beating,
             )  # fmt: skip
         except BaseException:
             if beating is not None:
@@ -231,7 +233,9 @@ class Context:
         """
         if choose(device).type == self.device.type:
             return self
-        return type(self)(self.mesh, device=take(device, self.mesh.worker), purposes=purposes)
+        return type(self)(
+            self.mesh, device=take(device, self.mesh.worker), purposes=purposes, pulse=self.pulse, secret=self._secret
+        )
 
     def beat(self, seconds: float) -> None:
         """Count a worker as lost that has given no sign of life for so many seconds; 0: never. All workers call this.

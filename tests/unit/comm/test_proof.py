@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from partita.comm import context as context_module
 from partita.comm import proof
 from partita.comm.errors import PeerUnproven
 from partita.comm.local import run_local
@@ -68,6 +69,27 @@ def test_a_worker_that_does_not_answer_is_refused() -> None:
     first, second = run_local(meet_again, 2, [["a", "a"], 1])
     assert second == "silent"
     assert first.startswith("PeerUnproven: a worker could not be connected, or another process connected in its place")
+
+
+def on_another_device(context) -> list[bool]:
+    """Make groups for another device (here one that takes no tensors); returns whether nothing of the run is lost."""
+    used = []
+
+    def recorded(group, members, rank, secret: bytes) -> None:
+        used.append(secret)
+        prove(group, members, rank, secret)
+
+    other = torch.device("meta")
+    context_module.prove = recorded
+    context_module.choose = context_module.take = lambda *_: other
+    before = context.pulse.signs.moves
+    with context.on(other) as found:
+        found.check_same("settings", {"seed": 1})
+        return [found.device == other, bool(used) and all(map(len, used)), context.pulse.signs.moves > before + 1]
+
+
+def test_groups_for_another_device_are_proven_and_watched() -> None:
+    assert run_local(on_another_device, 2) == [[True] * 3] * 2
 
 
 def test_answers_cannot_be_sent_back() -> None:
