@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -496,6 +496,9 @@ class Config(BaseModel):
         """
         values = read_yaml(path)
         refuse_code(values, str(path), trust)
+        empty = [key for key, value in values.items() if value is None and not _may_be_none(RENAMED.get(key, key))]
+        if empty:
+            raise ConfigError(f"{empty[0]} has no value", where=str(path), fix="Write one, or leave out the line")
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         given = {**_preset(given.get("preset")), **given}
         if notes is not None:
@@ -507,6 +510,12 @@ class Config(BaseModel):
     def to_yaml(self) -> str:
         """All settings with their resolved values, as :meth:`load` reads them."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _may_be_none(name: str) -> bool:
+    """Whether ``None`` is a value of a setting; of one that does not exist, what is wrong is said elsewhere."""
+    field = Config.model_fields.get(name)
+    return field is None or type(None) in get_args(field.annotation)
 
 
 def _preset(name: str | None) -> Mapping[str, Any]:

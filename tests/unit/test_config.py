@@ -140,6 +140,8 @@ def test_a_bad_setting_is_one_clear_message(settings, words) -> None:
         ("- 1\n- 2\n", "mapping"),
         ("1: 2\n", "mapping"),
         ("!!python/object/apply:os.system ['true']\n", "not valid YAML"),
+        ("model:\n", "model has no value"),
+        (10_000 * "[", "nested too deeply"),
     ],
 )
 def test_a_bad_file_is_one_clear_message(tmp_path, text, words) -> None:

@@ -156,11 +156,11 @@ def inspect(
     """Inspect."""
     from partita.cli.shell import print_table
     from partita.report.inspected import run_rows, run_summary, store_rows
-    from partita.report.records import fitting, read_run
+    from partita.report.records import of_files, read_run
     from partita.report.terminal import pairs_table
 
     if (path / "run.json").is_file():
-        with fitting([path]):
+        with of_files([path]):
             run = read_run(path)
             if json:
                 finish(run_summary(run), str(path), as_json=True)

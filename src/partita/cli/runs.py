@@ -308,9 +308,12 @@ def _print_run(summary: RunSummary, *, as_json: bool) -> None:
     if as_json:
         finish({"run": str(summary.path), **summary.record}, "Run", as_json=True)
     else:
+        from partita.report.records import of_files
         from partita.report.terminal import run_table
 
-        print_table(run_table(summary.record))
+        with of_files([summary.path]):
+            table = run_table(summary.record)
+        print_table(table)
     if summary.status == "interrupted":
         trusting = " --trust imports" if summary.names_code else ""
         sys.stderr.write(

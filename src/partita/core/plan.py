@@ -12,6 +12,7 @@ from partita.core.errors import ConfigError
 from partita.core.files import read_object
 from partita.core.options import OLD_NAMES
 from partita.core.trust import refuse_code
+from partita.core.typed import typed
 
 PLAN_FORMAT = 2
 STAGES = {
@@ -146,11 +147,12 @@ class Plan:
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
+            plan = typed(cls, {**rest, **lists, "made_for": made_for})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"not a plan: {error!r}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:
             raise ConfigError("it contains no strategy", where=where, fix=_AGAIN)
-        return cls(**{**rest, **lists, "made_for": made_for})
+        return plan
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: str | None = None) -> Plan:
@@ -191,7 +193,7 @@ def _to_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _from_json(values: Mapping[str, Any]) -> Candidate:
-    return Candidate(**{**values, "epoch": Seconds(**{name: float(values["epoch"][name]) for name in STAGES})})
+    return typed(Candidate, {**values, "epoch": Seconds(**{name: float(values["epoch"][name]) for name in STAGES})})
 
 
 _LISTS = ("candidates", "approximate")

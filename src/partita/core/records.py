@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, UInt32
 from torch import Tensor
 
 from partita.core.adding import Adding
+from partita.core.typed import typed
 
 Reduce = Literal["sum", "mean"]
 """How the rows of a destination's sources are joined."""
@@ -239,14 +240,16 @@ class Counts(Adding):
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Counts:
-        """The inverse of :meth:`to_json`."""
-        return cls(
-            values["sampled_edges"],
-            tuple(values["computed_destinations"]),
-            values["input_rows_read"],
-            values["row_reads"],
-            tier_rows(**values.get("rows_from", {})),
-        )
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is something else.
+        """
+        tuples = {
+            "computed_destinations": tuple(values["computed_destinations"]),
+            "rows_from": tier_rows(**values.get("rows_from", {})),
+        }
+        return typed(cls, {**values, **tuples})
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,16 @@ class GraphStore:
         if (stray := first_stray(sources, self.num_nodes)) is not None:
             raise self._no_node(stray[1], "a value")
 
-    def _no_node(self, value: int, place: str) -> StoreError:
+    def _nodes_of(self, name: str) -> Int64[np.ndarray, "n"]:
+        """A column that lists nodes; read once to see that it does."""
+        column = self._columns[name]
+        if (stray := first_stray(column, self.num_nodes)) is not None:
+            raise self._no_node(stray[1], f"entry {stray[0]:,}", name)
+        return column
+
+    def _no_node(self, value: int, place: str, column: str = "indices") -> StoreError:
         return StoreError(
-            f"column 'indices' is damaged: {place} is {value}, not one of {self.num_nodes:,} nodes",
+            f"column '{column}' is damaged: {place} is {value}, not one of {self.num_nodes:,} nodes",
             where=str(self.path),
             fix=how_to_mend(self.shard),
         )
@@ -231,7 +238,7 @@ class GraphStore:
         first = self.shard.first_node
         return self._columns[name], first if self.shard.cut[name] == "nodes" else int(self.indptr[first])
 
-    @property
+    @cached_property
     def hot(self) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
         """Feature rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
 
@@ -239,7 +246,7 @@ class GraphStore:
         """
         if self.shard is None or "hot_index" not in self._columns:
             return None
-        return self._columns["hot_index"], self._columns["hot_x"]
+        return self._nodes_of("hot_index"), self._columns["hot_x"]
 
     @property
     def edges_are_cut(self) -> bool:
@@ -370,9 +377,13 @@ class GraphStore:
 
     @cached_property
     def splits(self) -> dict[str, Int64[np.ndarray, "_"]]:
-        """All splits by name (``"train"``, ``"val"``, ``"test"``): store ids in ascending original index."""
+        """All splits by name (``"train"``, ``"val"``, ``"test"``): store ids in ascending original index.
+
+        Raises:
+            StoreError: an id is no node, so a column is damaged.
+        """
         names = [name for name in known(self._columns) if name.startswith(SPLIT_PREFIX)]
-        return {name.removeprefix(SPLIT_PREFIX): self._columns[name] for name in names}
+        return {name.removeprefix(SPLIT_PREFIX): self._nodes_of(name) for name in names}
 
     def split(self, name: str) -> Int64[np.ndarray, "S"]:
         """One split: int64 store ids in ascending original index.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block
+from partita.core.typed import fitting
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.residual import Residual
 from partita.nn.ops import Rows
@@ -101,9 +102,11 @@ class Model(nn.Module):
         """The model that :meth:`describe` described, its parameters initialized anew.
 
         Raises:
-            ConfigError: a layer is not one of Partita's, so it can only be built by the code that built it.
+            ConfigError: a layer is not one of Partita's, so it can only be built by the code that built it; or the
+                description is of something else.
         """
-        return cls([_stage(stage) for stage in description["stages"]])
+        with fitting("model", ConfigError, "Train again: the description of the model in run.json is damaged"):
+            return cls([_stage(stage) for stage in description["stages"]])
 
 
 def build_model(

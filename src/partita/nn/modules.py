@@ -22,6 +22,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block
 from partita.core.registry import imported
+from partita.core.typed import fitting
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.convolutions import as_layer_type, is_convolution
 from partita.nn.layers.gcn import SymmetricNorm
@@ -450,8 +451,10 @@ def model_from(description: Mapping[str, Any]) -> Model:
     kind = find_model(description["module"])
     if not isinstance(kind, ModuleType):
         raise ConfigError(f"'{description['module']}' makes no module any more", where="model")
-    in_width, out_width = description["widths"]
-    return kind.again(description["arguments"], description["layers"], in_width, out_width)
+    with fitting("model", ConfigError, "Train again: the description of the model in run.json is damaged"):
+        in_width, out_width = map(int, description["widths"])
+        arguments, layers = dict(description["arguments"]), int(description["layers"])
+    return kind.again(arguments, layers, in_width, out_width)
 
 
 def as_model(module: object, layers: int, in_width: int, out_width: int) -> Model:

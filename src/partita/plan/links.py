@@ -21,6 +21,7 @@ from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
 from partita.core.machine import machine, now
+from partita.core.typed import typed
 
 LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
@@ -99,6 +100,9 @@ class Links:
                 for kind in ("send", "sum")
             }
             rest = {name: values[name] for name in ("hosts", "workers", "machine", "date")}
+            found = typed(cls, {**curves, **rest})
+            if datetime.fromisoformat(found.date).tzinfo is None:
+                raise ValueError(f"the date {found.date} has no time zone")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"not a file of measured links: {error!r}", where=where, fix="Make it with: partita measure --out FILE"
@@ -106,7 +110,7 @@ class Links:
         for of_link in curves.values():
             for link, curve in of_link.items():
                 _check(link, curve, where)
-        return cls(send=curves["send"], sum=curves["sum"], **rest)
+        return found
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Links:

@@ -17,7 +17,7 @@ from partita.core.files import require_parent, write_text
 from partita.report import answers, figures, tables
 from partita.report.cards import headline
 from partita.report.figures import Figure
-from partita.report.records import RunFiles, fitting, read_runs
+from partita.report.records import RunFiles, of_files, read_runs
 from partita.report.tables import Table
 
 Block = Figure | Table
@@ -50,7 +50,7 @@ def write_report(
     if not runs and not partitions:
         raise ConfigError("neither a run nor a store", where="report", fix="Name at least one")
     require_parent(out)
-    with fitting(runs):
+    with of_files(runs):
         found = read_runs(runs)
         sections = [*_of_runs(found), ("Partitions", list(_of_stores(partitions)))]
         title = ", ".join([*(run.name for run in found), *partitions])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from partita.core.errors import ConfigError, RunError
-from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, RUN_FORMAT, parse_json, parse_yaml, read_file, read_object
+from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, parse_json, parse_yaml, read_file, read_object
+from partita.core.run_record import read_run_record
+from partita.core.typed import fitting
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,7 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
     path = Path(path)
     if not (path / "run.json").is_file():
         raise RunError("is not a run folder", where=str(path), fix="Make one with: partita train STORE --out RUN")
-    record = read_object(path / "run.json", RunError, "Train again")
-    if record.get("format") != RUN_FORMAT:
-        raise RunError(f"is of run format {record.get('format')}, this Partita reads {RUN_FORMAT}", where=str(path))
+    record = read_run_record(path / "run.json")
     events = _read_lines(path / "metrics.jsonl")
     if not any(event["event"] == "epoch" for event in events):
         raise RunError(
@@ -102,21 +102,14 @@ def read_run(path: str | os.PathLike[str], name: str | None = None) -> RunFiles:
     return RunFiles(name or path.resolve().name, path, record, settings, events, spans, _analysis(path, record))
 
 
-@contextmanager
-def fitting(runs: Sequence[str | os.PathLike[str]]) -> Iterator[None]:
-    """Around what shows records of runs: what they lack, or hold in another form than Partita writes, is their fault.
-
-    Raises:
-        RunError: instead of what Python raises where a key, an entry or a number was expected.
-    """
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise RunError(
-            f"what its files say does not fit together ({type(error).__name__}: {error})",
-            where=", ".join(map(str, runs)),
-            fix="See what is damaged with: partita verify RUN",
-        ) from error
+def of_files(runs: Sequence[str | os.PathLike[str]]) -> AbstractContextManager[None]:
+    """Around what shows records of runs; see :func:`partita.core.typed.fitting`."""
+    return fitting(
+        ", ".join(map(str, runs)),
+        RunError,
+        "See which file is damaged with: partita verify RUN; if none is, remove analysis.json, which partita evaluate RUN "
+        "makes anew",
+    )
 
 
 def _analysis(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:

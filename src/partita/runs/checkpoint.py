@@ -15,10 +15,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from partita.comm.axis import Workers
@@ -27,6 +26,7 @@ from partita.comm.tensors import share_tensors
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.files import parse_json
 from partita.core.records import Counts
+from partita.core.typed import typed
 from partita.runs.checkpoint_files import (
     check_slots,
     damaged,
@@ -41,23 +41,6 @@ _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _PLATEAU = ("lr_reductions", "evaluations_since_reduction")
 _MODEL, _OPTIMIZER, _MEMBERS = "model.safetensors", "optimizer.safetensors", "members.safetensors"
 _STATE = "state.json"
-
-
-Record = TypeVar("Record")
-
-
-def _typed(kind: type[Record], record: Record) -> Record:
-    """A record as it is, if every field is of its type; a whole number is a float as well.
-
-    Raises:
-        ValueError: a field is of another type.
-    """
-    for name, hint in get_type_hints(kind).items():
-        try:
-            TypeAdapter(hint).validate_python(getattr(record, name), strict=True)
-        except ValidationError as error:
-            raise ValueError(f"{name}: {error.errors()[0]['msg']}") from None
-    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +126,10 @@ class TrainState:
         """
         best, counts = values["best"], values["counts"]
         made = {
-            "best": _typed(Best, Best(**best)) if best else None,
+            "best": typed(Best, best) if best else None,
             "counts": Counts.from_json(counts) if counts else None,
         }
-        state = _typed(cls, cls(**{**values, **made}))
+        state = typed(cls, {**values, **made})
         if min(state.epoch, state.step, state.seeds_done) < 0:
             raise ValueError("a position is negative")
         return state

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from partita.core.errors import RunError
-from partita.core.files import ANALYSIS, RUN_FORMAT, parse_json, read_object, write_text
+from partita.core.files import ANALYSIS, RUN_FORMAT, parse_json, write_text
 from partita.core.locks import LOCK_NAME, FolderLock
+from partita.core.run_record import read_run_record
 
 
 class RunFolder:
@@ -108,15 +109,12 @@ class RunFolder:
         folder = cls(path)
         if not folder.record.is_file():
             raise RunError("is not a run folder", where=str(path), fix="Make one with: partita train STORE --out RUN")
-        version = folder.read_record().get("format")
-        if version != RUN_FORMAT:
-            fix = "Upgrade Partita" if isinstance(version, int) and version > RUN_FORMAT else "Train again"
-            raise RunError(f"is of run format {version}; this Partita reads {RUN_FORMAT}", where=str(path), fix=fix)
+        folder.read_record()
         return folder
 
     def read_record(self) -> dict[str, Any]:
-        """The contents of ``run.json``."""
-        return read_object(self.record, RunError, "Train again")
+        """The contents of ``run.json``; see :func:`partita.core.run_record.read_run_record`."""
+        return read_run_record(self.record)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Replace ``run.json``."""

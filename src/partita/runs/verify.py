@@ -221,7 +221,6 @@ def _small_files(folder: RunFolder, found: _Found) -> tuple[dict[str, Any] | Non
     config: Config | None = None
     try:
         record = RunFolder.open(folder.path).read_record()
-        _require_fields(record)
     except PartitaError as error:
         found.problems[folder.record], record = error.what, None
     else:
@@ -240,16 +239,6 @@ def _small_files(folder: RunFolder, found: _Found) -> tuple[dict[str, Any] | Non
         else:
             found.checks.append(f"{folder.analysis.name}: can be read")
     return record, config
-
-
-def _require_fields(record: Mapping[str, Any]) -> None:
-    kinds: dict[str, type] = {"status": str, "store": dict, "model": dict, "resumed": list, "machine": dict}
-    for name, kind in kinds.items():
-        if not isinstance(record.get(name), kind):
-            raise RunError(f"has no {name}" if name not in record else f"has a {name} of another kind")
-    for name in ("path", "fingerprint"):
-        if not isinstance(record["store"].get(name), str):
-            raise RunError(f"does not say the {name} of the store")
 
 
 def _metrics(folder: RunFolder, found: _Found) -> None:

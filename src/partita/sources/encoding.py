@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
-from partita.core.errors import InputError
+from partita.core.errors import InputError, StoreError
+from partita.core.typed import fitting, typed
 from partita.graph.store import GraphStore
 from partita.sources.batch import GAPS, Cells, Kind
 from partita.sources.edges import TableReader
@@ -98,14 +99,20 @@ class Encoding:
 
     @classmethod
     def of(cls, notes: Mapping[str, Any]) -> Encoding:
-        """The encoding that a store's notes tell of."""
+        """The encoding that a store's notes tell of.
+
+        Raises:
+            StoreError: they are of something else.
+        """
         found = notes.get(NOTE, {})
-        columns = [
-            Column(each["name"], each["width"], tuple(each["categories"]) if "categories" in each else None)
-            for each in found.get("columns", ())
-        ]
-        numbers = {name: tuple(found[name]) for name in ("fill", "mean", "scale") if name in found}
-        return cls(tuple(columns), found.get("missing"), made=found.get("made"), **numbers)
+        with fitting(NOTE, StoreError, "Make the store anew: its notes on features are damaged"):
+            columns = [
+                typed(Column, {**each, **({"categories": tuple(each["categories"])} if "categories" in each else {})})
+                for each in found.get("columns", ())
+            ]
+            numbers = {name: tuple(map(float, found[name])) for name in ("fill", "mean", "scale") if name in found}
+            others = {name: found[name] for name in ("missing", "made") if name in found}
+            return typed(cls, {"columns": tuple(columns), **others, **numbers})
 
 
 @dataclass(frozen=True)

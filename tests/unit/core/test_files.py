@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from partita.core.files import map_array
+from partita.core.files import map_array, parse_json, parse_yaml
 
 
 def run_some_python(phase: str, info: dict[str, int]) -> None:
@@ -41,3 +41,15 @@ def test_arrays_are_mapped_by_threads_at_once(tmp_path: Path, hurried: None) -> 
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(read, range(8))) == [100] * 8
+
+
+@pytest.mark.parametrize("parse", [parse_json, parse_yaml])
+@pytest.mark.parametrize("text", ["[", 100_000 * "[", 50_000 * '{"a":'], ids=["open", "deep lists", "deep objects"])
+def test_text_that_is_none_is_one_error(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match="nested too deeply" if len(text) > 1 else "."):
+        parse(text)
+
+
+def test_yaml_makes_no_objects() -> None:
+    with pytest.raises(ValueError, match="could not determine a constructor"):
+        parse_yaml("!!python/object/apply:os.system [true]")

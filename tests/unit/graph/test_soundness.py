@@ -114,3 +114,15 @@ def test_rows_and_sources_are_looked_at_once(tmp_path) -> None:
             store.with_({name: values}).require_edges()
     with pytest.raises(StoreError, match="a value is 99, not one of 60 nodes"):
         store.require_nodes(np.array([3, 99]))
+
+
+@pytest.mark.parametrize("stray", [-1, 60, 2**60])
+def test_a_split_that_lists_no_node_reaches_nobody(tmp_path, stray) -> None:
+    """Also where nobody noticed the damage by its checksum."""
+    store = formula_store(tmp_path / "store")
+    ids = store.splits["val"].copy()
+    ids[2] = stray
+    store = GraphStore.open(tmp_path / "store")
+    store._columns["split_val"] = ids
+    with pytest.raises(StoreError, match=rf"column 'split_val' is damaged: entry 2 is {stray}, not one of 60 nodes"):
+        store.split("train")

@@ -253,3 +253,21 @@ def test_residual_connections_add_the_input(name: str, blocks: list[Block]) -> N
     model.reset(3)
     again.reset(3)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stage: stage.pop("layer"),
+        lambda stage: stage["layer"].update(in_width=[3]),
+        lambda stage: stage["layer"].update(width=3),
+        lambda stage: stage["layer"].pop("name"),
+        lambda stage: stage.update(dropout="much"),
+        lambda stage: stage.update(output_scale=[1]),
+    ],
+)
+def test_a_description_of_something_else(change) -> None:
+    description = build_model("sage", in_width=3, hidden=4, out_width=2, layers=2).describe()
+    change(description["stages"][0])
+    with pytest.raises(ConfigError, match=r"(?s)model: what it says does not fit together .*run\.json is damaged"):
+        Model.from_description(description)

@@ -55,6 +55,11 @@ def test_a_link_that_was_not_there():
         (lambda values: values["sum"]["same_host"].update(num_bytes=[3, 2, 1]), "ascend"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=["a"]), "not a file of measured links"),
         (lambda values: values.update(send=[1]), "not a file of measured links"),
+        (lambda values: values.update(date=3), "date: Input should be a valid string"),
+        (lambda values: values.update(date="lately"), "Invalid isoformat"),
+        (lambda values: values.update(date="2026-01-01"), "no time zone"),
+        (lambda values: values.update(hosts="two"), "hosts: Input should be a valid integer"),
+        (lambda values: values.update(machine=[]), "machine: Input should be a valid dictionary"),
     ],
 )
 def test_a_file_that_holds_something_else(tmp_path, change, message):

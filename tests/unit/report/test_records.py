@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
 from partita.core.errors import ConfigError, RunError
+from partita.report.page import write_report
 from partita.report.records import read_run, read_runs
+from partita.runs.folder import RunFolder
 
 
 def test_all_of_a_run_is_read(run) -> None:
@@ -54,10 +57,51 @@ def test_another_format(run, change) -> None:
         read_run(run)
 
 
-def test_damaged_settings(run) -> None:
-    (run / "config.yaml").write_text("a: [")
-    with pytest.raises(RunError, match=r"config\.yaml"):
+@pytest.mark.parametrize("damaged", [b"a: [", b"a: \xff", b"a: " + 10_000 * b"["], ids=["open", "not UTF-8", "deep"])
+def test_damaged_settings(run, damaged) -> None:
+    (run / "config.yaml").write_bytes(damaged)
+    with pytest.raises(RunError, match=r"config\.yaml: cannot be read"):
         read_run(run)
+
+
+WRONG = {
+    "status": 3,
+    "started": None,
+    "store": {"path": "graph"},
+    "model": [],
+    "resumed": {},
+    "best": {"metric": "accuracy"},
+    "metrics": {"test": {"accuracy": "much"}},
+    "classes": {"names": 7},
+    "epoch": "two",
+    "outputs": [3],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_of_another_type_is_named(run, change, name) -> None:
+    change(run, **{name: WRONG[name]})
+    with pytest.raises(RunError, match=rf"run\.json: is damaged: {name}"):
+        read_run(run)
+    with pytest.raises(RunError, match=rf"run\.json: is damaged: {name}"):
+        RunFolder.open(run)
+
+
+@pytest.mark.parametrize("what", ["a key is missing", "a list is empty", "a number is a text"])
+def test_an_analysis_that_does_not_fit(run, what) -> None:
+    file = run / "analysis.json"
+    analysis = json.loads(file.read_text())
+    found = analysis["splits"]["test"]["confusion"]
+    if what == "a key is missing":
+        del found["counts"]
+    elif what == "a list is empty":
+        found["classes"] = []
+    else:
+        found["counts"][0][0] = "many"
+    file.write_text(json.dumps(analysis))
+    with pytest.raises(RunError, match="what it says does not fit together"):
+        write_report([run], run.parent / "report.html")
+    assert not (run.parent / "report.html").exists()
 
 
 def test_runs_are_told_apart_by_their_paths(run, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -119,6 +120,30 @@ def test_another_model_or_a_damaged_file_is_refused(tmp_path) -> None:
     with pytest.raises(RunError, match=r"model\.safetensors: is damaged"):
         load_model(path, model)
     (path / "state.json").write_text("{}")
+    with pytest.raises(RunError, match=r"state\.json: is damaged"):
+        read_state(path)
+
+
+STATES = {
+    "epoch": "one",
+    "step": -1,
+    "loss_sum": None,
+    "best": {"metric": "accuracy", "value": "high", "epoch": 1, "checkpoint": "epoch-00001-step-000000"},
+    "stage_seconds": {"forward": "long"},
+    "traffic": [],
+    "counts": {"sampled_edges": 1, "computed_destinations": [[]], "input_rows_read": 1, "row_reads": 1},
+    "views": 7,
+    "another": 0,
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_of_other_types_is_refused(tmp_path, name) -> None:
+    path = save_checkpoint(tmp_path, *_trained(torch.optim.Adam, 1), TrainState(counts=Counts.zero(2)))
+    assert read_state(path).counts == Counts.zero(2)
+    file = path / "state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: STATES[name]}))
+    (path / "digests.json").unlink()  # as nobody would have noticed
     with pytest.raises(RunError, match=r"state\.json: is damaged"):
         read_state(path)
 

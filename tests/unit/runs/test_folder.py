@@ -22,8 +22,10 @@ def test_an_existing_folder_is_never_overwritten(tmp_path) -> None:
 
 
 def test_record_round_trip(tmp_path) -> None:
-    RunFolder.create(tmp_path / "run")[0].write_record({"status": "finished"})
-    assert RunFolder.open(tmp_path / "run").read_record() == {"format": RUN_FORMAT, "status": "finished"}
+    store = {"path": "graph", "fingerprint": "0", "features": 3, "classes": 2}
+    record = {"status": "finished", "started": "2026-01-01", "store": store, "model": {}, "machine": {}, "resumed": []}
+    RunFolder.create(tmp_path / "run")[0].write_record(record)
+    assert RunFolder.open(tmp_path / "run").read_record() == {"format": RUN_FORMAT, **record}
 
 
 @pytest.mark.parametrize(

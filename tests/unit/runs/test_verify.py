@@ -68,7 +68,7 @@ def test_a_sound_run_says_what_was_checked_and_is_left_as_it_is(run) -> None:
     ("file", "content", "what"),
     [
         ("run.json", "{", "run.json: cannot be read"),
-        ("run.json", '{"format": 1}', "run.json: has no status"),
+        ("run.json", '{"format": 1}', "run.json: is damaged: status: Field required"),
         ("config.yaml", "nonsense: 1\n", "config.yaml: unknown setting 'nonsense'"),
         ("config.yaml", "[", "config.yaml: is not valid YAML"),
     ],

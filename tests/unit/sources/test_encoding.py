@@ -9,9 +9,9 @@ import pandas
 import pytest
 
 import partita
-from partita.core.errors import ConfigError, InputError
+from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph.store import GraphStore
-from partita.sources.encoding import Encoding
+from partita.sources.encoding import NOTE, Encoding
 
 EDGES = "src,dst\n" + "".join(f"{i},{(i + 1) % 8}\n" for i in range(8))
 NODES = """id,age,city,zip,income,extra,split,label
@@ -260,3 +260,9 @@ def test_features_may_be_constant_and_are_made_of_nothing_where_there_are_some(t
     assert np.asarray(GraphStore.open(tmp_path / "s").column("x")).tolist() == [[1.0]] * 8
     with pytest.raises(ConfigError, match="the source has features"):
         ingest(tmp_path, "t", nodes="id,f\n" + "".join(f"{i},1\n" for i in range(8)), node_features="degree")
+
+
+@pytest.mark.parametrize("columns", [[{}], [{"name": "a", "width": "two"}], [3], 5])
+def test_notes_of_something_else_are_no_encoding(columns) -> None:
+    with pytest.raises(StoreError, match="its notes on features are damaged"):
+        Encoding.of({NOTE: {"columns": columns}})

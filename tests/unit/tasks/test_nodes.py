@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from partita.config import Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, StoreError
 from partita.tasks.nodes import Classes
 from partita.tasks.task import make_task, task_name
 from partita.testing.graphs import formula_store
@@ -18,6 +18,16 @@ def test_what_has_a_label(tasks) -> None:
     assert tasks["classes"].labeled(torch.tensor([0, -1])).tolist() == [True, False]
     assert tasks["regression"].labeled(torch.tensor([0.0, math.nan])).tolist() == [True, False]
     assert tasks["multilabel"].labeled(torch.zeros(2, 3, dtype=torch.uint8)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("label", "said"), [(3, "row 7 is class 3, of 3 classes"), (-2, "row 7 is class -2")])
+def test_a_label_that_is_no_class_reaches_no_loss(tmp_path, label, said) -> None:
+    store = formula_store(tmp_path / "graph")
+    labels = store.y.copy()
+    labels[7] = label
+    store._columns["y"] = labels  # as a damaged column whose checksum was made to fit
+    with pytest.raises(StoreError, match=said):
+        make_task(Config(), store)
 
 
 def test_what_a_model_says(tasks) -> None:
