@@ -23,7 +23,7 @@ def typed(kind: type[Record], values: Mapping[str, Any]) -> Record:
         ValueError: a value is of another type; the message names it.
         TypeError: a value is missing, or there is no such field.
     """
-    for name, check in _checks(kind).items():
+    for name, check in _checks(kind).items():  # type: ignore[arg-type]  # classes are hashable
         try:
             if name in values:
                 check(values[name], strict=True)

@@ -107,8 +107,8 @@ def of_files(runs: Sequence[str | os.PathLike[str]]) -> AbstractContextManager[N
     return fitting(
         ", ".join(map(str, runs)),
         RunError,
-        "See which file is damaged with: partita verify RUN; if none is, remove analysis.json, which partita evaluate RUN "
-        "makes anew",
+        "See which file is damaged with: partita verify RUN; if none is, remove analysis.json, which "
+        "partita evaluate RUN makes anew",
     )
 
 
