@@ -12,6 +12,7 @@ import partita
 from partita.comm.cuda_streams import Streams
 from partita.core.keys import fold
 from partita.graph.store import GraphStore
+from partita.parallel.graph_placement import place_on_device
 from partita.runs.checkpoint import latest_checkpoint
 from partita.sample.device import edge_bytes, on_device
 from partita.sample.topology import LocalTopology
@@ -120,7 +121,7 @@ def test_edges_in_two_places(store, device, share, pin) -> None:
 
 def test_rows_are_pinned_where_they_fit(store, device) -> None:
     config = partita.Config.make(SETTINGS)
-    placed = place(
+    placed = place_on_device(
         open_topology(store, config), open_rows(store, config), torch.device(device, 0), workers=1, edges=None, cache=0
     )
     assert placed.rows.home.x.is_pinned()

@@ -57,6 +57,33 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def folder_written_aside(path: Path) -> Iterator[Path]:
+    """A directory to write in place of another one, which it replaces when the block ends without an error.
+
+    What killed processes have left of the same directory is removed. There is a moment without any directory at
+    ``path``: a kill then leaves the one that was written aside.
+
+    Args:
+        path: of the directory; its parent is there.
+
+    Yields:
+        The directory to write into; it is empty.
+
+    Raises:
+        OSError: it cannot be made, or replace the other one.
+    """
+    prefix = f".{path.name}.partial-"
+    _remove(path.parent, prefix)
+    with _held(path.parent, prefix, lambda aside: aside.mkdir()) as aside:
+        try:
+            yield aside
+            shutil.rmtree(path, ignore_errors=True)
+            os.replace(aside, path)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
 def private_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A directory that only its owner can enter, removed with all that is in it when the block ends.
 
@@ -76,6 +103,15 @@ def private_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what is damaged to a name that nothing looks for, ``damaged-...``; returns the new path."""
+    aside, number = path.with_name(f"damaged-{path.name}"), 2
+    while os.path.lexists(aside):
+        aside, number = path.with_name(f"damaged-{number}-{path.name}"), number + 1
+    os.rename(path, aside)
+    return aside
 
 
 def left_behind(parent: Path, prefix: str = "") -> list[Path]:
@@ -115,9 +151,10 @@ def _made_here(parent: Path, prefix: str) -> list[Path]:
 def _held(parent: Path, prefix: str, make: Callable[[Path], None]) -> Iterator[Path]:
     """Make a file or directory of a name of its own, and hold it."""
     held: int | None = None
+    path: Path | None = None
     try:
         while True:
-            path = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+            path = parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"  # known before it is there
             make(path)
             if fcntl is None:
                 break
@@ -130,6 +167,14 @@ def _held(parent: Path, prefix: str, make: Callable[[Path], None]) -> Iterator[P
             if held is not None:
                 os.close(held)
                 held = None
+    except BaseException:  # also a signal that came just when it had been made
+        if path is not None:
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if held is not None:
+            os.close(held)
+        raise
+    try:
         yield path
     finally:
         if held is not None:

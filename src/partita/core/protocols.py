@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, UInt64
+from jaxtyping import Bool, Float, Int, Int32, Int64, UInt64
 from torch import Tensor
 
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer

@@ -113,9 +113,16 @@ class StoreWriter:
                 self._unlock()
                 raise
             return self
-        self.directory = Path(tempfile.mkdtemp(prefix=f"{self._prefix}{os.getpid()}-", dir=self.path.parent))
-        with contextlib.suppress(BlockingIOError):  # held by a writer that just looks whether it is abandoned
-            self._lock = take_lock(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR)
+        # The name is known before the directory is there, as a signal can come at any moment.
+        self.directory = self.path.parent / f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            self.directory.mkdir(mode=0o700)
+            with contextlib.suppress(BlockingIOError):  # held by a writer that just looks whether it is abandoned
+                self._lock = take_lock(self.directory / LOCK_NAME, os.O_CREAT | os.O_RDWR)
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self._unlock()
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -9,7 +9,6 @@ functions of the position.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.comm.tensors import share_tensors
+from partita.core.asides import folder_written_aside
 from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.files import parse_json
 from partita.core.records import Counts
@@ -185,13 +185,10 @@ def write_checkpoint(checkpoints: Path, snapshot: Snapshot, *, keep: int = 1) ->
         ResourceError: the disk is full; earlier checkpoints are untouched.
     """
     target = checkpoints / snapshot.name
-    aside = checkpoints / f".{snapshot.name}.partial-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
     try:
-        aside.mkdir(parents=True)
-        write_files(aside, snapshot.tensors, {_STATE: snapshot.state})
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(aside, target)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        with folder_written_aside(target) as aside:
+            write_files(aside, snapshot.tensors, {_STATE: snapshot.state})
     except OSError as error:
         if is_disk_full(error):
             free = shutil.disk_usage(checkpoints).free
@@ -201,8 +198,6 @@ def write_checkpoint(checkpoints: Path, snapshot: Snapshot, *, keep: int = 1) ->
                 fix="Free space on that disk and continue with: partita train --resume RUN",
             ) from None
         raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     kept = {snapshot.name, snapshot.best, *(path.name for path in checkpoints_in(checkpoints)[-keep:])}
     for other in checkpoints.iterdir():
         half_written = other.name.startswith(".epoch-")  # by a process that was killed

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from partita.config import Config
-from partita.core.asides import left_behind, remove_left_behind
+from partita.core.asides import left_behind, remove_left_behind, set_aside
 from partita.core.errors import PartitaError, RunError
 from partita.core.files import parse_json, read_file, read_object, write_text
 from partita.core.locks import is_held
@@ -27,8 +27,6 @@ from partita.setup.inputs import DTYPES
 from partita.setup.optim import make_optimizer
 
 _NAME = re.compile(r"epoch-\d+-step-\d+")
-_ASIDE = "damaged-"
-"""How the names begin of what was set aside."""
 
 
 @dataclass(slots=True)
@@ -172,13 +170,13 @@ def _repair(folder: RunFolder, found: _Found) -> list[str]:
         )
     done = [f"removed {path.name}, left by a killed command" for path in found.left if remove_left_behind(path)]
     for at in damaged:
-        done.append(f"{at.name} set aside as {_set_aside(at).name}: {found.problems[at]}")
+        done.append(f"{at.name} set aside as {set_aside(at).name}: {found.problems[at]}")
     if folder.metrics in found.problems:
-        aside = _set_aside(folder.metrics)
+        aside = set_aside(folder.metrics)
         write_text(folder.metrics, "".join(found.lines))
         done.append(f"{folder.metrics.name}: {len(found.lines):,} sound lines kept, the file as it was is {aside.name}")
     if folder.analysis in found.problems:
-        aside = _set_aside(folder.analysis)
+        aside = set_aside(folder.analysis)
         done.append(f"{folder.analysis.name} set aside as {aside.name}: partita evaluate {folder.path} makes it anew")
     if damaged:
         done.append(_stand(folder, latest))
@@ -322,15 +320,6 @@ def _require_still(folder: RunFolder) -> None:
     if is_held(folder.path):
         what, fix = "another process is writing this run", "Wait until it has ended"
         raise RunError(what, where=str(folder.path), fix=fix)
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename what is damaged to a name that nothing looks for."""
-    aside, number = path.with_name(f"{_ASIDE}{path.name}"), 2
-    while os.path.lexists(aside):
-        aside, number = path.with_name(f"{_ASIDE}{number}-{path.name}"), number + 1
-    os.rename(path, aside)
-    return aside
 
 
 def _short(folder: RunFolder, path: Path) -> str:

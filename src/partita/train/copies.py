@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from partita.comm.context import Context
 from partita.comm.tensors import gather_tensors, share_tensors
+from partita.core.asides import folder_written_aside
 from partita.core.errors import RunError
 from partita.core.files import write_text
 from partita.core.locks import FolderLock
@@ -170,19 +170,14 @@ def _write(folder: RunFolder, files: Mapping[str, Tensor]) -> None:
     """Make a run of what another host has sent; ``run.json`` first, so that a kill leaves a run without checkpoint."""
     _, lock = RunFolder.create(folder.path, overwrite=True)
     try:
-        asides: dict[Path, Path] = {}
+        by_folder: dict[Path, list[str]] = {folder.path: []}  # which is written first
         for name in sorted(files, key=lambda name: name != folder.record.name):
-            path = folder.path / name
-            if path.parent.parent == folder.checkpoints:
-                aside = path.parent.with_name(f".{path.parent.name}.partial-{os.getpid()}")
-                if path.parent not in asides:
-                    shutil.rmtree(aside, ignore_errors=True)
-                    aside.mkdir()
-                    asides[path.parent] = aside
-                path = aside / path.name
-            path.write_bytes(files[name].numpy().tobytes())
-        for path, aside in asides.items():
-            os.replace(aside, path)
+            by_folder.setdefault((folder.path / name).parent, []).append(name)
+        for parent, names in by_folder.items():
+            aside = folder_written_aside(parent) if parent.parent == folder.checkpoints else nullcontext(parent)
+            with aside as written:
+                for name in names:
+                    (written / Path(name).name).write_bytes(files[name].numpy().tobytes())
     finally:
         lock.release()
 

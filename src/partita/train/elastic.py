@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from partita.comm.context import Context
 from partita.config import Config
+from partita.core.asides import set_aside
 from partita.core.errors import ConfigError, RunError
 from partita.core.locks import FolderLock
 from partita.core.plan import Plan
@@ -83,7 +83,7 @@ def _find(
         try:
             state = check_checkpoint(checkpoint)
         except RunError as error:
-            notes.append(f"{error.where}: {error.what}; it is now called {_set_aside(checkpoint).name}")
+            notes.append(f"{error.where}: {error.what}; it is now called {set_aside(checkpoint).name}")
             continue
         before = Config.load(folder.config, trust=trust)
         changes = changes_of(before, config, given, str(folder.path))
@@ -133,13 +133,3 @@ def _lock(folder: RunFolder) -> FolderLock:
             if time.monotonic() > until:
                 raise
             time.sleep(0.5)
-
-
-def _set_aside(checkpoint: Path) -> Path:
-    aside = checkpoint.with_name(f"damaged-{checkpoint.name}")
-    number = 0
-    while aside.exists():
-        number += 1
-        aside = checkpoint.with_name(f"damaged-{checkpoint.name}-{number}")
-    checkpoint.rename(aside)
-    return aside

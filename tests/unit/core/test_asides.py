@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from partita.core.asides import left_behind, private_folder, remove_left_behind, written_aside
+from partita.core import asides
+from partita.core.asides import (
+    folder_written_aside,
+    left_behind,
+    private_folder,
+    remove_left_behind,
+    set_aside,
+    written_aside,
+)
 
 KILLED = """
 import os, signal, sys
@@ -129,3 +137,44 @@ def test_a_folder_is_private(tmp_path) -> None:
     with private_folder("partita-workers-", tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
+
+
+def test_a_directory_is_replaced_as_a_whole_or_not_at_all(tmp_path) -> None:
+    path = tmp_path / "a"
+    path.mkdir()
+    (path / "old").write_text("1")
+    with pytest.raises(ValueError, match="half"), folder_written_aside(path) as folder:  # noqa: PT012
+        (folder / "new").write_text("2")
+        raise ValueError("half")
+    assert [each.name for each in tmp_path.rglob("*")] == ["a", "old"]
+    with folder_written_aside(path) as folder:
+        (folder / "new").write_text("2")
+        assert left_behind(tmp_path) == []
+    assert [each.name for each in tmp_path.rglob("*")] == ["a", "new"]
+
+
+def test_a_signal_at_the_worst_moment_leaves_nothing(tmp_path, monkeypatch) -> None:
+    """Between making something, and holding it."""
+
+    def interrupted(*_: object) -> None:
+        assert len(list(tmp_path.iterdir())) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asides.fcntl, "flock", interrupted)
+    for aside in (
+        written_aside(tmp_path / "a.txt"),
+        folder_written_aside(tmp_path / "a"),
+        private_folder("b-", tmp_path),
+    ):
+        with pytest.raises(KeyboardInterrupt), aside:
+            pass
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_set_aside_gets_names_of_its_own(tmp_path) -> None:
+    found = []
+    for number in range(3):
+        (tmp_path / "a.json").write_text(str(number))
+        found.append(set_aside(tmp_path / "a.json"))
+    assert [each.name for each in found] == ["damaged-a.json", "damaged-2-a.json", "damaged-3-a.json"]
+    assert [each.read_text() for each in found] == ["0", "1", "2"]

@@ -307,3 +307,14 @@ def test_a_store_to_be_replaced_stays_while_the_new_one_waits(tmp_path):
 def test_keys_are_parts_of_file_names(tmp_path, key):
     with pytest.raises(ValueError, match="file name"):
         StoreWriter(tmp_path / "store", resume_key=key)
+
+
+def test_a_signal_just_when_a_writer_begins_leaves_nothing(tmp_path, monkeypatch) -> None:
+    def interrupted(*_: object) -> int:
+        assert len(list(tmp_path.iterdir())) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "take_lock", interrupted)
+    with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "graph"):
+        pass
+    assert list(tmp_path.iterdir()) == []
