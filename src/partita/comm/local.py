@@ -17,34 +17,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from partita.comm.errors import WorkerError, WorkerLost, unpack_error
+from partita.comm.errors import WorkerLost
 from partita.comm.forkserver import FORKS, ForkServer, Process
-from partita.comm.pulse import read_signs
+from partita.comm.local_worker import POLL_SECONDS, Interrupted, LocalWorker, cause_of, stacks_of
 from partita.comm.signals import Stop, signals_to
-from partita.comm.silence import Sight, Silence, Silent
+from partita.comm.silence import Silence, Silent
 from partita.core.asides import private_folder
-from partita.core.errors import ConfigError, PartitaError, ResourceError
+from partita.core.errors import ConfigError, ResourceError
 from partita.core.machine import cores, interface_of
 from partita.core.options import HEARTBEAT_SECONDS
 
-POLL_SECONDS = 0.02
 LOOK_SECONDS = 0.5
 """How often to look for workers that are silent."""
 HINT_SECONDS = 3.0
 """After a request to stop that workers have not followed yet, how long until the user hears how to end them."""
-CAUSE_SECONDS = 2.0
-"""How long to wait, once a worker has lost a peer, until the end of that peer shows."""
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
-OUTPUT_LINES = 20
-"""How much of a failed worker's output is shown."""
 
 Entry = Callable[..., Any] | str
 
@@ -56,56 +48,6 @@ in_worker = False
 
 _kept: ForkServer | None = None
 """That of :func:`workers_ready`."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    rank: int
-    process: Process
-    folder: Path
-
-    @property
-    def result(self) -> Path:
-        return self.folder / f"result-{self.rank}.json"
-
-    @property
-    def done(self) -> bool:
-        return self.process.poll() == 0 and self.result.exists()
-
-    @property
-    def report(self) -> dict[str, Any] | None:
-        """The error that it wrote down before it ended."""
-        try:
-            return json.loads((self.folder / f"error-{self.rank}.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-
-    def sight(self) -> Sight:
-        """What it does, as far as one can see from outside."""
-        signs = read_signs(self.folder / f"pulse-{self.rank}")
-        if self.process.poll() is not None:
-            return Sight(signs, ended=True)
-        try:
-            process = psutil.Process(self.process.pid)
-            with process.oneshot():
-                times, stopped = process.cpu_times(), process.status() == psutil.STATUS_STOPPED
-            disk = process.io_counters() if hasattr(process, "io_counters") else None
-        except psutil.Error:  # it has just ended
-            return Sight(signs, ended=True)
-        moved = 0 if disk is None else disk.read_bytes + disk.write_bytes
-        return Sight(signs, times.user + times.system, moved, stopped)
-
-    def output(self) -> str:
-        """The end of what it has written, unless that was shown already."""
-        try:
-            text = (self.folder / f"output-{self.rank}.txt").read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.strip().splitlines()[-OUTPUT_LINES:])
-
-
-class _Interrupted(Exception):
-    """The workers ended because of a signal to this process: its argument."""
 
 
 @contextmanager
@@ -200,7 +142,7 @@ def run_local(
     with private_folder("partita-workers-") as folder:
         try:
             return _run(plan, folder, timeout, heartbeat)
-        except _Interrupted as interrupted:
+        except Interrupted as interrupted:
             number = interrupted.args[0]
     signal.raise_signal(number)
     raise KeyboardInterrupt  # whoever handles the signal has returned
@@ -208,7 +150,7 @@ def run_local(
 
 def _run(plan: dict[str, Any], folder: Path, timeout: float | None, heartbeat: float) -> list[Any]:
     (folder / "plan.json").write_text(json.dumps(plan, default=os.fspath), encoding="utf-8")
-    workers: list[_Worker] = []
+    workers: list[LocalWorker] = []
     processes: list[Process] = []
     with _server(plan["module"]) as server, signals_to(processes) as stop:
         try:
@@ -233,7 +175,7 @@ def _server(module: str) -> Iterator[ForkServer | None]:
             yield server
 
 
-def _start(plan: dict[str, Any], rank: int, folder: Path, server: ForkServer | None) -> _Worker:
+def _start(plan: dict[str, Any], rank: int, folder: Path, server: ForkServer | None) -> LocalWorker:
     workers = plan["size"] // plan["context"]["hosts"]
     loopback = interface_of("127.0.0.1")
     if loopback is None:
@@ -276,10 +218,10 @@ def _start(plan: dict[str, Any], rank: int, folder: Path, server: ForkServer | N
     finally:
         if output is not None:
             output.close()
-    return _Worker(rank, process, folder)
+    return LocalWorker(rank, process, folder)
 
 
-def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None, silence: Silence) -> None:
+def _watch(workers: Sequence[LocalWorker], stop: Stop, timeout: float | None, silence: Silence) -> None:
     """Return when all are done; raise as soon as one is not going to be."""
     deadline = None if timeout is None else time.monotonic() + timeout
     forwarded: float | None = None
@@ -288,18 +230,18 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None, silenc
     while True:
         running = [worker for worker in workers if worker.process.poll() is None]
         if any(worker.process.returncode is not None and not worker.done for worker in workers):
-            raise _cause(workers, stop) from None
+            raise cause_of(workers, stop) from None
         if not running:
             return
         if stop.again:
-            raise _Interrupted(stop.signal or signal.SIGINT)
+            raise Interrupted(stop.signal or signal.SIGINT)
         if stop.signal is not None and forwarded is None:
             forwarded = time.monotonic()
             for worker in running:
                 worker.process.send_signal(stop.signal)
         if deadline is not None and time.monotonic() > deadline:
             error = TimeoutError(f"worker {', '.join(str(each.rank) for each in running)} not done in {timeout} s")
-            for note in _stacks(running):
+            for note in stacks_of(running):
                 error.add_note(note)
             raise error
         before, looked = looked, time.monotonic()
@@ -316,15 +258,15 @@ def _watch(workers: Sequence[_Worker], stop: Stop, timeout: float | None, silenc
         time.sleep(POLL_SECONDS)
 
 
-def _silent(silent: Silent, workers: Sequence[_Worker], stop: Stop) -> Exception:
+def _silent(silent: Silent, workers: Sequence[LocalWorker], stop: Stop) -> Exception:
     """That workers hang, as an error; or, where the run was to be stopped anyway, that it is."""
     blamed = [workers[rank] for rank in silent.ranks]
     if stop.signal is not None:
         _say(f"{silent}; it was ended")
-        error: Exception = _Interrupted(stop.signal)
+        error: Exception = Interrupted(stop.signal)
     else:
         error = WorkerLost(str(silent), fix="See what it was doing; where it takes its time, set a larger heartbeat")
-        for note in _stacks(blamed):
+        for note in stacks_of(blamed):
             error.add_note(note)
     for worker in blamed:
         worker.process.kill()
@@ -334,86 +276,6 @@ def _silent(silent: Silent, workers: Sequence[_Worker], stop: Stop) -> Exception
 def _say(text: str) -> None:
     sys.stderr.write(f"partita: {text}\n")
     sys.stderr.flush()
-
-
-def _cause(workers: Sequence[_Worker], stop: Stop) -> Exception:
-    """Why the run failed: the first error that is not the consequence of another."""
-    deadline = time.monotonic() + CAUSE_SECONDS
-    consequence: dict[str, Any] | None = None
-    while True:
-        ended = [worker for worker in workers if worker.process.poll() is not None and not worker.done]
-        reports = sorted(
-            (report for worker in ended if (report := worker.report) is not None), key=lambda report: report["time"]
-        )
-        if stop.signal is not None and any(_followed(worker, stop) for worker in ended):
-            return _Interrupted(stop.signal)
-        consequence = consequence or next((report for report in reports if report["consequence"]), None)
-        for report in reports:
-            if not report["consequence"]:
-                return _reported(report, workers)
-        for worker in ended:
-            if worker.report is None:
-                return _lost(worker)
-        # Here every worker that has ended has lost a peer.
-        if time.monotonic() > deadline or len(ended) == len(workers):
-            assert consequence is not None
-            return _reported(consequence, workers)
-        time.sleep(POLL_SECONDS)
-
-
-def _followed(worker: _Worker, stop: Stop) -> bool:
-    """Whether a worker ended because of the signal that was passed on to it."""
-    report = worker.report
-    interrupted = report is not None and report["kind"] == "KeyboardInterrupt"
-    return interrupted or worker.process.returncode == -(stop.signal or 0)
-
-
-def _reported(report: dict[str, Any], workers: Sequence[_Worker]) -> Exception:
-    rank = report["rank"]
-    if report["kind"] == "KeyboardInterrupt":
-        return WorkerLost(f"worker {rank} was interrupted (SIGINT)")
-    error = unpack_error(report, alone=len(workers) == 1)
-    if isinstance(error, WorkerError):
-        _add_output(error, workers[rank])
-    return error
-
-
-def _lost(worker: _Worker) -> PartitaError:
-    code = worker.process.returncode
-    if code >= 0:
-        error = WorkerLost(f"worker {worker.rank} exited with code {code} before its work was done")
-    else:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = "unknown"
-        error = WorkerLost(
-            f"worker {worker.rank} was killed by signal {-code} ({name})",
-            fix="Probably out of memory: see the kernel's log, and use fewer workers" if code == -9 else None,
-        )
-    _add_output(error, worker)
-    return error
-
-
-def _add_output(error: Exception, worker: _Worker) -> None:
-    output = worker.output()
-    if output:
-        error.add_note(f"Last output of worker {worker.rank}:\n{output}")
-
-
-def _stacks(running: Sequence[_Worker]) -> list[str]:
-    """Where each worker is, as far as it has begun to run."""
-    files = {worker.rank: worker.folder / f"stacks-{worker.rank}.txt" for worker in running}
-    for worker in running:
-        if files[worker.rank].exists():
-            worker.process.send_signal(signal.SIGUSR1)
-    time.sleep(0.5)
-    found = []
-    for rank, file in files.items():
-        with suppress(FileNotFoundError):
-            if text := file.read_text(encoding="utf-8"):  # one that is stopped writes nothing
-                found.append(f"Worker {rank} was at:\n{text}")
-    return found
 
 
 def _end(processes: Sequence[Process]) -> None:
