@@ -17,7 +17,10 @@ RUNTIME_BYTES = 96 * 2**20
 """What libraries take once they are used: compiled kernels, buffers, modules that are imported on the way."""
 
 DOUBT = 4.0
-"""Peaks were measured far below estimates, most of all in isolated training; less than this cannot suffice."""
+"""Work is refused only where what it is still to take, by estimate, is this many times what can be had.
+
+Of that, peaks took 0.4 to 0.8 on whole graphs (docs/memory.md), and less in isolated training.
+"""
 ALLOWANCES = ("libraries", "threads", "views")
 """Parts of an estimate that say what may be taken at most; work may do with nothing of them."""
 
