@@ -413,6 +413,12 @@ class Config(BaseModel):
         2, ge=1, le=10**6, description="How many of the latest checkpoints are kept; the best one is kept besides."
     )
 
+    relative_paths: bool = Field(
+        False,
+        description="Keep absolute paths out of the run folder and its reports: the store is named as seen from the "
+        "run folder, or only by its name.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, values: Any) -> Any:

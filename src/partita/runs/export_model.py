@@ -96,7 +96,7 @@ def export_model(
     model = model.to(DTYPES[config.precision])
     checkpoint = best_checkpoint(folder)
     load_model(checkpoint, model)
-    trained = Trained.of(with_kept(record))
+    trained = Trained.of(with_kept(folder, record))
     code = _Code(model, config, trained, str(run)).text()
     texts = {CODE: code}
     if trained.encoding is not None and trained.encoding.columns + (trained.encoding.mean or ()):

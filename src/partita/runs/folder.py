@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,38 @@ class RunFolder:
         """The contents of ``run.json``; see :func:`partita.core.run_record.read_run_record`."""
         return read_run_record(self.record)
 
+    def store_path(self, record: Mapping[str, Any]) -> Path:
+        """Where the store of the run is, by ``run.json``; see :func:`recorded_path`."""
+        return self.path / record["store"]["path"]
+
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Replace ``run.json``."""
         write_text(self.record, json.dumps({"format": RUN_FORMAT, **record}, indent=2) + "\n")
+
+
+def recorded_path(path: Path, run: Path, *, relative: bool) -> str:
+    """How ``run.json`` names a directory.
+
+    Args:
+        path: of it.
+        run: the run folder.
+        relative: no absolute path is to be seen: it is named as seen from the run folder, or by its last part where the
+            two have no directory in common but the root.
+    """
+    path, run = path.resolve(), run.resolve()
+    if not relative:
+        return str(path)
+    try:
+        common = Path(os.path.commonpath([path, run]))
+    except ValueError:  # other drives
+        return path.name
+    return path.name if common == Path(common.anchor) else os.path.relpath(path, run)
+
+
+def recorded_command(words: Sequence[str], *, relative: bool) -> list[str]:
+    """How ``run.json`` names the command: with ``relative``, only the last part of every absolute path."""
+    shown = [os.path.basename(words[0]), *words[1:]] if words else []
+    return [re.sub(r"(?:^|(?<=[=:,]))/.*/(?=[^/])", "", word) for word in shown] if relative else shown
 
 
 class MetricsLog:

@@ -91,7 +91,7 @@ def open_store_of(
     Raises:
         RunError: the store there is not the one that the run was trained on.
     """
-    opened = GraphStore.open(store if store is not None else record["store"]["path"])
+    opened = GraphStore.open(store if store is not None else folder.store_path(record))
     if opened.fingerprint != record["store"]["fingerprint"]:
         raise RunError(
             f"was trained on another store than {opened.path}",
@@ -189,7 +189,7 @@ def _store_for(
     same = all(value == of_run.get(name, value) for name, value in kept(opened.metadata).items())
     if opened.fingerprint == of_run["fingerprint"] and same:
         return opened, []
-    trained = Trained.of(context.agree(lambda: with_kept(record)))
+    trained = Trained.of(context.agree(lambda: with_kept(folder, record)))
     applied, notes = apply_to(opened, trained, labels=labels)
     return applied, [f"not the store that the run was trained on ({trained.path})", *notes]
 

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from partita.core.errors import PartitaError, ResourceError, RunError, is_disk_f
 from partita.graph.column_specs import spec_of
 from partita.graph.metadata import StoreMetadata
 from partita.graph.store import GraphStore
+from partita.runs.folder import RunFolder
 from partita.sources.encoding import NOTE, Encoding, rows_at_once
 
 _IN_MEMORY = 64 * 2**20
@@ -28,13 +28,13 @@ def kept(metadata: StoreMetadata) -> dict[str, Any]:
     return {"class_names": None if names is None else list(names), "feature_encoding": metadata.notes.get(NOTE, {})}
 
 
-def with_kept(record: Mapping[str, Any]) -> dict[str, Any]:
+def with_kept(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, Any]:
     """The ``store`` of a ``run.json``; of an older run with what its store says today, if that is still there."""
     store = dict(record["store"])
     if "feature_encoding" in store:
         return store
     try:
-        metadata = StoreMetadata.read(Path(store["path"]))
+        metadata = StoreMetadata.read(folder.store_path(record))
     except PartitaError:
         metadata = None
     if metadata is not None and metadata.fingerprint == store["fingerprint"]:

@@ -17,7 +17,7 @@ from partita.core.memory import PeakMemory
 from partita.nn.modules import can_be_made_again
 from partita.runs.checkpoint import TrainState, latest_checkpoint, take_snapshot
 from partita.runs.checkpoint_writer import CheckpointWriter
-from partita.runs.folder import MetricsLog, RunFolder
+from partita.runs.folder import MetricsLog, RunFolder, recorded_command, recorded_path
 from partita.runs.other_store import kept
 from partita.runs.summary import RunSummary
 from partita.tasks.task import task_name
@@ -57,10 +57,12 @@ class Recorder:
         Raises:
             RunError: the folder cannot be made, or is there already; on all workers.
         """
+        config, facts = job.config, machine()
+        where = recorded_path(job.store.path, folder.path, relative=config.relative_paths)
         record: dict[str, Any] = {
             "status": "running",
             "started": now(),
-            "store": {**job.store.summary(), "path": str(job.store.path.resolve()), **kept(job.store.metadata)},
+            "store": {**job.store.summary(), "path": where, **kept(job.store.metadata)},
             "task": task_name(job.config, job.store),
             "outputs": job.task.width,
             "model": {
@@ -68,7 +70,7 @@ class Recorder:
                 "custom": given and not can_be_made_again(job.model),
                 **({"given": True} if given else {}),
             },
-            "machine": machine(),
+            "machine": {**facts, "command": recorded_command(facts["command"], relative=config.relative_paths)},
             "device": job.team.context.device.type,
             "resumed": [],
             **_placed(job),
