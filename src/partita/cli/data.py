@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from partita.cli.options import Json, Trust, given, record_options, with_options
-from partita.cli.shell import finish, shown
+from partita.cli.shell import finish, shown, tell
 from partita.graph.options import RmatOptions, SbmOptions
 from partita.sources.options import IngestOptions
 
@@ -181,7 +181,7 @@ def inspect(
         return
     print_table(pairs_table(str(path), store_rows(summary, found)))
     for warning in (found or {}).get("warnings", []):
-        typer.echo(f"Warning: {warning}")
+        tell(f"Warning: {warning}")
 
 
 def export(

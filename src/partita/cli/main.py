@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TextIO
 
 from partita.cli.overview import COMPLETE, HELP_FLAGS, VERSION_FLAGS, overview
 from partita.cli.shell import INTERRUPTED
-from partita.core.errors import PartitaError, of_the_system
+from partita.core.errors import PartitaError, of_the_system, printable
 
 _OUTPUT = "standard output"
 
@@ -132,9 +132,4 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _say_error(message: str) -> None:
     with suppress(OSError):
-        sys.stderr.write(f"partita: {_printable(message)}\n")
-
-
-def _printable(text: str) -> str:
-    """Without control characters, which names of files may have and terminals act upon."""
-    return "".join(each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text)
+        sys.stderr.write(f"partita: {printable(message)}\n")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from partita.cli.options import Json, Trust, config_options, with_options
-from partita.cli.shell import print_table, say, shown
+from partita.cli.shell import print_table, say, shown, tell
 
 _PLAN_HELP = """Measure this machine, and say which strategy trains fastest on it, and why.
 
@@ -88,17 +88,17 @@ def plan(
     from partita.report.terminal import plan_tables
 
     made = Plan.from_json(found)
-    typer.echo(f"{why(made)}\n")
+    tell(f"{why(made)}\n")
     for table in plan_tables(made, most=len(made.candidates) if everything else 1):
         print_table(table)
     if given is not None and not given.is_of_here:
         system, cores = given.machine.get("system"), given.machine.get("cores")
         made_on = f"{system}, {cores} cores, {given.date}"
-        typer.echo(f"Note: the link measurements come from another machine, or are old: {made_on}.")
+        tell(f"Note: the link measurements come from another machine, or are old: {made_on}.")
     if hosts == 1:
         said = [f"--config {config}"] if config is not None else []
         said += [f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if value is not None]
-        typer.echo(f"Next: partita train {store} --out run {' '.join(said)} --strategy {made.best.name}")
+        tell(f"Next: partita train {store} --out run {' '.join(said)} --strategy {made.best.name}")
 
 
 def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:
@@ -186,7 +186,7 @@ def measure(
     from partita.report.terminal import links_table
 
     print_table(links_table(values))
-    typer.echo(f"Kept in {path}")
+    tell(f"Kept in {path}")
 
 
 def register(app: typer.Typer) -> None:

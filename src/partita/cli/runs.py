@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from partita.cli.options import Json, Trust, config_options, with_options
-from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown
+from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown, tell
 from partita.config import Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, printable
 from partita.core.machine import require_room_for_libraries
 from partita.core.options import size_of
 
@@ -174,7 +174,7 @@ def _train_seeds(
     for number, (seed, of_seed) in enumerate(zip(seeds, parsed, strict=True), start=1):
         path = run_of_seed(out, seed)
         if not as_json:
-            sys.stderr.write(f"partita: seed {seed}, run {number} of {len(seeds)}: {path}\n")
+            sys.stderr.write(f"partita: seed {seed}, run {number} of {len(seeds)}: {printable(str(path))}\n")
         status, _, _ = _train_one(
             of_seed,
             store,
@@ -194,7 +194,7 @@ def _train_seeds(
         return
     print_table(seeds_table(summary))
     runs = " ".join(str(run_of_seed(out, seed)) for seed in seeds)
-    typer.echo(f"Next: partita report {runs} --out report.html")
+    tell(f"Next: partita report {runs} --out report.html")
 
 
 def _train_one(
@@ -316,12 +316,11 @@ def _print_run(summary: RunSummary, *, as_json: bool) -> None:
         print_table(table)
     if summary.status == "interrupted":
         trusting = " --trust imports" if summary.names_code else ""
-        sys.stderr.write(
-            f"partita: stopped and saved. Continue with: partita train --resume {summary.path}{trusting}\n"
-        )
+        path = printable(str(summary.path))
+        sys.stderr.write(f"partita: stopped and saved. Continue with: partita train --resume {path}{trusting}\n")
         sys.exit(INTERRUPTED)
     if not as_json:
-        typer.echo(
+        tell(
             f"Next: partita evaluate {summary.path}, partita predict {summary.path} --out predictions.csv, or "
             f"partita report {summary.path} --out report.html"
         )

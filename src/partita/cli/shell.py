@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from partita.core import progress
+from partita.core.errors import printable
 
 INTERRUPTED = 130
 WIDE = 10_000
@@ -29,11 +30,10 @@ def shown(quiet: bool = False, terminal: bool | None = None) -> Iterator[Any]:
         if quiet:
             yield None
             return
-        from rich.console import Console
-
+        from partita.report.console import SafeConsole
         from partita.report.terminal import display
 
-        console = Console(stderr=True, force_terminal=terminal, markup=False)
+        console = SafeConsole(stderr=True, force_terminal=terminal)
         if not console.is_terminal:  # a line of a log stays a line
             console.width = WIDE
         with display(console) as bars, progress.shown_by(bars):
@@ -77,17 +77,22 @@ def say(notes: Sequence[str]) -> None:
     """Write notes to standard error, a line each; of several processes of torchrun, the first does."""
     if int(os.environ.get("RANK", "0")) == 0:
         for note in notes:
-            sys.stderr.write(f"partita: note: {note}\n")
+            sys.stderr.write(f"partita: note: {printable(note)}\n")
+
+
+def tell(text: str) -> None:
+    """Write a line to standard output."""
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def print_table(table: Any) -> None:
     """Print a table on standard output; where that is not a terminal, no line is wrapped."""
-    from rich.console import Console
+    from partita.report.console import SafeConsole
 
     if sys.stdout.isatty():
-        Console(markup=False).print(table)  # names of users are no markup
+        SafeConsole().print(table)
         return
-    console = Console(width=WIDE, force_terminal=False, markup=False)
+    console = SafeConsole(width=WIDE, force_terminal=False)
     with console.capture() as captured:
         console.print(table)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

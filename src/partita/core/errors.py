@@ -149,3 +149,8 @@ def _out_of_memory(message: str) -> ResourceError:
         fix="Give a lower --memory-limit, or a smaller --batch-size, --hidden or --fanout, or fewer --workers; in "
         "isolated training also a lower --memory-per-worker, or more parts",
     )
+
+
+def printable(text: str) -> str:
+    """Without control characters, which names of files and ids may have, and terminals act upon."""
+    return "".join(each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in text)

@@ -19,6 +19,7 @@ from rich.text import Text
 from partita.core import progress
 from partita.core.options import format_bytes
 from partita.core.plan import STAGES, Candidate, Plan
+from partita.report.console import SafeConsole
 from partita.report.labels import metric_label, stage_label
 
 _PLAIN_SECONDS = 30.0
@@ -146,9 +147,9 @@ def training_shown(
         console: where; ``None``: standard error, in a notebook the output of the cell.
     """
     if console is None:
-        console = Console(stderr=True)
+        console = SafeConsole(stderr=True)
         if console.is_jupyter:  # lines of text there, as every print is an output of its own
-            console = Console(file=sys.stdout, force_jupyter=False, force_terminal=False)
+            console = SafeConsole(file=sys.stdout, force_jupyter=False, force_terminal=False)
     with display(console) as bars, progress.shown_by(bars):
         yield RunDisplay(console, epochs, metric).show
 

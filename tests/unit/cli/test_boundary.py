@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,3 +134,31 @@ def test_termination_leaves_nothing(tmp_path, number) -> None:
     process.send_signal(number)
     assert process.wait(20) == 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_name_commands_the_terminal(tmp_path, capsys, monkeypatch) -> None:
+    """Paths, ids and columns with control characters, in everything that verbs print."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    folder = tmp_path / "a\x1b[2Jb"
+    folder.mkdir()
+    ids = [f"n{number}\x1b]0;t\x07" for number in range(50)]
+    (folder / "e\x07.csv").write_text("src,dst\n" + "".join(f"{ids[a]},{ids[7 * a % 50 - 1]}\n" for a in range(50)))
+    (folder / "n.csv").write_text("id,x\x1b[1A,y\n" + "".join(f"{ids[a]},{a},c{a % 3}\x1b[3J\n" for a in range(50)))
+    small = ["--layers", 1, "--hidden", 4, "--fanout", 2, "--epochs", 1, "--threads", 1]
+    verbs: list[list[object]] = [
+        ["ingest", folder / "e\x07.csv", folder / "g\x08", "--nodes", folder / "n.csv", "--id-column", "id",
+         "--label-column", "y", "--header"],
+        ["inspect", folder / "g\x08"],
+        ["verify", folder / "g\x08"],
+        ["train", folder / "g\x08", "--out", folder / "run\x1bc", *small],
+        ["train", "--resume", folder / "run\x1bc"],
+        ["evaluate", folder / "run\x1bc"],
+        ["predict", folder / "run\x1bc", "--out", folder / "p\x1b.csv"],
+        ["inspect", folder / "run\x1bc"],
+        ["report", folder / "run\x1bc", "--out", folder / "r\x1b.html"],
+        ["verify", folder / "run\x1bc"],
+    ]  # fmt: skip
+    own = re.compile(r"\x1b\[(\d+(;\d+)*)?m|\x1b\[\?25[lh]|\x1b\[\d*[AK]\r?|\r")  # colors; of progress, its cursor
+    for words in verbs:
+        printed = own.sub("", said(capsys, *words, code=0))
+        assert all(each.isprintable() or each in "\n\t" for each in printed), (words, printed)
