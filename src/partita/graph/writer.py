@@ -113,8 +113,9 @@ class StoreWriter:
                 self._unlock()
                 raise
             return self
-        # The name is known before the directory is there, as a signal can come at any moment.
-        self.directory = self.path.parent / f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}"
+        # The name is known before the directory is there, as a signal can come at any moment. It must be none of
+        # `core.asides`: who holds this one has a lock on a file in it.
+        self.directory = self.path.parent / f"{self._prefix}{os.getpid()}-store-{secrets.token_hex(4)}"
         try:
             self.directory.mkdir(mode=0o700)
             with contextlib.suppress(BlockingIOError):  # held by a writer that just looks whether it is abandoned
