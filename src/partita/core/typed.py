@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from partita.core.errors import PartitaError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 Record = TypeVar("Record")
 
@@ -23,6 +24,8 @@ def typed(kind: type[Record], values: Mapping[str, Any]) -> Record:
         ValueError: a value is of another type; the message names it.
         TypeError: a value is missing, or there is no such field.
     """
+    from pydantic import ValidationError  # which nobody waits for who reads no such file
+
     for name, check in _checks(kind).items():  # type: ignore[arg-type]  # classes are hashable
         try:
             if name in values:
@@ -36,6 +39,8 @@ def typed(kind: type[Record], values: Mapping[str, Any]) -> Record:
 @cache
 def _checks(kind: type) -> dict[str, Callable[..., Any]]:
     """What checks a value, by field."""
+    from pydantic import TypeAdapter
+
     return {name: TypeAdapter(hint).validate_python for name, hint in get_type_hints(kind).items()}
 
 

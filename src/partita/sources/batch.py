@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Cells:
 
     def missing(self, column: int) -> Bool[np.ndarray, "n"]:
         """Where a column has no value (null)."""
-        return _numpy(self.columns[column].is_null())
+        return as_numpy(self.columns[column].is_null())
 
     def ints(self, column: int, *, missing: int | None = None) -> Int64[np.ndarray, "n"]:
         """A column as int64; cells without a value become ``missing``, or are an error where that is ``None``."""
@@ -65,7 +66,7 @@ class Cells:
         elif not pa.types.is_integer(array.type):
             raise self.fail(0, column, f"holds {array.type}, not integers", "Name another column, or cast it")
         array = self._without_nulls(array, column, missing)
-        values = _numpy(array)
+        values = as_numpy(array)
         if values.dtype == np.uint64:
             self.check(values > np.iinfo(np.int64).max, column, "{} does not fit a signed 64-bit integer")
         return values.astype(np.int64, copy=False)
@@ -85,7 +86,7 @@ class Cells:
             raise self.fail(0, column, f"holds {array.type}, not numbers", "Leave the column out, or cast it")
         if array.null_count and pa.types.is_integer(array.type):
             array = array.cast(pa.float64(), safe=False)
-        values = _numpy(self._without_nulls(array, column, missing))
+        values = as_numpy(self._without_nulls(array, column, missing))
         return values if values.dtype.kind == "f" else values.astype(np.float64)
 
     def strings(self, column: int, *, missing: str | None = None) -> pa.Array:
@@ -128,7 +129,7 @@ class Cells:
         self.check(self.missing(column), column, "the cell is empty", "Give every row a list of numbers")
         if len(array) == 0:
             return np.empty((0, kind.list_size if pa.types.is_fixed_size_list(kind) else 0), np.float32)
-        lengths = _numpy(pc.list_value_length(array))
+        lengths = as_numpy(pc.list_value_length(array))
         self.check(lengths != lengths[0], column, f"the lists are not equally long (the first has {lengths[0]})")
         inner = Cells([array.flatten()], [self.names[column]], lambda row: self.where(row // max(int(lengths[0]), 1)))
         return inner.floats(0, missing=missing).reshape(len(array), int(lengths[0]))
@@ -144,10 +145,6 @@ class Cells:
 def counted(where: str, start: int, noun: str = "row") -> Callable[[int], str]:
     """Says where a row is in a file, counted from its first, of a batch that begins with row ``start``."""
     return lambda row: f"{where}, {noun} {start + row} (from 0)"
-
-
-def _numpy(array: pa.Array) -> np.ndarray:
-    return array.to_numpy(zero_copy_only=False)
 
 
 def first_line(error: BaseException) -> str:

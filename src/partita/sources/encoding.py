@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, StoreError
 from partita.core.typed import fitting, typed
 from partita.graph.store import GraphStore
@@ -240,7 +241,7 @@ class ColumnReader:
 
         words = _words(batch, place)
         codes = compute.index_in(words, pa.array(categories, words.type))
-        known = codes.fill_null(-1).to_numpy(zero_copy_only=False)
+        known = as_numpy(codes.fill_null(-1))
         empty = _empty(words)
         if not self._keep_gaps:
             batch.check(empty, place, "the cell is empty", _FILL)
@@ -270,7 +271,7 @@ def _words(batch: Cells, column: int) -> Any:
 def _empty(words: Any) -> Bool[np.ndarray, "n"]:
     from pyarrow import compute
 
-    return compute.equal(words, "").to_numpy(zero_copy_only=False)
+    return as_numpy(compute.equal(words, ""))
 
 
 def _by_number(word: str) -> tuple[bool, int, str]:

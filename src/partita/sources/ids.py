@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import InputError
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import Cells, Kind
@@ -324,7 +325,7 @@ def _named(batch: Cells, column: int) -> pa.Array:
     import pyarrow.compute as pc
 
     array = batch.strings(column)
-    empty = pc.equal(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    empty = as_numpy(pc.equal(pc.binary_length(array), 0))
     batch.check(empty, column, "the id is empty", "Fill it in, or delete the row")
     return array
 
@@ -332,4 +333,4 @@ def _named(batch: Cells, column: int) -> pa.Array:
 def _encode(array: pa.Array) -> tuple[Int[np.ndarray, "n"], list[str]]:
     """Position of every string in the list of distinct strings, which is in order of first appearance."""
     encoded = array.dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+    return as_numpy(encoded.indices), encoded.dictionary.to_pylist()

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, nearest
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.metadata import TASKS as LABEL_TASKS
@@ -180,7 +181,7 @@ class ClassLabels:
 
     def _encode(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         encoded = batch.strings(column, missing="").dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        codes = as_numpy(encoded.indices)
         numbers = np.empty(len(encoded.dictionary), np.int64)
         for position, text in enumerate(encoded.dictionary.to_pylist()):
             if text not in self._texts:

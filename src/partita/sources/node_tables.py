@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, nearest
 from partita.sources.batch import Cells, Kind
 from partita.sources.edges import TableReader, find_column, find_columns, unused_columns
@@ -337,7 +338,7 @@ class Splits:
             InputError: a word that is no split.
         """
         encoded = batch.strings(column, missing="").dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        codes = as_numpy(encoded.indices)
         numbers = np.empty(len(encoded.dictionary), np.int8)
         for position, word in enumerate(encoded.dictionary.to_pylist()):
             plain = word.strip().lower()
@@ -353,7 +354,7 @@ class Splits:
             InputError: another word, or a node is in another split already.
         """
         encoded = batch.strings(column, missing="").dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        codes = as_numpy(encoded.indices)
         words = [word.strip().lower() for word in encoded.dictionary.to_pylist()]
         for position, word in enumerate(words):
             what = "'{}' says neither yes nor no"
