@@ -136,6 +136,10 @@ def _serve() -> None:
     with warnings.catch_warnings(action="ignore"):
         for name in (*LIBRARIES, *sys.argv[1:]):
             importlib.import_module(name)
+        from numba.core.registry import cpu_target  # what it imports with the first kernel, scipy.linalg for one
+
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
     # Threads do not survive a fork. Those of OpenBLAS are started again; pyarrow, which has one too, is left out.
     assert threading.active_count() == 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then close the pipe
