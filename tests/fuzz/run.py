@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
@@ -53,23 +54,23 @@ def main() -> int:
             print(finding.outcome, finding.what, finding.said, sep="\n")
             return int(finding.outcome not in GOOD)
         begun = said = time.monotonic()
-        for number in range(given.cases):
-            now = time.monotonic()
-            if now - begun > 60 * given.minutes:
-                break
-            kind = kinds[number % len(kinds)]
-            finding = judge.try_case(kind, given.first + number)
-            found[kind, finding.outcome] += 1
-            if finding.outcome not in GOOD:
-                failures.append(finding)
-                print(f"{finding.outcome}: --kind '{kind}' --seed {finding.seed}\n  {finding.what}\n  "
-                      f"{finding.said.strip()[-600:]}", flush=True)  # fmt: skip
-            if now - said > 10:
-                said, rate = now, (number + 1) / (now - begun)
-                left = 60 * given.minutes - (now - begun)
-                print(
-                    f"{number + 1} cases, {rate:.1f} a second, {left:.0f} s left, {len(failures)} failures", flush=True
-                )
+        with suppress(KeyboardInterrupt):  # what was found so far is still said
+            for number in range(given.cases):
+                now = time.monotonic()
+                if now - begun > 60 * given.minutes:
+                    break
+                kind = kinds[number % len(kinds)]
+                finding = judge.try_case(kind, given.first + number)
+                found[kind, finding.outcome] += 1
+                if finding.outcome not in GOOD:
+                    failures.append(finding)
+                    print(f"{finding.outcome}: --kind '{kind}' --seed {finding.seed}\n  {finding.what}\n  "
+                          f"{finding.said.strip()[-600:]}", flush=True)  # fmt: skip
+                if now - said > 10:
+                    said, rate = now, (number + 1) / (now - begun)
+                    left = 60 * given.minutes - (now - begun)
+                    print(f"{number + 1} cases, {rate:.1f} a second, {left:.0f} s left, {len(failures)} failures",
+                          flush=True)  # fmt: skip
     print(table(found))
     if failures:
         (folder / "failures.json").write_text(json.dumps([vars(each) for each in failures], indent=1))

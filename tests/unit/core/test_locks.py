@@ -96,7 +96,11 @@ def test_an_object_that_was_forgotten_gives_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", "\0\0", '{"pid": "x"}', "[" * 100_000, '{"pid": -1, "host": null}'])
 def test_a_damaged_record_holds_nobody(tmp_path: Path, system: str, content: str) -> None:
     (tmp_path / LOCK_NAME).write_text(content)
-    FolderLock(tmp_path, RunError, "run").release()
+    lock = FolderLock(tmp_path, RunError, "run")
+    assert lock.is_here
+    with other(tmp_path) as (_, said):
+        assert "another process is writing" in said
+    lock.release()
 
 
 def test_a_folder_that_was_removed_or_replaced(tmp_path: Path) -> None:
