@@ -98,8 +98,6 @@ def test_a_damaged_record_holds_nobody(tmp_path: Path, system: str, content: str
     (tmp_path / LOCK_NAME).write_text(content)
     lock = FolderLock(tmp_path, RunError, "run")
     assert lock.is_here
-    with other(tmp_path) as (_, said):
-        assert "another process is writing" in said
     lock.release()
 
 
