@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psutil
 
 
 def workers_of(pid: int | None = None) -> dict[int, psutil.Process]:
     """The workers that run, by rank: processes below this one, or below ``pid``."""
     found = {}
-    try:
+    with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children(recursive=True):
-            name, line = child.name(), child.cmdline()
-            if name.startswith("partita-"):  # forked
-                found[int(name.removeprefix("partita-"))] = child
-            elif "partita.comm.worker" in line and "--fork" not in line:
-                found[int(line[-1])] = child
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        pass
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # one that has ended is none; the others are
+                name, line = child.name(), child.cmdline()
+                if name.startswith("partita-"):  # forked
+                    found[int(name.removeprefix("partita-"))] = child
+                elif "partita.comm.worker" in line and "--fork" not in line:
+                    found[int(line[-1])] = child
     return found

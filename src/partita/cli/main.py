@@ -18,6 +18,8 @@ from partita.cli.shell import INTERRUPTED
 from partita.core.errors import PartitaError, of_the_system, printable
 
 _OUTPUT = "standard output"
+AGAIN_SECONDS = 0.5
+"""After which a signal is sent again that came where Python cannot raise."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -32,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = [*arguments[1:], "--help"]
     sys.stdout = _standard_output()
     _check_launcher()
-    with _ended_by_signals():
+    with _ended_by_signals() as lost:
         try:
             try:
                 _run(arguments)
@@ -47,6 +49,9 @@ def main(arguments: list[str] | None = None) -> None:
             _say_error("interrupted")
             sys.exit(INTERRUPTED)
         except Exception as error:
+            if lost.is_set():  # and this is what came of it
+                _say_error("interrupted")
+                sys.exit(INTERRUPTED)
             if (refused := of_the_system(error)) is not None:
                 if refused.where == _OUTPUT:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again
@@ -112,20 +117,40 @@ def _check_launcher() -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing half-written is left."""
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing half-written is left.
+
+    A signal may come where Python cannot raise, for instance while LLVM calls back as numba compiles. It is sent again
+    then; the event says that this has happened.
+    """
+    lost, timers, hook = threading.Event(), list[threading.Timer](), sys.unraisablehook
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    def unraisable(what: Any) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            hook(what)
+            return
+        lost.set()
+        number = signal.SIGTERM if signal.SIGTERM in before else signal.SIGINT
+        main_thread = threading.main_thread().ident
+        timers.append(threading.Timer(AGAIN_SECONDS, signal.pthread_kill, [main_thread, number]))
+        timers[-1].daemon = True
+        timers[-1].start()
+
     before = {}
+    sys.unraisablehook = unraisable
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
                 before[number] = signal.signal(number, interrupt)
     try:
-        yield
+        yield lost
     finally:
+        sys.unraisablehook = hook
+        for timer in timers:
+            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 

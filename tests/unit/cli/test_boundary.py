@@ -162,3 +162,33 @@ def test_no_name_commands_the_terminal(tmp_path, capsys, monkeypatch) -> None:
     for words in verbs:
         printed = own.sub("", said(capsys, *words, code=0))
         assert all(each.isprintable() or each in "\n\t" for each in printed), (words, printed)
+
+
+LOST = """
+import ctypes, signal, sys, time
+from partita.cli import main
+
+module = sys.modules["partita.cli.main"]
+
+@ctypes.CFUNCTYPE(None)
+def called_back():
+    signal.raise_signal(int(sys.argv[1]))
+    sum(range(100))
+
+def command(arguments):
+    called_back()  # the interrupt is raised in there, where nothing can be raised
+    if arguments == ["fail"]:
+        raise RuntimeError("what was to be done was not")
+    time.sleep(60)
+
+module._run = command
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("how", ["fail", "go on"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_comes_while_c_calls_back_is_not_lost(number, how) -> None:
+    command = [sys.executable, "-c", LOST, str(int(number)), how]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (130, "partita: interrupted\n")
