@@ -215,16 +215,15 @@ class GraphStore:
         """A whole column by its name.
 
         Raises:
-            StoreError: there is no such column, or the store is a shard that holds only some of its rows.
+            StoreError: there is no such column, or the store is a shard that holds only some of its rows; or it lists
+                what are no nodes.
         """
-        if name not in self._columns:
-            raise StoreError(
-                f"the store has no column '{name}'", where=str(self.path), fix=nearest(name, self._columns)
-            )
-        return self._whole(name)
+        self._require(name)
+        spec = known(self._columns).get(name)
+        return self._nodes_of(name) if spec is not None and spec.of == "list" else self._whole(name)
 
     def held(self, name: str) -> tuple[Shaped[np.ndarray, "..."], int]:
-        """The rows of a column that are there: all of them, or those of a shard.
+        """The rows of a column that are there: all of them, or those of a shard; whatever they hold.
 
         Returns:
             The rows, and the number of the first of them in the whole column: a node for ``x``, an edge for
@@ -234,7 +233,8 @@ class GraphStore:
             StoreError: there is no such column.
         """
         if self.shard is None or name not in self.shard.cut:
-            return self.column(name), 0
+            self._require(name)
+            return self._whole(name), 0
         first = self.shard.first_node
         return self._columns[name], first if self.shard.cut[name] == "nodes" else int(self.indptr[first])
 
@@ -294,6 +294,12 @@ class GraphStore:
                 f"torchrun --nnodes {shard.hosts} ... --no-python partita train SHARD --out RUN"
             ),
         )
+
+    def _require(self, name: str) -> None:
+        if name not in self._columns:
+            raise StoreError(
+                f"the store has no column '{name}'", where=str(self.path), fix=nearest(name, self._columns)
+            )
 
     def _whole(self, name: str) -> Shaped[np.ndarray, "..."]:
         if self.shard is not None and name in self.shard.cut:

@@ -219,7 +219,7 @@ def _check_presampled(store: GraphStore, task: progress.Bar) -> str | None:
 
 
 def _check_split(store: GraphStore, name: str) -> str | None:
-    ids = store.column(name)
+    ids = store.held(name)[0]
     if len(ids) and (ids.min() < 0 or ids.max() >= store.num_nodes):
         return "holds an id that is not a node"
     return None if (np.diff(store.to_original(ids)) > 0).all() else "is not in ascending original index, or has repeats"

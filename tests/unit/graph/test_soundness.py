@@ -13,6 +13,7 @@ import pytest
 import partita
 from partita.core.errors import StoreError
 from partita.graph import soundness
+from partita.graph.export import export
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.testing.graphs import formula_store, small_random_store
@@ -126,3 +127,7 @@ def test_a_split_that_lists_no_node_reaches_nobody(tmp_path, stray) -> None:
     store._columns["split_val"] = ids
     with pytest.raises(StoreError, match=rf"column 'split_val' is damaged: entry 2 is {stray}, not one of 60 nodes"):
         store.split("train")
+    with pytest.raises(StoreError, match="split_val"):
+        store.column("split_val")
+    with pytest.raises(StoreError, match="split_val"):
+        export(store, tmp_path / "graph.npz")
