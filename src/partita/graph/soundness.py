@@ -77,12 +77,12 @@ def first_fall(column: Int64[np.ndarray, "n"]) -> int | None:
     return None
 
 
-def first_stray(ids: Int[np.ndarray, "n"], num_nodes: int) -> tuple[int, int] | None:
-    """Position and value of the first id that is no node."""
+def first_stray(ids: Int[np.ndarray, "n"], number: int, least: int = 0) -> tuple[int, int] | None:
+    """Position and value of the first id, of a node or a class, that is not in ``least:number``."""
     for start in range(0, len(ids), _CHUNK):
         part = ids[start : start + _CHUNK]
-        if part.min() < 0 or part.max() >= num_nodes:
-            position = start + int(np.argmax((part < 0) | (part >= num_nodes)))
+        if part.min() < least or part.max() >= number:
+            position = start + int(np.argmax((part < least) | (part >= number)))
             return position, int(ids[position])
     return None
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
 from partita.core.errors import StoreError, nearest
 from partita.core.html import facts_table
 from partita.graph.column_specs import known
-from partita.graph.metadata import SPLIT_PREFIX, StoreMetadata, how_to_mend
+from partita.graph.metadata import CLASSES, SPLIT_PREFIX, StoreMetadata, how_to_mend
 from partita.graph.shard import Shard
 from partita.graph.soundness import first_fall, first_stray, require_sound, require_unchanged
 from partita.graph.structure import open_columns
@@ -341,8 +341,23 @@ class GraphStore:
 
     @property
     def y(self) -> Shaped[np.ndarray, "N ..."] | None:
-        """Labels: int64 (N), -1 = no label | uint8 (N, C) multi-label | float32 (N), NaN = no label; or ``None``."""
+        """Labels: int64 (N), -1 = no label | uint8 (N, C) multi-label | float32 (N), NaN = no label; or ``None``.
+
+        Raises:
+            StoreError: one is no class, so the column is damaged. All are read once to see that.
+        """
+        if self._no_class is not None:
+            raise StoreError(
+                f"column 'y' is damaged: row {self._no_class[0]} is class {self._no_class[1]}, of {self.num_classes} "
+                "classes",
+                where=str(self.path),
+                fix=how_to_mend(self.shard),
+            )
         return self._columns.get("y")
+
+    @cached_property
+    def _no_class(self) -> tuple[int, int] | None:
+        return first_stray(self._columns["y"], self.num_classes, -1) if self.task == CLASSES else None
 
     @property
     def part_offsets(self) -> Int64[np.ndarray, "P_1"]:

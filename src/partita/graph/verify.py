@@ -151,8 +151,7 @@ def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress
 
 
 def _check_labels(store: GraphStore, task: progress.Bar) -> str | None:
-    y = store.y
-    assert y is not None
+    y = store.held("y")[0]
     low, high = {"classes": (-1, store.num_classes - 1), "multilabel": (0, 1)}.get(store.task or "", (-np.inf, np.inf))
     for start, part in _chunks(y, task):
         wrong = (y[part] < low) | (y[part] > high)

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from partita.config import Config
-from partita.core.errors import ConfigError, StoreError
-from partita.graph.metadata import how_to_mend
+from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.sample.topology import as_tensor
 from partita.tasks.losses import LOSSES
@@ -174,17 +173,6 @@ class Classes(NodeTask):
     labels = "classes"
     metrics = ("accuracy", "macro_f1", "roc_auc")
     loss_settings = frozenset({"class_weights", "label_smoothing"})
-
-    def __init__(self, store: GraphStore) -> None:
-        super().__init__(store)
-        wrong = torch.nonzero((self._y < -1) | (self._y >= self.width)).flatten()
-        if len(wrong):
-            row = int(wrong[0])
-            raise StoreError(
-                f"column 'y' is damaged: row {row} is class {int(self._y[row])}, of {self.width} classes",
-                where=str(store.path),
-                fix=how_to_mend(),
-            )
 
     def labeled(self, targets: Int[Tensor, "B"]) -> Bool[Tensor, "B"]:
         """Those of a class >= 0."""

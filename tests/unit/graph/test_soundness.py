@@ -131,3 +131,15 @@ def test_a_split_that_lists_no_node_reaches_nobody(tmp_path, stray) -> None:
         store.column("split_val")
     with pytest.raises(StoreError, match="split_val"):
         export(store, tmp_path / "graph.npz")
+
+
+@pytest.mark.parametrize("label", [3, -2, 2**55])
+def test_a_label_that_is_no_class_reaches_no_loop(tmp_path, label) -> None:
+    """Loops count by class; also where nobody noticed the damage by its checksum."""
+    store = formula_store(tmp_path / "store")
+    labels = store.y.copy()
+    labels[5] = label
+    store = GraphStore.open(tmp_path / "store")
+    store._columns["y"] = labels
+    with pytest.raises(StoreError, match=rf"column 'y' is damaged: row 5 is class {label}, of 3 classes"):
+        partita.inspect(store)

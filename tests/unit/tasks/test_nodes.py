@@ -23,7 +23,7 @@ def test_what_has_a_label(tasks) -> None:
 @pytest.mark.parametrize(("label", "said"), [(3, "row 7 is class 3, of 3 classes"), (-2, "row 7 is class -2")])
 def test_a_label_that_is_no_class_reaches_no_loss(tmp_path, label, said) -> None:
     store = formula_store(tmp_path / "graph")
-    labels = store.y.copy()
+    labels = store.held("y")[0].copy()
     labels[7] = label
     store._columns["y"] = labels  # as a damaged column whose checksum was made to fit
     with pytest.raises(StoreError, match=said):
