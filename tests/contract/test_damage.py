@@ -36,8 +36,10 @@ DAMAGE = {
     "a source far away": ("indices", lambda store: edited(store.indices, slice(100, 400), 2**31 - 1)),
 }
 
-COMMON = ["train", "{store}", "--out", "{out}", "--layers", "2", "--hidden", "4", "--epochs", "1"]
+ANY = ["train", "{store}", "--out", "{out}", "--hidden", "4", "--epochs", "1"]
+COMMON = [*ANY, "--layers", "2"]
 TRAIN = [*COMMON, "--fanout", "3,3"]
+ONE_LAYER = [*ANY, "--layers", "1", "--fanout", "3"]  # which reads features by the ids that were drawn
 VERBS = {
     "sage": [*TRAIN, "--threads", "1"],
     "all neighbors": [*COMMON, "--fanout", "-1"],
@@ -47,6 +49,8 @@ VERBS = {
     "weighted": [*TRAIN, "--weighted"],
     "layer-wise": [*COMMON, "--sampler", "layer", "--layer-budget", "30,20"],
     "walks": [*TRAIN, "--sampler", "walk"],
+    **{f"one layer, {model}": [*ONE_LAYER, "--model", model] for model in ("sage", "gcn", "gat")},
+    "one layer, layer-wise": [*ANY, "--layers", "1", "--sampler", "layer", "--layer-budget", "20"],
     "isolated": [*TRAIN, "--views", "cyclic", "--sync", "model-average", "--halo", "one-hop"],
     "evaluate": ["evaluate", "{run}", "--store", "{store}", "--split", "all"],
     "predict": ["predict", "{run}", "--store", "{store}", "--out", "{out}.csv"],

@@ -1,4 +1,4 @@
-"""``kill -9`` of a command or of one of its workers at random moments: all is gone soon, and nothing is left behind.
+"""``kill -9`` of a command, of one of its workers or of all of them: all is gone soon, and nothing is left behind.
 
 The same command afterwards, or ``--resume``, makes the same bytes as an undisturbed one. ``PARTITA_KILLS`` says how
 many there are.
@@ -24,7 +24,7 @@ from faults_world import TRAIN, VERBS, Verb, content, differences, left_over
 from processes import workers_of
 
 END_SECONDS = 10
-CHECKPOINTS = "--checkpoint-minutes 0.0005"
+CHECKPOINTS = "--checkpoint-minutes 0.0005 --keep-checkpoints 1"  # those that are kept do not depend on time
 KILLED = {
     **{name: VERBS[name] for name in ("ingest", "ingest-npz", "partition", "export", "predict-parquet", "evaluate")},
     "predict-2": VERBS["predict-2"],
@@ -33,15 +33,15 @@ KILLED = {
         f"train parts --out new {TRAIN} --epochs 8 {CHECKPOINTS} --workers 2", resume="train --resume new", workers=True
     ),
 }
-NUMBER = int(os.environ.get("PARTITA_KILLS", "18"))
+VICTIMS = ("command", "worker", "all workers")
+NUMBER = int(os.environ.get("PARTITA_KILLS", "27"))
 
 
 def cases() -> list[tuple[str, str, int]]:
     """Verb, victim, seed."""
     names = list(KILLED)
     return [
-        (names[number % len(names)], "worker" if number // len(names) % 2 else "command", number)
-        for number in range(NUMBER)
+        (names[number % len(names)], VICTIMS[number // len(names) % len(VICTIMS)], number) for number in range(NUMBER)
     ]
 
 
@@ -72,7 +72,7 @@ def test_killed_at_a_random_moment(worlds, record_property, verb, victim, seed) 
 def kill(
     world: Path, words: list[str], temporary: Path, victim: str, after: float
 ) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
-    """Start a command from nothing and kill it, or its last worker, after some seconds."""
+    """Start a command from nothing and kill it, its last worker, or all of them, after some seconds."""
     command = [sys.executable, "-c", "from partita.cli import main; main()", *words]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with (
@@ -87,10 +87,12 @@ def kill(
         with suppress(psutil.NoSuchProcess):
             everything = psutil.Process(process.pid).children(recursive=True)
         workers = workers_of(process.pid)
-        target = workers[max(workers)].pid if victim == "worker" and workers else process.pid
+        last = [workers[max(workers)].pid] if workers else []
+        targets = {"worker": last, "all workers": [each.pid for each in workers.values()]}.get(victim) or [process.pid]
         if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(target, signal.SIGKILL)
+            for target in targets:
+                with suppress(ProcessLookupError):
+                    os.kill(target, signal.SIGKILL)
         begun = time.monotonic()
         process.wait(END_SECONDS)
         assert time.monotonic() - begun < END_SECONDS

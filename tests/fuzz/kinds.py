@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from partita.graph.metadata import _checksum
 from partita.graph.store import GraphStore
 from partita.testing.graphs import small_random_store
 
+BLANKS = " \t"
+"""Other characters that Python takes for blanks, such as 0x1C, are part of a name."""
 TRAIN = "--layers 1 --hidden 4 --fanout 3 --batch-size 32 --epochs 1 --threads 1"
 Accepted = Callable[[Path, Path], str | None]
 """Says what is wrong with what a command made of a damaged input: of the folder of the case, and the sound world."""
@@ -102,20 +105,22 @@ def text_edges(case: Path, name: str, delimiter: str | None) -> set[tuple[str, s
     """Edges by an independent reading; ``None`` where it makes no sense of the text."""
     text = decoded((case / name).read_bytes())
     if delimiter is None:
-        rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        lines = [line.strip(BLANKS) for line in re.split("\r?\n|\r", text)]
+        rows = [re.split(f"[{BLANKS}]+", line) for line in lines if line and not line.startswith("#")]
     else:
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
+        read = csv.reader(io.StringIO(text), delimiter=delimiter)
+        rows = [row for row in read if any(cell.strip(BLANKS) for cell in row)]
         header, *rows = rows or [[]]
-        if not {"source", "target"} <= {cell.strip() for cell in header}:
+        if not {"source", "target"} <= {cell.strip(BLANKS) for cell in header}:
             return None
-        first, second = ([cell.strip() for cell in header].index(each) for each in ("source", "target"))
+        first, second = ([cell.strip(BLANKS) for cell in header].index(each) for each in ("source", "target"))
         try:
             rows = [[row[first], row[second]] for row in rows]
         except IndexError:
             return None
     if any(len(row) < 2 for row in rows):
         return None
-    return {(row[0].strip(), row[1].strip()) for row in rows}
+    return {(row[0].strip(BLANKS), row[1].strip(BLANKS)) for row in rows}
 
 
 def decoded(data: bytes) -> str:
@@ -164,14 +169,14 @@ def same_array_edges(name: str) -> Accepted:
 
 def same_table(case: Path, world: Path) -> str | None:
     text = decoded((case / "nodes.csv").read_bytes())
-    rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
-    header = [cell.strip() for cell in rows[0]]
+    rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip(BLANKS) for cell in row)]
+    header = [cell.strip(BLANKS) for cell in rows[0]]
     store = partita.open(case / "out")
     place = {str(name): at for at, name in enumerate(store.names())}
     columns = [at for at, name in enumerate(header) if name not in ("id", "topic", "split")]
     for row in rows[1:]:
-        cells = [row[at].strip() for at in columns]
-        node = place.get(row[header.index("id")].strip())
+        cells = [row[at].strip(BLANKS) for at in columns]
+        node = place.get(row[header.index("id")].strip(BLANKS))
         if node is None:
             continue
         expected = np.array([float(cell) for cell in cells], np.float32)

@@ -98,7 +98,7 @@ def map_array(path: Path) -> np.ndarray:
         with ONE_HEADER:
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except (SyntaxError, EOFError, TokenError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise ValueError(f"its header is damaged ({type(error).__name__}: {error})") from error
+        raise ValueError(f"its header is damaged ({error})") from error
 
 
 def require_parent(path: Path) -> None:

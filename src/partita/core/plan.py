@@ -12,7 +12,7 @@ from partita.core.errors import ConfigError
 from partita.core.files import read_object
 from partita.core.options import OLD_NAMES
 from partita.core.trust import refuse_code
-from partita.core.typed import typed
+from partita.core.typed import number, problem, typed
 
 PLAN_FORMAT = 2
 STAGES = {
@@ -149,7 +149,7 @@ class Plan:
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
             plan = typed(cls, {**rest, **lists, "made_for": made_for})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ConfigError(f"not a plan: {error!r}", where=where, fix=_AGAIN) from None
+            raise ConfigError(f"not a plan: {problem(error)}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:
             raise ConfigError("it contains no strategy", where=where, fix=_AGAIN)
         return plan
@@ -193,7 +193,7 @@ def _to_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _from_json(values: Mapping[str, Any]) -> Candidate:
-    return typed(Candidate, {**values, "epoch": Seconds(**{name: float(values["epoch"][name]) for name in STAGES})})
+    return typed(Candidate, {**values, "epoch": Seconds(**{name: number(values["epoch"][name]) for name in STAGES})})
 
 
 _LISTS = ("candidates", "approximate")

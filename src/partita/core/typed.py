@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -21,8 +23,7 @@ def typed(kind: type[Record], values: Mapping[str, Any]) -> Record:
     Dataclasses among the values are not looked into: they have been checked when they were made.
 
     Raises:
-        ValueError: a value is of another type; the message names it.
-        TypeError: a value is missing, or there is no such field.
+        ValueError: a value is of another type or missing, or there is no such field; the message names it.
     """
     from pydantic import ValidationError  # which nobody waits for who reads no such file
 
@@ -31,9 +32,31 @@ def typed(kind: type[Record], values: Mapping[str, Any]) -> Record:
             if name in values:
                 check(values[name], strict=True)
         except ValidationError as error:
-            place, problem = first_problem(error)
-            raise ValueError(f"{'.'.join([name, *place])}: {problem}") from None
+            place, said = first_problem(error)
+            raise ValueError(f"{'.'.join([name, *place])}: {said}") from None
+    known = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(kind)}  # type: ignore[arg-type]
+    for name in values.keys() - known.keys():
+        raise ValueError(f"{name!r} is unknown")
+    for name, needed in known.items():
+        if needed and name not in values:
+            raise ValueError(f"{name!r} is missing")
     return kind(**values)
+
+
+def number(value: object) -> float:
+    """A finite number as a record has it, so no text and no truth value.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def problem(error: Exception) -> str:
+    """What is wrong with a record, in words, where Python raised an error while reading it."""
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) and error.args else str(error)
 
 
 @cache
@@ -46,8 +69,8 @@ def _checks(kind: type) -> dict[str, Callable[..., Any]]:
 
 def first_problem(error: ValidationError) -> tuple[list[str], str]:
     """Where in a nested value something is wrong first, and what."""
-    problem = error.errors()[0]
-    return list(map(str, problem["loc"])), problem["msg"]
+    first = error.errors()[0]
+    return list(map(str, first["loc"])), first["msg"]
 
 
 @contextmanager
@@ -66,6 +89,4 @@ def fitting(where: str, error: type[PartitaError], fix: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
-        raise error(
-            f"what it says does not fit together ({type(reason).__name__}: {reason})", where=where, fix=fix
-        ) from reason
+        raise error(f"what it says does not fit together ({problem(reason)})", where=where, fix=fix) from reason

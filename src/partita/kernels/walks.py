@@ -92,7 +92,8 @@ def walk_step(
 
     Raises:
         ValueError: lengths do not fit.
-        IndexError: an id is no node of the store, or its edges are not among ``indices``.
+        IndexError: an id is no node of the store, or its edges are not among ``indices``; :class:`EdgesError`: a walk
+            came to an id that is no node.
     """
     if ids.shape != draws.shape:
         raise ValueError(f"{ids.shape[0]} walks with {draws.shape[0]} draws")
@@ -109,6 +110,7 @@ def walk_step(
         first_edge,
         out,
     )
+    checks.walked(out, indptr.shape[0] - 1)
     return out
 
 

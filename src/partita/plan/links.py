@@ -21,7 +21,7 @@ from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
 from partita.core.machine import machine, now
-from partita.core.typed import typed
+from partita.core.typed import number, problem, typed
 
 LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
@@ -94,7 +94,7 @@ class Links:
                 )
             curves = {
                 kind: {
-                    link: Curve(tuple(map(float, curve["num_bytes"])), tuple(map(float, curve["seconds"])))
+                    link: Curve(tuple(map(number, curve["num_bytes"])), tuple(map(number, curve["seconds"])))
                     for link, curve in values[kind].items()
                 }
                 for kind in ("send", "sum")
@@ -105,7 +105,9 @@ class Links:
                 raise ValueError(f"the date {found.date} has no time zone")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
-                f"not a file of measured links: {error!r}", where=where, fix="Make it with: partita measure --out FILE"
+                f"not a file of measured links: {problem(error)}",
+                where=where,
+                fix="Make it with: partita measure --out FILE",
             ) from None
         for of_link in curves.values():
             for link, curve in of_link.items():

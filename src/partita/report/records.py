@@ -12,7 +12,7 @@ from typing import Any
 from partita.core.errors import ConfigError, RunError
 from partita.core.files import ANALYSIS, ANALYSIS_FORMAT, parse_json, parse_yaml, read_file, read_object
 from partita.core.run_record import read_run_record
-from partita.core.typed import fitting
+from partita.core.typed import fitting, problem
 
 
 @dataclass(frozen=True)
@@ -170,5 +170,5 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
             found.append({**event, "event": event["event"], "epoch": int(event["epoch"])})
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):
-                raise RunError(f"is not an event: {error!r}", where=f"{path}, line {number}") from None
+                raise RunError(f"is not an event: {problem(error)}", where=f"{path}, line {number}") from None
     return found

@@ -95,6 +95,7 @@ class DeviceTopology(ArrayTopology):
             weights=self._hot_weights,
             positions=positions,
         )
+        self._of_nodes(near)
         far = self._sample_cold(dst[cold], key, fanout, positions)
         counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
         indptr, pick = in_order(counts, torch.cat([hot, cold]))

@@ -17,6 +17,7 @@ from partita.core.protocols import Rule
 from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
+from partita.kernels import checks
 
 
 class _Writable:
@@ -139,10 +140,21 @@ class ArrayTopology:
         return rule(self, ids) if payload is None else rule(self, ids, payload)
 
     def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
-        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`."""
-        return kernels.sample_neighbors(
-            self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`.
+
+        Raises:
+            EdgesError: one of them is no node.
+        """
+        return self._of_nodes(
+            kernels.sample_neighbors(
+                self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
+            )
         )
+
+    def _of_nodes(self, drawn: Sampled) -> Sampled:
+        """What was drawn, once it is seen that it is nodes: whatever follows relies on that."""
+        checks.sources(drawn.indices, self.num_nodes)
+        return drawn
 
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
         """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
@@ -152,9 +164,15 @@ class ArrayTopology:
         )
 
     def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
-        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`."""
-        return kernels.pick_arrivals(
-            self._indptr, self._indices, dst, self.original(dst), key, before, positions=positions, **self._edges
+        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`.
+
+        Raises:
+            EdgesError: one of them comes from no node.
+        """
+        return self._of_nodes(
+            kernels.pick_arrivals(
+                self._indptr, self._indices, dst, self.original(dst), key, before, positions=positions, **self._edges
+            )
         )
 
     def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:

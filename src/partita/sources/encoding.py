@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64
 
 from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, StoreError
-from partita.core.typed import fitting, typed
+from partita.core.typed import fitting, number, typed
 from partita.graph.store import GraphStore
 from partita.sources.batch import GAPS, Cells, Kind
 from partita.sources.edges import TableReader
@@ -111,7 +111,7 @@ class Encoding:
                 typed(Column, {**each, **({"categories": tuple(each["categories"])} if "categories" in each else {})})
                 for each in found.get("columns", ())
             ]
-            numbers = {name: tuple(map(float, found[name])) for name in ("fill", "mean", "scale") if name in found}
+            numbers = {name: tuple(map(number, found[name])) for name in ("fill", "mean", "scale") if name in found}
             others = {name: found[name] for name in ("missing", "made") if name in found}
             return typed(cls, {"columns": tuple(columns), **others, **numbers})
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from partita.core.errors import ConfigError
-from partita.core.plan import Candidate, Plan, Seconds
+from partita.core.plan import STAGES, Candidate, Plan, Seconds
 
 PLAN = Plan(
     (Candidate("direct,data", "gdp", Seconds(sample=1.0), {"ids": 3}),), {"dnp": "too large"}, 10, 3, {"seed": 1}
@@ -28,7 +28,7 @@ def of_best(**changes: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values.pop("steps"), "not a plan: KeyError"),
+        (lambda values: values.pop("steps"), "not a plan: 'steps' is missing"),
         (lambda values: values.update(format=99), "format 99"),
         (lambda values: values.update(candidates=[]), "no strategy"),
         (lambda values: values.update(steps="many"), "steps: Input should be a valid integer"),
@@ -36,10 +36,10 @@ def of_best(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (lambda values: values.update(refused=[]), "refused: Input should be a valid dictionary"),
         (of_best(settings=[[]]), "settings: Input should be a valid dictionary"),
         (of_best(strategy=3), "strategy: Input should be a valid string"),
-        (of_best(epoch={"sample": "long"}), "not a plan"),
+        (of_best(epoch=dict.fromkeys(STAGES, "nan")), "not a plan: 'nan' is not a finite number"),
         (of_best(epoch_bytes={"ids": "few"}), "epoch_bytes.ids: Input should be a valid integer"),
         (of_best(memory_bytes=None), "memory_bytes"),
-        (of_best(extra=1), "not a plan: TypeError"),
+        (of_best(extra=1), "not a plan: 'extra' is unknown"),
     ],
 )
 def test_a_file_that_holds_something_else(

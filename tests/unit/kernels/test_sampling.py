@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from partita import kernels
+from partita.core.errors import EdgesError
 from partita.core.keys import GOLDEN, fold
 from partita.core.records import Sampled
 from partita.kernels import Relabeller, sample_neighbors
@@ -458,3 +459,16 @@ def test_rows_outside_the_range_are_refused():
         at = torch.tensor([node])
         with pytest.raises(IndexError, match="dst: edges"):
             sample_neighbors(indptr, indices[range_], at, at, KEY, 1, first_edge=range_.start)
+
+
+def test_walks_go_to_nodes(both):
+    indptr, ids = torch.tensor([0, 1, 2, 2]), torch.tensor([0])
+    indices = torch.tensor([3, 1], dtype=torch.int32)
+
+    def work():
+        with pytest.raises(EdgesError, match="but there are"):
+            kernels.walk_step(indptr, indices, ids, torch.tensor([5]))
+        return kernels.walk_step(indptr, indices, ids + 1, torch.tensor([5]))
+
+    for at in both(work):
+        assert at.tolist() == [1]

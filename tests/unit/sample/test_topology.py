@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, EdgesError
 from partita.core.keys import StepKey
 from partita.kernels import Relabeller
+from partita.kernels.reference.draws import NEVER
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import Fanout
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.topology import ArrayTopology, LocalTopology, as_tensor
 
 EDGES = [(1, 0), (2, 0), (2, 0), (0, 0), (0, 1), (1, 2)]
 
@@ -48,6 +49,15 @@ def test_options(store_of):
     assert weighted.sample(torch.tensor([0, 1]), 1, 3).indices.tolist() == [2, 0]
     with pytest.raises(ConfigError, match="edge weight column"):
         LocalTopology(store_of(EDGES, 4), weighted=True)
+
+
+@pytest.mark.parametrize("wrong", [3, -1, 2**31 - 1])
+def test_what_is_drawn_are_nodes(wrong):
+    topology = ArrayTopology(torch.tensor([0, 2, 2, 3]), torch.tensor([1, wrong, 2], dtype=torch.int32))
+    for draw in (topology.sample, topology.arrivals):
+        assert draw(torch.tensor([2]), 7, NEVER if draw == topology.arrivals else -1).indices.tolist() == [2]
+        with pytest.raises(EdgesError, match=f"it holds the id {wrong}, but there are 3 nodes"):
+            draw(torch.tensor([0, 2]), 7, NEVER if draw == topology.arrivals else -1)
 
 
 def test_a_reordered_store_draws_the_same(store_of):
