@@ -53,7 +53,7 @@ def store(tmp_path):
     base = formula_store(path, num_nodes=53, weighted=True, names="numbers", num_parts=2, shuffle_seed=4)
     missing = {}
     for name, spec in known(COLUMNS).items():
-        form = spec.expected(base.metadata)
+        form = spec.expected(base.metadata, name)
         if form is not None and not base.has(name):
             numbers = 2 + np.arange(np.prod(form[1])) % 97
             missing[name] = numbers.reshape(form[1]).astype(form[0][0])

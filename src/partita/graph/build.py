@@ -9,12 +9,13 @@ Every pass is stable, so neighbors stay in input order whatever the memory limit
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Int64, Integer, Shaped
+from jaxtyping import Float, Float32, Int, Int64, Integer, Shaped, UInt
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError
@@ -33,6 +34,7 @@ _MOST_RANGES = 30_000  # so that a range's number fits into 16 bits (twice as ma
 _LARGEST_INT32 = 2**31 - 1
 _CHECKED_AT_ONCE = 1 << 20
 _FEWEST_EDGES_AT_ONCE = 256
+_NO_KINDS = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +67,22 @@ class TopologySummary:
 
 
 class TopologyBuilder:
-    """Sorts edges into the columns ``indptr``, ``indices``, ``edge_weight``, ``self_loops``.
+    """Sorts edges into the columns ``indptr``, ``indices``, ``edge_type``, ``edge_weight``, ``self_loops``.
 
     Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes per node for ``indptr``, 4 each for counting
     self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed.
-    On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more).
+    On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more, types 1 or 2).
 
     Args:
         writer: of the store.
         memory_limit: bytes.
         weighted: every edge has a weight.
+        edge_dtype: every edge has a type of this dtype, by which rows are sorted; ``None``: there are none.
         undirected: every edge (u, v) stands for u -> v and then v -> u; a self loop for one edge.
         unless_both: not where the input has both directions of every edge, equally often.
-        deduplicate: of edges with the same source and destination only the first stays, with its weight.
+        deduplicate: of edges with the same source, destination and type only the first stays, with its weight.
         self_loops: ``"keep"`` them, ``"drop"`` them, or ``"add"``: drop them, then give every node exactly one,
-            with weight 1, as the last of its row.
+            with weight 1, as the last of its row; not where edges have types.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class TopologyBuilder:
         *,
         memory_limit: int,
         weighted: bool = False,
+        edge_dtype: np.dtype[Any] | None = None,
         undirected: bool = False,
         unless_both: bool = False,
         deduplicate: bool = False,
@@ -95,7 +99,10 @@ class TopologyBuilder:
     ) -> None:
         if self_loops not in get_args(SelfLoops):
             raise ConfigError(f"invalid self_loops: '{self_loops}'", fix="Choose keep, drop or add")
+        if edge_dtype is not None and (undirected or self_loops == "add"):
+            raise ValueError("which type would the edges have that are added?")
         self._writer = writer
+        self._edge_dtype = edge_dtype
         self._memory_limit = max(1, int(memory_limit))
         self._weighted = weighted
         self._undirected = undirected
@@ -109,7 +116,11 @@ class TopologyBuilder:
     # First pass: keep the edges as they come
 
     def add(
-        self, src: Integer[np.ndarray, "n"], dst: Integer[np.ndarray, "n"], weight: Float[np.ndarray, "n"] | None = None
+        self,
+        src: Integer[np.ndarray, "n"],
+        dst: Integer[np.ndarray, "n"],
+        weight: Float[np.ndarray, "n"] | None = None,
+        kind: Integer[np.ndarray, "n"] | None = None,
     ) -> None:
         """Add edges, in order.
 
@@ -117,6 +128,7 @@ class TopologyBuilder:
             src: provisional ids of the sources, any integer dtype.
             dst: provisional ids of the destinations.
             weight: of each edge, any float dtype, finite and >= 0, if the graph is weighted.
+            kind: type of each edge, if edges have types.
 
         Raises:
             InputError: a weight is negative or not finite.
@@ -125,13 +137,17 @@ class TopologyBuilder:
             len(src) != len(dst)
             or (weight is None) == self._weighted
             or (weight is not None and len(weight) != len(src))
+            or (kind is None) != (self._edge_dtype is None)
+            or (kind is not None and len(kind) != len(src))
         ):
-            raise ValueError("src, dst and (if and only if the graph is weighted) weight must have the same length")
+            raise ValueError("src, dst and (if and only if there are some) weight and kind must have the same length")
         for start in range(0, len(src), _CHECKED_AT_ONCE):
             part = slice(start, start + _CHECKED_AT_ONCE)
             columns = {"src": src[part], "dst": dst[part]}
             if weight is not None:
                 columns["weight"] = self._checked(weight[part])
+            if kind is not None:
+                columns["kind"] = kind[part]
             one_way, straight = kernels.direction_sum(columns["src"], columns["dst"])
             self._direction_sum = (self._direction_sum + int(one_way)) % 2**64
             self._any_straight |= bool(straight)
@@ -183,7 +199,9 @@ class TopologyBuilder:
         if added:
             indptr += np.arange(self._num_nodes + 1)
         ranges = self._choose_ranges(indptr)
-        rows = _Rows(self._writer, self._num_nodes, self._index_dtype, self._weighted, self._deduplicate)
+        rows = _Rows(
+            self._writer, self._num_nodes, self._index_dtype, self._weighted, self._edge_dtype, self._deduplicate
+        )
         self._sort(indptr, ranges, rows)
         if self._weighted:
             self._quantize(indptr, rows.largest)
@@ -215,7 +233,7 @@ class TopologyBuilder:
 
     def _choose_ranges(self, indptr: Int64[np.ndarray, "N_1"]) -> Int64[np.ndarray, "R_1"]:
         """Boundaries of ranges of destinations whose rows take at most half of the memory limit (or are one row)."""
-        edge_bytes = self._index_dtype.itemsize + 4 * self._weighted
+        edge_bytes = self._index_dtype.itemsize + 4 * self._weighted + self._kind_bytes
 
         def cost(node: int) -> int:
             return int(indptr[node]) * edge_bytes + node * _ROW_BYTES
@@ -234,7 +252,8 @@ class TopologyBuilder:
         starts = edge_at - ranges if self._add_loops else edge_at
         if len(ranges) <= 2:
             if len(ranges) == 2:
-                self._sort_range(self._mapped("sort edges"), 0, self._num_nodes, indptr, int(edge_at[1]), 0, out)
+                everything = partial(self._mapped, "sort edges")
+                self._sort_range(everything, 0, self._num_nodes, indptr, int(edge_at[1]), 0, out)
         else:
             path = self._writer.scratch / "ranges"
             allocate_file(path, int(starts[-1]) * self._final.itemsize)
@@ -244,7 +263,7 @@ class TopologyBuilder:
                 with progress.task("sort edges", total=int(starts[-1]), unit="edges") as task:
                     for r in range(len(ranges) - 1):
                         low, high, first, stop = (int(i) for i in (*ranges[r : r + 2], *starts[r : r + 2]))
-                        edges = read_records(file.fileno(), first, stop, chunk)
+                        edges = partial(read_records, file.fileno(), first, stop, chunk)
                         num_edges = int(edge_at[r + 1] - edge_at[r])
                         self._sort_range(edges, low, high, indptr, num_edges, int(edge_at[r]), out)
                         task.advance(stop - first)
@@ -253,7 +272,7 @@ class TopologyBuilder:
 
     def _sort_range(
         self,
-        chunks: Iterator[Shaped[np.ndarray, "n"]],
+        chunks: Callable[[], Iterator[Shaped[np.ndarray, "n"]]],
         low: int,
         high: int,
         indptr: Int64[np.ndarray, "N_1"],
@@ -263,11 +282,13 @@ class TopologyBuilder:
     ) -> None:
         """Put one range of destinations into rows. ``indptr[low]`` is final already, the rest of the range not."""
         begin = int(indptr[low])
-        if high - low == 1:  # one row needs no sorting, and may be larger than memory
-            kept = sum(out.put(low, np.array([len(edges)]), edges["src"], self._weights(edges)) for edges in chunks)
+        if high - low == 1:  # one row needs no sorting but by type, and may be larger than memory
+            kept = 0
+            for part in self._by_kind(chunks):
+                kept += out.put(low, np.array([len(part)]), part["src"], self._weights(part), self._kinds(part))
             if self._add_loops:
                 weight = np.ones(int(self._weighted), dtype=np.float32)
-                kept += out.put(low, np.array([1]), np.array([low], dtype=self._index_dtype), weight)
+                kept += out.put(low, np.array([1]), np.array([low], dtype=self._index_dtype), weight, _NO_KINDS)
             indptr[high] = begin + kept
             return
         length = np.diff(indptr[low : high + 1])
@@ -275,15 +296,30 @@ class TopologyBuilder:
         cursor = np.cumsum(length) - length
         src = np.empty(num_edges, dtype=self._index_dtype)
         weight = np.empty(num_edges if self._weighted else 0, dtype=np.float32)
-        for edges in chunks:
-            kernels.place_edges(edges["src"], edges["dst"], self._weights(edges), low, cursor, src, weight)
+        kind = np.empty(0 if self._edge_dtype is None else num_edges, dtype=self._edge_dtype or _NO_KINDS.dtype)
+        for edges in chunks():
+            kernels.place_edges(
+                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), low, cursor, src, weight, kind
+            )
         if self._add_loops:
             src[cursor] = np.arange(low, high)
             if self._weighted:
                 weight[cursor] = 1.0
-        out.put(low, length, src, weight)
+        out.put(low, length, src, weight, kind)
         indptr[low + 1 : high + 1] = np.cumsum(length, out=length)
         indptr[low + 1 : high + 1] += begin
+
+    def _by_kind(self, chunks: Callable[[], Iterator[Shaped[np.ndarray, "n"]]]) -> Iterator[Shaped[np.ndarray, "n"]]:
+        """The edges of one row by type: read once for each type that there is."""
+        if self._edge_dtype is None:
+            yield from chunks()
+            return
+        found = np.zeros(np.iinfo(self._edge_dtype).max + 1, dtype=bool)
+        for edges in chunks():
+            found[edges["kind"]] = True
+        for each in np.flatnonzero(found):
+            for edges in chunks():
+                yield edges[edges["kind"] == each]
 
     def _distribute(self, descriptor: int, ranges: Int64[np.ndarray, "R_1"], starts: Int64[np.ndarray, "R_1"]) -> None:
         """Move every edge to the region of its range in one file, in order."""
@@ -295,8 +331,8 @@ class TopologyBuilder:
             if len(room) < len(edges):
                 room = np.empty(len(edges), dtype=self._final)
             kernels.partition_edges(
-                edges["src"], edges["dst"], self._weights(edges), range_of, bounds,
-                room["src"], room["dst"], self._weights(room),
+                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), range_of, bounds,
+                room["src"], room["dst"], self._weights(room), self._kinds(room),
             )  # fmt: skip
             for r in np.flatnonzero(np.diff(bounds)):
                 piece = room[bounds[r] : bounds[r + 1]]
@@ -321,8 +357,9 @@ class TopologyBuilder:
                         raw = chunk[(self._rank[chunk["src"]] >= 0) & (self._rank[chunk["dst"]] >= 0)]
                         self._left_out += len(chunk) - len(raw)
                     count, wrong = kernels.map_edges(
-                        raw["src"], raw["dst"], self._weights(raw), self._rank, self._num_provisional,
-                        self._undirected, self._drop_loops, out["src"], out["dst"], self._weights(out),
+                        raw["src"], raw["dst"], self._weights(raw), self._kinds(raw), self._rank,
+                        self._num_provisional, self._undirected, self._drop_loops,
+                        out["src"], out["dst"], self._weights(out), self._kinds(out),
                     )  # fmt: skip
                     if wrong >= 0:
                         raise InputError(
@@ -352,7 +389,12 @@ class TopologyBuilder:
 
     def _record_dtype(self, ids: np.dtype[Any]) -> np.dtype[Any]:
         fields: list[tuple[str, Any]] = [("src", ids), ("dst", ids)]
-        return np.dtype([*fields, ("weight", np.float32)] if self._weighted else fields)
+        fields += [("weight", np.float32)] if self._weighted else []
+        return np.dtype([*fields, ("kind", self._edge_dtype)] if self._edge_dtype is not None else fields)
+
+    @property
+    def _kind_bytes(self) -> int:
+        return 0 if self._edge_dtype is None else self._edge_dtype.itemsize
 
     def _new_spill(self, ids: np.dtype[Any]) -> Spill:
         dtype = self._record_dtype(ids)
@@ -366,6 +408,9 @@ class TopologyBuilder:
     def _weights(self, records: Shaped[np.ndarray, "n"]) -> Float32[np.ndarray, "w"]:
         return records["weight"] if self._weighted else np.empty(0, dtype=np.float32)
 
+    def _kinds(self, records: Shaped[np.ndarray, "n"]) -> UInt[np.ndarray, "k"]:
+        return _NO_KINDS if self._edge_dtype is None else records["kind"]
+
 
 class _Rows:
     """Appends finished rows to the columns, without repeats if these are to go.
@@ -377,12 +422,20 @@ class _Rows:
     """
 
     def __init__(
-        self, writer: StoreWriter, num_nodes: int, index_dtype: np.dtype[Any], weighted: bool, deduplicate: bool
+        self,
+        writer: StoreWriter,
+        num_nodes: int,
+        index_dtype: np.dtype[Any],
+        weighted: bool,
+        edge_dtype: np.dtype[Any] | None,
+        deduplicate: bool,
     ) -> None:
         self._indices = writer.append("indices", index_dtype)
         self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
+        self._kinds: ColumnStream | None = None if edge_dtype is None else writer.append("edge_type", edge_dtype)
         self._deduplicate = deduplicate
         self._last_seen = np.zeros(num_nodes, dtype=index_dtype)
+        self._last_kind = _NO_KINDS if edge_dtype is None else np.zeros(num_nodes, dtype=edge_dtype)
         self.repeats = 0
         self.loops = np.zeros(num_nodes, dtype=np.int32)
         self.largest = np.zeros(num_nodes if weighted else 0, dtype=np.float32)
@@ -393,26 +446,31 @@ class _Rows:
         length: Int64[np.ndarray, "rows"],
         src: Int[np.ndarray, "n"],
         weight: Float32[np.ndarray, "w"],
+        kind: UInt[np.ndarray, "k"],
     ) -> int:
         """Append rows ``low``, ``low + 1``, ...; ``length`` becomes what remains of each. A row may come in pieces.
 
-        Both ``src`` and ``weight`` are used up. Returns the number of edges written.
+        All arrays are used up. Returns the number of edges written.
         """
         rows = slice(low, low + len(length))
-        src, weight = np.ascontiguousarray(src), np.ascontiguousarray(weight)
+        src, weight, kind = (np.ascontiguousarray(each) for each in (src, weight, kind))
         kept, repeats = kernels.finish_rows(
-            low, length, src, weight, self._deduplicate, self._last_seen, self.loops[rows], self.largest[rows]
-        )
+            low, length, src, weight, kind, self._deduplicate, self._last_seen, self._last_kind,
+            self.loops[rows], self.largest[rows],
+        )  # fmt: skip
         self.repeats += int(repeats)
         self._indices.append(src[:kept])
         if self._weights is not None:
             self._weights.append(weight[:kept])
+        if self._kinds is not None:
+            self._kinds.append(kind[:kept])
         return int(kept)
 
     def close(self) -> None:
         self._indices.close()
-        if self._weights is not None:
-            self._weights.close()
+        for stream in (self._weights, self._kinds):
+            if stream is not None:
+                stream.close()
 
 
 def _fit_int32(*arrays: Integer[np.ndarray, "n"]) -> bool:

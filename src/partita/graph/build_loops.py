@@ -2,7 +2,8 @@
 
 Each exists twice: as loops that numba compiles, and as plain numpy, which is used where numba cannot be imported
 and which the tests compare. Arguments are numpy arrays; an absent array is one of length 0. All run without the
-GIL, allocate nothing but what is said, and are single passes over their edges.
+GIL, allocate nothing but what is said, and are single passes over their edges. Edges have a source, a destination, and
+as far as they are there a weight and a kind, which is the number of their relation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _FROM, _TO, _MIX, _SHIFT = (
 # Final ids and both directions of the raw edges
 
 
-def _map_edges_loops(src, dst, weight, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight):
+def _map_edges_loops(
+    src, dst, weight, kind, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight, out_kind
+):
     count = 0
     for e in range(len(src)):
         u = np.int64(src[e])
@@ -38,6 +41,8 @@ def _map_edges_loops(src, dst, weight, rank, num_nodes, undirected, drop_loops, 
         out_dst[count] = v
         if len(weight) > 0:
             out_weight[count] = weight[e]
+        if len(kind) > 0:
+            out_kind[count] = kind[e]
         count += 1
         if undirected and u != v:
             out_src[count] = v
@@ -48,17 +53,20 @@ def _map_edges_loops(src, dst, weight, rank, num_nodes, undirected, drop_loops, 
     return count, np.int64(-1)
 
 
-def map_edges_numpy(src, dst, weight, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight):
+def map_edges_numpy(
+    src, dst, weight, kind, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight, out_kind
+):
     """Give raw edges their final ids, in order; ``undirected`` adds the reverse right after each edge.
 
     Args:
         src, dst: (n) provisional ids.
         weight: (n) or empty.
+        kind: (n) or empty, and then not ``undirected``.
         rank: (num_nodes) final id of each provisional id, or empty for the same ids.
         num_nodes: N.
         undirected: emit (u, v) and then (v, u); a self loop once.
         drop_loops: leave self loops out.
-        out_src, out_dst, out_weight: room for n edges, 2n if undirected.
+        out_src, out_dst, out_weight, out_kind: room for n edges, 2n if undirected.
 
     Returns:
         Number of edges written, and the position of the first edge with an id outside [0, num_nodes), or -1.
@@ -68,7 +76,8 @@ def map_edges_numpy(src, dst, weight, rank, num_nodes, undirected, drop_loops, o
         return 0, int(np.argmax(outside))
     if drop_loops:
         kept = src != dst
-        src, dst, weight = src[kept], dst[kept], weight[kept] if len(weight) else weight
+        src, dst = src[kept], dst[kept]
+        weight, kind = (each[kept] if len(each) else each for each in (weight, kind))
     if len(rank):
         src, dst = rank[src], rank[dst]
     if undirected:
@@ -79,6 +88,7 @@ def map_edges_numpy(src, dst, weight, rank, num_nodes, undirected, drop_loops, o
     out_src[:count] = src
     out_dst[:count] = dst
     out_weight[: len(weight)] = weight
+    out_kind[: len(kind)] = kind
     return count, -1
 
 
@@ -98,7 +108,7 @@ def count_rows_numpy(dst, degree):
 # Distribution to buckets: a stable counting sort of one chunk
 
 
-def _partition_edges_loops(src, dst, weight, bucket_of, starts, out_src, out_dst, out_weight):
+def _partition_edges_loops(src, dst, weight, kind, bucket_of, starts, out_src, out_dst, out_weight, out_kind):
     starts[:] = 0
     for e in range(len(dst)):
         starts[bucket_of[dst[e]] + 1] += 1
@@ -112,20 +122,22 @@ def _partition_edges_loops(src, dst, weight, bucket_of, starts, out_src, out_dst
         out_dst[slot] = dst[e]
         if len(weight) > 0:
             out_weight[slot] = weight[e]
+        if len(kind) > 0:
+            out_kind[slot] = kind[e]
     for b in range(len(starts) - 1, 0, -1):
         starts[b] = starts[b - 1]
     starts[0] = 0
 
 
-def partition_edges_numpy(src, dst, weight, bucket_of, starts, out_src, out_dst, out_weight):
+def partition_edges_numpy(src, dst, weight, kind, bucket_of, starts, out_src, out_dst, out_weight, out_kind):
     """Sort a chunk of edges by bucket, stably.
 
     Args:
         src, dst: (n).
-        weight: (n) or empty.
+        weight, kind: (n) or empty.
         bucket_of: (N) bucket of every destination.
         starts: (buckets + 1) receives where each bucket's edges begin in the output, and n.
-        out_src, out_dst, out_weight: (n).
+        out_src, out_dst, out_weight, out_kind: (n).
     """
     bucket = bucket_of[dst]
     starts[0] = 0
@@ -135,12 +147,14 @@ def partition_edges_numpy(src, dst, weight, bucket_of, starts, out_src, out_dst,
     out_dst[: len(src)] = dst[order]
     if len(weight):
         out_weight[: len(src)] = weight[order]
+    if len(kind):
+        out_kind[: len(src)] = kind[order]
 
 
 # Sorting one bucket by destination
 
 
-def _place_edges_loops(src, dst, weight, low, cursor, out_src, out_weight):
+def _place_edges_loops(src, dst, weight, kind, low, cursor, out_src, out_weight, out_kind):
     for e in range(len(dst)):
         row = dst[e] - low
         slot = cursor[row]
@@ -148,17 +162,19 @@ def _place_edges_loops(src, dst, weight, low, cursor, out_src, out_weight):
         out_src[slot] = src[e]
         if len(weight) > 0:
             out_weight[slot] = weight[e]
+        if len(kind) > 0:
+            out_kind[slot] = kind[e]
 
 
-def place_edges_numpy(src, dst, weight, low, cursor, out_src, out_weight):
+def place_edges_numpy(src, dst, weight, kind, low, cursor, out_src, out_weight, out_kind):
     """Put the edges of a chunk into their rows, in order.
 
     Args:
         src, dst: (n).
-        weight: (n) or empty.
+        weight, kind: (n) or empty.
         low: first destination of the bucket.
         cursor: (rows) next free slot of every row; moved on.
-        out_src, out_weight: the bucket's edges.
+        out_src, out_weight, out_kind: the bucket's edges.
     """
     if not len(dst):
         return
@@ -172,6 +188,8 @@ def place_edges_numpy(src, dst, weight, low, cursor, out_src, out_weight):
     out_src[slot] = src[order]
     if len(weight):
         out_weight[slot] = weight[order]
+    if len(kind):
+        out_kind[slot] = kind[order]
     np.add.at(cursor, row, 1)
 
 
@@ -211,16 +229,25 @@ def direction_sum_numpy(src, dst):
 # What is known only when a row is complete: repeats, self loops, the largest weight
 
 
-def _finish_rows_loops(low, degree, src, weight, drop, last_seen, loops, largest):
+def _finish_rows_loops(low, degree, src, weight, kind, drop, last_seen, last_kind, loops, largest):
     kept = 0
     repeats = 0
     read = 0
     for r in range(len(degree)):
         v = low + r
         begin = kept
+        end = read + degree[r]
+        for e in range(read + 1, end if len(kind) > 0 else 0):
+            if kind[e] < kind[e - 1]:
+                order = np.argsort(kind[read:end], kind="mergesort")
+                src[read:end] = src[read:end][order]
+                kind[read:end] = kind[read:end][order]
+                if len(weight) > 0:
+                    weight[read:end] = weight[read:end][order]
+                break
         for _ in range(degree[r]):
             u = np.int64(src[read])
-            if last_seen[u] == v + 1:
+            if last_seen[u] == v + 1 and (len(kind) == 0 or last_kind[u] == kind[read]):
                 repeats += 1
                 if drop:
                     read += 1
@@ -229,6 +256,9 @@ def _finish_rows_loops(low, degree, src, weight, drop, last_seen, loops, largest
             if u == v:
                 loops[r] += 1
             src[kept] = u
+            if len(kind) > 0:
+                last_kind[u] = kind[read]
+                kind[kept] = kind[read]
             if len(weight) > 0:
                 weight[kept] = weight[read]
                 largest[r] = max(largest[r], weight[kept])
@@ -238,17 +268,19 @@ def _finish_rows_loops(low, degree, src, weight, drop, last_seen, loops, largest
     return kept, repeats
 
 
-def finish_rows_numpy(low, degree, src, weight, drop, last_seen, loops, largest):
-    """Count repeats in consecutive rows, drop them (in place, the first stays), and gather what rows add up to.
+def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind, loops, largest):
+    """Sort consecutive rows by kind, count repeats, drop them (the first stays), and gather what rows add up to.
 
-    A row may be given in several pieces, one call after another: ``last_seen`` remembers.
+    A row may be given in several pieces, one call after another, if their kinds ascend: ``last_seen`` remembers.
 
     Args:
         low: the node of the first row.
         degree: (rows) length of every row; receives the lengths that remain.
-        src, weight: of edges, row by row; compacted in place. ``weight`` may be empty.
-        drop: whether repeats go.
+        src, weight, kind: of edges, row by row; sorted stably and compacted in place. ``weight`` and ``kind`` may be
+            empty.
+        drop: whether repeats go: edges of the same source and kind.
         last_seen: (N) 1 + the last row in which each source was met, 0 before.
+        last_kind: (N) kind of the edge with which it was met there; empty without kinds.
         loops: (rows) the number of self loops is added to it.
         largest: (rows) raised to the largest weight, if there are weights.
 
@@ -257,20 +289,32 @@ def finish_rows_numpy(low, degree, src, weight, drop, last_seen, loops, largest)
     """
     row = np.repeat(np.arange(len(degree)), degree)
     sources = src[: len(row)].astype(np.int64)
-    weights = weight[: len(row)] if len(weight) else weight
+    weights, kinds = (each[: len(row)] if len(each) else each for each in (weight, kind))
+    of = kinds if len(kinds) else np.zeros(len(row), np.uint8)
+    by_kind = np.lexsort((of, row))  # stable, and rows are in order already
+    sources, of = sources[by_kind], of[by_kind]
+    weights = weights[by_kind] if len(weight) else weights
     fresh = last_seen[sources] != low + row + 1
-    order = np.lexsort((sources, row))  # stable: the first of equal pairs comes first
-    repeated = (np.diff(row[order]) == 0) & (np.diff(sources[order]) == 0)
+    if len(kind):
+        fresh |= last_kind[sources] != of
+    order = np.lexsort((sources, of, row))  # stable: the first of equal ones comes first
+    repeated = np.ones(max(len(row) - 1, 0), bool)
+    for each in (row, of, sources):
+        repeated &= np.diff(each[order].astype(np.int64)) == 0
     fresh[order[1:][repeated]] = False
     repeats = int(np.count_nonzero(~fresh))
     last_seen[sources] = low + row + 1
+    if len(kind):
+        last_kind[sources] = of
     if drop:
-        row, sources = row[fresh], sources[fresh]
+        row, sources, of = row[fresh], sources[fresh], of[fresh]
         weights = weights[fresh] if len(weight) else weights
     kept = len(row)
     src[:kept] = sources
     degree[:] = np.bincount(row, minlength=len(degree))
     loops += np.bincount(row[sources == low + row], minlength=len(loops)).astype(loops.dtype)
+    if len(kind):
+        kind[:kept] = of
     if len(weight):
         weight[:kept] = weights
         np.maximum.at(largest, row, weights)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from partita.core.registry import Registry
-from partita.graph.metadata import DERIVED_PREFIX, SPLIT_PREFIX, StoreMetadata, index_dtype
+from partita.graph.metadata import DERIVED_PREFIX, SPLIT_PREFIX, TYPE_PREFIX, StoreMetadata, index_dtype
 
 Form = tuple[tuple[str, ...], tuple[int, ...]]
 """Dtypes that a column may have, in numpy's little-endian spelling, and a shape."""
@@ -25,8 +25,9 @@ class ColumnSpec:
     """What a column holds, and what becomes of it.
 
     Attributes:
-        of: it has one row for each of the ``"nodes"``, the ``"edges"`` (then it is one-dimensional) or the ``"bytes"``
-            of all names, or is a ``"list"`` of store ids, int64; ``None``: something else.
+        of: it has one row for each of the ``"nodes"``, the nodes of one ``"type"``, the ``"edges"`` (then it is
+            one-dimensional) or the ``"bytes"`` of all names, or is a ``"list"`` of store ids, int64; ``None``:
+            something else.
         form: dtype of a one-dimensional column; or from the metadata of a store the dtypes that a column may have, none
             where it may not be there, and the shape of one row. ``None``: not checked.
         required: every store has it.
@@ -42,7 +43,7 @@ class ColumnSpec:
         sampler: name of the argument that samplers take it as, see :class:`~partita.sample.topology.ArrayTopology`.
     """
 
-    of: Literal["nodes", "edges", "bytes", "list"] | None
+    of: Literal["nodes", "type", "edges", "bytes", "list"] | None
     form: str | Callable[[StoreMetadata], Form] | None = None
     required: bool = False
     finite: bool = False
@@ -56,9 +57,14 @@ class ColumnSpec:
         if self.of == "edges" and self.view and (self.view, self.shard) != ("all", None):
             raise ValueError("a view takes a column of edges as it takes the edges: all of its own")
 
-    def expected(self, metadata: StoreMetadata) -> Form | None:
-        """Dtypes and shape of the whole column; ``None`` where they are not known beforehand."""
+    def expected(self, metadata: StoreMetadata, name: str) -> Form | None:
+        """Dtypes and shape of the whole column of a name; ``None`` where they are not known beforehand."""
         rows = {"nodes": metadata.num_nodes, "edges": metadata.num_edges}.get(self.of or "")
+        if self.of == "type" and (number := type_of_column(name)) is not None:
+            sizes = () if metadata.schema is None else metadata.schema.num_nodes
+            width = metadata.columns[name].shape[1:] if name in metadata.columns else ()
+            known_type = number < len(sizes) and len(width) == 1 and width[0] > 0
+            return (("<f4", "<f2"), (sizes[number], *width)) if known_type else ((), ())
         if rows is None or self.form is None:
             return None
         dtypes, row = ((self.form,), ()) if isinstance(self.form, str) else self.form(metadata)
@@ -77,6 +83,16 @@ def _features(metadata: StoreMetadata) -> Form:
     return ("<f4", "<f2"), (metadata.num_features,)
 
 
+def _edge_types(metadata: StoreMetadata) -> Form:
+    return (() if metadata.schema is None else (metadata.schema.edge_dtype.str,)), ()
+
+
+def type_of_column(name: str) -> int | None:
+    """Number of the node type whose features a column of this name holds; ``None`` for another name."""
+    number = name.removeprefix(TYPE_PREFIX)
+    return int(number) if name.startswith(TYPE_PREFIX) and number.isdecimal() and number.isascii() else None
+
+
 def _labels(metadata: StoreMetadata) -> Form:
     forms: dict[str | None, Form] = {
         "classes": (("<i8",), ()),
@@ -92,7 +108,9 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "indptr": ColumnSpec(None, required=True, reorder="offsets", sampler="indptr"),
         "indices": ColumnSpec("edges", _sources, required=True, reorder="map", sampler="indices"),
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
+        f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True),
         "y": ColumnSpec("nodes", _labels, export="y"),
+        "edge_type": ColumnSpec("edges", _edge_types, view="all"),
         "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight"),
         "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
         "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),
@@ -111,6 +129,7 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "hot_index": ColumnSpec(None, reorder="make"),
         "hot_x": ColumnSpec(None, reorder="make"),
         "part_offsets": ColumnSpec(None, required=True, reorder="make"),
+        "type_offsets": ColumnSpec(None, reorder="make"),
     },
 )
 """Name of a column -> what it is; ``*`` at the end stands for any end that is not a name of its own."""
@@ -133,7 +152,9 @@ def known(names: Iterable[str]) -> dict[str, ColumnSpec]:
 
 def derived(metadata: StoreMetadata) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """The columns that may be added to a store that is there, with dtype and shape."""
-    forms = {name: spec.expected(metadata) for name, spec in known(COLUMNS).items() if name.startswith(DERIVED_PREFIX)}
+    forms = {
+        name: spec.expected(metadata, name) for name, spec in known(COLUMNS).items() if name.startswith(DERIVED_PREFIX)
+    }
     return {name: (np.dtype(form[0][0]), form[1]) for name, form in forms.items() if form is not None}
 
 

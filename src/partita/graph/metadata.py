@@ -13,6 +13,8 @@ import xxhash
 
 from partita.core.errors import StoreError
 from partita.core.files import parse_json, read_file
+from partita.core.typed import fitting, typed
+from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 
 STORE_FORMAT = "partita-graph-store"
@@ -21,6 +23,8 @@ FILE_NAME = "metadata.json"
 CLASSES, MULTILABEL, REGRESSION = TASKS = ("classes", "multilabel", "regression")
 """What labels may be for: a class of every node, several labels, or a number."""
 _HOW_TO_MAKE = "Make a store with: partita ingest SOURCE STORE"
+TYPE_PREFIX = "x_"
+"""Columns whose names begin so, and end with the number of a node type, are features of nodes of that type."""
 LARGEST_INT32_GRAPH = 2**31 - 1
 SPLIT_PREFIX = "split_"
 """Columns whose names begin so are lists of the nodes of a split."""
@@ -57,7 +61,7 @@ class StoreMetadata:
     Attributes:
         num_nodes: N.
         num_edges: E, directed edges as stored (self loops included).
-        num_features: F, 0 without an ``x`` column.
+        num_features: F, 0 without an ``x`` column, as in typed graphs, which have columns of their own.
         task: ``"classes"``, ``"multilabel"``, ``"regression"`` or ``None`` (no labels).
         num_classes: number of classes, label columns of a multi-label task, 1 for a regression, 0 without labels.
         class_names: the user's names of the classes, in order of their numbers.
@@ -67,6 +71,7 @@ class StoreMetadata:
         columns: column name -> record.
         version: of the format.
         shard: which share of a graph the store holds; ``None`` for a whole one. The sizes above are of the whole graph.
+        schema: types and relations; ``None``: the graph is untyped.
     """
 
     num_nodes: int
@@ -81,6 +86,7 @@ class StoreMetadata:
     columns: Mapping[str, ColumnRecord] = field(default_factory=dict)
     version: int = VERSION
     shard: Shard | None = None
+    schema: Schema | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -93,13 +99,16 @@ class StoreMetadata:
             return self.shard.fingerprint
         names = sorted(name for name in self.columns if not name.startswith(DERIVED_PREFIX))
         lines = [f"{name}={self.columns[name].checksum}\n" for name in names]
+        if self.schema is not None:
+            lines.append(f"schema={json.dumps(self.schema.to_json(), sort_keys=True)}\n")
         return xxhash.xxh3_64_hexdigest("".join(lines).encode())
 
     def to_json(self) -> str:
         """The text of ``metadata.json``, its own checksum included."""
         content: dict[str, Any] = {"format": STORE_FORMAT, **asdict(self)}
-        if self.shard is None:
-            del content["shard"]
+        for name in ("shard", "schema"):
+            if content[name] is None:
+                del content[name]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
     @classmethod
@@ -124,22 +133,22 @@ class StoreMetadata:
         if promised != _checksum(content):
             raise StoreError("the content does not match its own checksum", where=str(path), fix=how_to_mend())
         del content["format"]
-        try:
+        with fitting(str(path), StoreError, how_to_mend()):
             columns = {
-                name: ColumnRecord(**{**record, "shape": tuple(record["shape"])})
+                name: typed(ColumnRecord, {**record, "shape": tuple(record["shape"])})
                 for name, record in content.pop("columns").items()
             }
             if not all(name.isidentifier() for name in columns):
-                raise TypeError("a column's name is not an identifier")
+                raise ValueError("a column's name is not an identifier")
             names, shard = content.pop("class_names"), content.pop("shard", None)
-            return cls(
-                columns=columns,
-                class_names=None if names is None else tuple(names),
-                shard=None if shard is None else Shard(**shard),
-                **content,
-            )
-        except (TypeError, KeyError, AttributeError) as error:
-            raise StoreError(f"a field is missing or unknown ({error})", where=str(path), fix=how_to_mend()) from error
+            schema = content.pop("schema", None)
+            made = {
+                "columns": columns,
+                "class_names": None if names is None else tuple(names),
+                "shard": None if shard is None else typed(Shard, shard),
+                "schema": None if schema is None else Schema.of_json(schema, str(path), StoreError),
+            }
+            return typed(cls, {**content, **made})
 
 
 def is_store(directory: Path) -> bool:

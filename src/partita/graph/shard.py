@@ -33,13 +33,10 @@ class Shard:
     cut: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        numbers = (self.host, self.hosts, self.first_node, self.last_node)
-        if not all(isinstance(number, int) for number in numbers) or not isinstance(self.fingerprint, str):
-            raise TypeError("a field of 'shard' has another type")
         if not 0 <= self.host < self.hosts or not 0 <= self.first_node <= self.last_node:
-            raise TypeError(f"there is no host {self.host} of {self.hosts} with nodes from {self.first_node}")
+            raise ValueError(f"there is no host {self.host} of {self.hosts} with nodes from {self.first_node}")
         if not all(by in ("nodes", "edges") for by in self.cut.values()):
-            raise TypeError("a column of a shard is cut in an unknown way")
+            raise ValueError("a column of a shard is cut in an unknown way")
 
     def __str__(self) -> str:
         return f"the shard of host {self.host} of {self.hosts}"

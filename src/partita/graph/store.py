@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt32
+from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt, UInt32
 
-from partita.core.errors import StoreError, nearest
+from partita.core.errors import ConfigError, StoreError, nearest
 from partita.core.html import facts_table
 from partita.graph.column_specs import known
-from partita.graph.metadata import CLASSES, SPLIT_PREFIX, StoreMetadata, how_to_mend
+from partita.graph.metadata import CLASSES, SPLIT_PREFIX, TYPE_PREFIX, StoreMetadata, how_to_mend
+from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 from partita.graph.soundness import first_fall, first_stray, require_sound, require_unchanged
 from partita.graph.structure import open_columns
@@ -363,6 +364,60 @@ class GraphStore:
     def part_offsets(self) -> Int64[np.ndarray, "P_1"]:
         """int64 (P+1): part p owns the ids ``part_offsets[p]:part_offsets[p+1]``."""
         return self._columns["part_offsets"]
+
+    # Types
+
+    @property
+    def schema(self) -> Schema | None:
+        """Types of nodes and relations; ``None`` for an untyped graph."""
+        return self.metadata.schema
+
+    @property
+    def type_offsets(self) -> Int64[np.ndarray, "T_1"]:
+        """int64 (P T + 1): where the nodes of each type begin in each part; of an untyped graph, the parts."""
+        return self._columns["part_offsets"] if self.schema is None else self._columns["type_offsets"]
+
+    @property
+    def edge_type(self) -> UInt[np.ndarray, "E"] | None:
+        """uint8 or uint16 (E): number of the relation of every edge, ascending within a row; ``None``: untyped."""
+        return self._whole_or_none("edge_type")
+
+    def x_of(self, node_type: str) -> Float[np.ndarray, "M F"] | None:
+        """float32 or float16 (M, F) features of the nodes of a type, in order of their ids; or ``None``.
+
+        Raises:
+            ConfigError: there is no such type, or there are none at all.
+        """
+        return self._whole_or_none(f"{TYPE_PREFIX}{self._types.type_number(node_type)}")
+
+    def types(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Number of the type of each of the given nodes; 0 in an untyped graph."""
+        kinds = 1 if self.schema is None else len(self.schema.node_types)
+        return (np.searchsorted(self.type_offsets, ids, side="right") - 1) % kinds
+
+    def type_rows(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Where each of the given nodes is among those of its type, in order of ids: its row in :meth:`x_of`."""
+        kinds = 1 if self.schema is None else len(self.schema.node_types)
+        sizes = np.diff(self.type_offsets).reshape(-1, kinds)
+        before = (np.cumsum(sizes, axis=0) - sizes).reshape(-1)
+        at = np.searchsorted(self.type_offsets, ids, side="right") - 1
+        return ids - self.type_offsets[at] + before[at]
+
+    def nodes_of(self, node_type: str) -> Int64[np.ndarray, "M"]:
+        """Store ids of all nodes of a type, ascending.
+
+        Raises:
+            ConfigError: there is no such type, or there are none at all.
+        """
+        kinds, number = len(self._types.node_types), self._types.type_number(node_type)
+        starts, stops = self.type_offsets[number:-1:kinds], self.type_offsets[number + 1 :: kinds]
+        return np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops)])
+
+    @property
+    def _types(self) -> Schema:
+        if self.schema is None:
+            raise ConfigError("the graph has no types", where=str(self.path))
+        return self.schema
 
     @property
     def original_index(self) -> Int64[np.ndarray, "N"] | None:

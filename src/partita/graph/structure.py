@@ -64,7 +64,7 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
     _check_ends(columns, "part_offsets", None, n)
     cut = _rows_of_cut_columns(metadata, columns)
     for name, spec in known(columns).items():
-        column, form = columns[name], spec.expected(metadata)
+        column, form = columns[name], spec.expected(metadata, name)
         if form is not None and (
             column.dtype.str not in form[0] or column.shape != (cut.get(name, form[1][0]), *form[1][1:])
         ):
@@ -79,6 +79,7 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
         raise _DamageError("name_bytes", "name_offsets and name_bytes must come together")
     if "name_offsets" in columns:
         _check_ends(columns, "name_offsets", n + 1, len(columns["name_bytes"]))
+    _check_types(metadata, columns)
     for name, spec in known(columns).items():
         ids = columns[name]
         if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
@@ -102,6 +103,26 @@ def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str
             raise _DamageError(name, f"{columns[name].shape} are not the {count:,} rows of {shard}")
     _check_hot(columns)
     return rows
+
+
+def _check_types(metadata: StoreMetadata, columns: _Columns) -> None:
+    schema, parts = metadata.schema, columns["part_offsets"]
+    if schema is None:
+        if wrong := [name for name in ("type_offsets", "edge_type") if name in columns]:
+            raise _DamageError(wrong[0], "the metadata have no types")
+        return
+    for name in ("type_offsets", "edge_type"):
+        if name not in columns:
+            raise _DamageError(name, "the column is missing")
+    if (sum(schema.num_nodes), sum(schema.num_edges)) != (metadata.num_nodes, metadata.num_edges):
+        raise _DamageError("type_offsets", "the sizes of types and relations do not add up to those of the graph")
+    types = len(schema.node_types)
+    _check_ends(columns, "type_offsets", types * (len(parts) - 1) + 1, metadata.num_nodes)
+    sizes = np.diff(columns["type_offsets"]).reshape(-1, types)
+    if (sizes < 0).any() or (columns["type_offsets"][::types] != parts).any():
+        raise _DamageError("type_offsets", "the ranges of types are none within the parts")
+    if tuple(sizes.sum(axis=0).tolist()) != schema.num_nodes:
+        raise _DamageError("type_offsets", "the types have other sizes than the metadata say")
 
 
 def _check_hot(columns: _Columns) -> None:

@@ -35,6 +35,7 @@ from partita.graph.files import fcntl, fsync_path, no_room, take_lock
 from partita.graph.journal import FILE_NAME as JOURNAL
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
 from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
+from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
 
@@ -231,7 +232,7 @@ class StoreWriter:
 
     def finish_like(self, other: StoreMetadata, notes: Mapping[str, Any], shard: Shard | None = None) -> Path:
         """Complete a store of the same graph as another one; see :meth:`finish`."""
-        same = ("num_nodes", "num_edges", "task", "num_classes", "class_names", "source", "split_rule")
+        same = ("num_nodes", "num_edges", "task", "num_classes", "class_names", "source", "split_rule", "schema")
         return self.finish(shard=shard, **{name: getattr(other, name) for name in same}, **notes)
 
     def finish(
@@ -245,12 +246,13 @@ class StoreWriter:
         source: str = "",
         split_rule: str = "",
         shard: Shard | None = None,
+        schema: Schema | None = None,
         **notes: Any,
     ) -> Path:
         """Complete the store and rename it into place.
 
-        Writes ``part_offsets`` for one part if none was written. The fields are those of
-        :class:`~partita.graph.metadata.StoreMetadata`; any further keyword is kept in its ``notes``.
+        Writes ``part_offsets``, and ``type_offsets`` of a typed graph, for one part if none was written. The fields are
+        those of :class:`~partita.graph.metadata.StoreMetadata`; any further keyword is kept in its ``notes``.
 
         Returns:
             The path of the store.
@@ -260,6 +262,8 @@ class StoreWriter:
         """
         if not self._file("part_offsets").exists():
             self.write("part_offsets", np.array([0, num_nodes], dtype=np.int64))
+        if schema is not None and not self._file("type_offsets").exists():
+            self.write("type_offsets", np.array(schema.first_nodes, dtype=np.int64))
         self._close_columns()
         shutil.rmtree(self.directory / "scratch", ignore_errors=True)
         columns = self._record_columns()
@@ -276,6 +280,7 @@ class StoreWriter:
             notes=notes,
             columns=columns,
             shard=shard,
+            schema=schema,
         )
         (self.directory / FILE_NAME).write_text(metadata.to_json(), encoding="utf-8")
         GraphStore.open(self.directory)  # what does not open is not put into place

@@ -151,6 +151,10 @@ def recorded_command(words: Sequence[str], *, relative: bool) -> list[str]:
     return [re.sub(r"(?:^|(?<=[=:,]))/.*/(?=[^/])", "", word) for word in shown] if relative else shown
 
 
+OF_THE_END = ("baseline", "warning")
+"""Events that are logged when a run ends, about the whole of it."""
+
+
 class MetricsLog:
     """``metrics.jsonl``: one JSON object per line, flushed as it is written."""
 
@@ -160,7 +164,7 @@ class MetricsLog:
 
     @staticmethod
     def cut(path: Path, epoch: int, step: int) -> None:
-        """Drop what was logged at or after a step, because a resumed run will log it again."""
+        """Drop what was logged after a step, and of the end of a run, because a resumed run will log it again."""
         if not path.exists():
             return
         kept = []
@@ -170,7 +174,7 @@ class MetricsLog:
                 here = (int(event["epoch"]), int(event["step"]))
             except (ValueError, TypeError, KeyError):
                 continue  # the line that a kill cut short
-            if here <= (epoch, step):
+            if here <= (epoch, step) and event.get("event") not in OF_THE_END:
                 kept.append(line + "\n")
         write_text(path, "".join(kept))
 

@@ -246,7 +246,7 @@ def _unlabeled(store: GraphStore, trained: Trained) -> Shaped[np.ndarray, "N ...
         None
         if spec is None
         else spec.expected(
-            StoreMetadata(store.num_nodes, store.num_edges, task=trained.task, num_classes=trained.num_classes)
+            StoreMetadata(store.num_nodes, store.num_edges, task=trained.task, num_classes=trained.num_classes), "y"
         )
     )
     assert form is not None

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 1 << 18
 _LONGEST_LINE = 1 << 26
-_PADDED = re.compile(r"^-?0[0-9]")
+_PADDED = re.compile(r"^-?0[0-9xX]")
+_HEXADECIMAL = re.compile(r"^0[xX]")
 _KINDS = {"int": "an integer", "float": "a number", "str": "UTF-8 text"}
 _MISSING = {"int": [""], "str": [], "float": list(GAPS)}
 
@@ -241,20 +242,21 @@ class TextTable:
                 parts = table.column(name).chunks
                 array = parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], read_as[name])])
                 array = array.cast(types[kind]) if pa.types.is_boolean(array.type) else array
-                if kind == "int" and self._exact_ids and self._padded(text, column=int(name)):
-                    raise pa.ArrowInvalid("zeros before an integer")
+                if kind == "int" and self._odd_integers(text, column=int(name)):
+                    raise pa.ArrowInvalid("zeros before an integer, or a hexadecimal one")
                 arrays[name] = compute.utf8_trim(array, " \t") if kind == "str" and blanks else array
         return [arrays[name] for name in wanted]
 
-    def _padded(self, text: bytes, column: int) -> bool:
-        """Whether an integer of a column has zeros before it, which would be lost."""
+    def _odd_integers(self, text: bytes, column: int) -> bool:
+        """Whether a column has integers like 0x1F, which pyarrow reads, or like 007, whose zeros would be lost."""
         from pyarrow import compute
 
         separator = b" " if self.dialect.delimiter == BLANKS else re.escape(self.dialect.delimiter)
-        if re.search(rb'(?:^|[\n" \t]|' + separator + rb")-?0[0-9]", text) is None:
+        odd = _PADDED if self._exact_ids else _HEXADECIMAL
+        if re.search(rb'(?:^|[\n" \t]|' + separator + rb")" + odd.pattern[1:].encode(), text) is None:
             return False
         (cells,) = self._convert(text, [column], ["str"])
-        return bool(compute.any(compute.match_substring_regex(cells, _PADDED.pattern)).as_py())
+        return bool(compute.any(compute.match_substring_regex(cells, odd.pattern)).as_py())
 
     def _explain(
         self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind], error: Exception
@@ -278,7 +280,7 @@ class TextTable:
             )
         for column, kind in zip(columns, kinds):
             if self._refuses(bad, [column], [kind]):
-                zeros = kind == "int" and _PADDED.match(cells[column].strip())
+                zeros = kind == "int" and re.match("-?0[0-9]", cells[column].strip())
                 return NotOfKindError(
                     f"{_shown(cells[column])} " + ("has zeros before it" if zeros else f"is not {_KINDS[kind]}"),
                     kind,

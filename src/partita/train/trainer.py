@@ -200,8 +200,10 @@ class Trainer:
         if saved is not None:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
-        self._state, said = _going_on(self._state, self.job, given)
-        self.notes = [] if said is None else [said]
+        going, said = _going_on(self._state, self.job, given)
+        was_killed = record["status"] == "running"  # then nobody was told of its end
+        self.notes = [] if said is None or (was_killed and going is self._state) else [said]
+        self._state = going
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state, lock)
 
     @classmethod

@@ -242,6 +242,26 @@ def test_edited_metadata_is_refused(tmp_path):
         GraphStore.open(store.path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"notes": "none"}, "notes: Input should be a valid"),
+        ({"num_nodes": "4"}, "num_nodes: Input should be a valid integer"),
+        ({"task": 3}, "task"),
+        ({"columns": []}, "items"),
+        ({"color": "red"}, "'color' is unknown"),
+        ({"schema": {"node_types": ["a"]}}, "'num_nodes' is missing"),
+    ],
+)
+def test_metadata_of_other_types_are_refused(tmp_path, changes, message):
+    path = formula_store(tmp_path / "store").path / "metadata.json"
+    content = {**json.loads(path.read_text()), **changes}
+    del content["checksum"]
+    path.write_text(json.dumps({**content, "checksum": metadata._checksum(content)}))
+    with pytest.raises(StoreError, match=rf"metadata.json: what it says does not fit together .*{message}"):
+        GraphStore.open(path.parent)
+
+
 # Writing
 
 

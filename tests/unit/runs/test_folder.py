@@ -58,9 +58,11 @@ def test_cutting_the_log_drops_what_comes_later_and_a_broken_line(tmp_path) -> N
     log = MetricsLog(path)
     for epoch, step in [(0, 5), (0, 10), (1, 5), (1, 10)]:
         log.write({"event": "step", "epoch": epoch, "step": step})
+    for event in ("baseline", "warning", "note"):
+        log.write({"event": event, "epoch": 1, "step": 5})
     log.close()
     with path.open("a") as file:
         file.write('{"event": "st')
     MetricsLog.cut(path, 1, 5)
-    kept = [(event["epoch"], event["step"]) for event in map(json.loads, path.read_text().splitlines())]
-    assert kept == [(0, 5), (0, 10), (1, 5)]
+    kept = [(*event.values(),) for event in map(json.loads, path.read_text().splitlines())]
+    assert kept == [("step", 0, 5), ("step", 0, 10), ("step", 1, 5), ("note", 1, 5)]

@@ -108,6 +108,8 @@ CASES = [
     edges("named ends", "t,u,i\n5,0,1\n6,1,2\n7,2,3\n8,3,0\n", RING, source_column="u", target_column="i"),
     edges("weights not asked for", "source,target,weight\n0,1,2\n1,2,2\n2,3,1\n3,0,1\n", RING, note="not used: weight"),
     # Ids
+    edges("hexadecimal ids", "0x10,53\n16,53\n", {"0x10 53", "16 53"}),
+    refused("hexadecimal ids as integers", "0x10,53\n16,53\n", "'0x10' is not an integer", ids="int"),
     edges("zeros before ids", "007,7\n7,008\n", {"007 7", "7 008"}),
     edges("postal codes", "02139,10001\n10001,02139\n", {"02139 10001", "10001 02139"}),
     edges("integers as decimals", "0.0,1.0\n1.0,0.0\n", {"0.0 1.0", "1.0 0.0"}, note="are no integers"),

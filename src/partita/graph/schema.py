@@ -1,0 +1,184 @@
+"""What a typed graph consists of: types of nodes, and relations that lead from one type to another.
+
+All nodes share one space of ids. Within every part, the nodes of the first type come first, then those of the second,
+and so on; within the row of a node, its in-edges are sorted by relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from partita.core.errors import ConfigError, PartitaError, nearest
+from partita.core.typed import fitting, typed
+
+SEPARATOR = ":"
+"""Between source type, name and destination type where a relation is written as one word."""
+MOST_RELATIONS = 65_535
+MOST_TYPES = 65_535
+REVERSE_PREFIX = "rev_"
+"""Before the name of a relation: the one whose edges lead the other way."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Relation:
+    """Edges of one kind.
+
+    Attributes:
+        source: type of the nodes that the edges come from.
+        name: what the user calls it.
+        target: type of the nodes that the edges lead to.
+    """
+
+    source: str
+    name: str
+    target: str
+
+    def __str__(self) -> str:
+        return SEPARATOR.join((self.source, self.name, self.target))
+
+    @property
+    def reverse(self) -> Relation:
+        """The relation of the same edges in the other direction."""
+        return Relation(self.target, REVERSE_PREFIX + self.name, self.source)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Types of nodes and relations of a graph, with how many there are of each.
+
+    Attributes:
+        node_types: names, in order of ids.
+        num_nodes: of each type.
+        relations: in order of their numbers in the column ``edge_type``.
+        num_edges: of each relation.
+
+    Raises:
+        ConfigError: a name is used twice, also with other capitals, or holds a colon; a relation names a type that
+            there is not; or there are too many.
+    """
+
+    node_types: tuple[str, ...]
+    num_nodes: tuple[int, ...]
+    relations: tuple[Relation, ...]
+    num_edges: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_names("node type", self.node_types)
+        check_names("relation", map(str, self.relations), parts=3)
+        if not self.node_types or len(self.node_types) != len(self.num_nodes):
+            raise ConfigError(f"{len(self.node_types)} node types with {len(self.num_nodes)} sizes", where="schema")
+        if len(self.relations) != len(self.num_edges):
+            raise ConfigError(f"{len(self.relations)} relations with {len(self.num_edges)} sizes", where="schema")
+        if min((*self.num_nodes, *self.num_edges)) < 0:
+            raise ConfigError("a size is below 0", where="schema")
+        for count, most, what in (
+            (len(self.relations), MOST_RELATIONS, "relations"),
+            (len(self.node_types), MOST_TYPES, "node types"),
+        ):
+            if count > most:
+                raise ConfigError(f"{count:,} {what}, at most {most:,} are possible", where="schema")
+        for relation in self.relations:
+            for end in (relation.source, relation.target):
+                self.type_number(end, f"relation {relation}")
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any], where: str, error: type[PartitaError]) -> Schema:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            PartitaError: of the given type; it is something else.
+        """
+        with fitting(where, error, "Make the store anew"):
+            given = dict(values)
+            for name in ("node_types", "num_nodes", "num_edges"):
+                given[name] = tuple(given[name])
+            given["relations"] = tuple(typed(Relation, each) for each in given["relations"])
+            return typed(cls, given)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one node type and one relation at most: then the graph is an untyped one."""
+        return len(self.node_types) == 1 and len(self.relations) <= 1
+
+    @cached_property
+    def ends(self) -> Int64[np.ndarray, "R 2"]:
+        """Numbers of the types that each relation comes from and leads to."""
+        number = {name: at for at, name in enumerate(self.node_types)}
+        pairs = [(number[each.source], number[each.target]) for each in self.relations]
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def first_nodes(self) -> tuple[int, ...]:
+        """Original index of the first node of each type, and the number of nodes."""
+        return tuple(accumulate(self.num_nodes, initial=0))
+
+    @property
+    def edge_dtype(self) -> np.dtype[Any]:
+        """Of the column ``edge_type``: the smallest unsigned integer that fits."""
+        return np.dtype(np.uint8 if len(self.relations) <= 256 else np.uint16)
+
+    def type_number(self, name: str, where: str = "node type") -> int:
+        """Number of a node type.
+
+        Raises:
+            ConfigError: there is no such type.
+        """
+        if name not in self.node_types:
+            raise ConfigError(f"there is no node type '{name}'", where=where, fix=nearest(name, self.node_types))
+        return self.node_types.index(name)
+
+    def relation_numbers(self, name: str, where: str = "relation") -> list[int]:
+        """Numbers of the relations that a user means: by their whole name, or all with a short one.
+
+        Args:
+            name: ``"paper:cites:paper"``, or ``"cites"``.
+            where: for messages.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        found = [at for at, each in enumerate(self.relations) if name in (str(each), each.name)]
+        if not found:
+            known = dict.fromkeys([*(each.name for each in self.relations), *map(str, self.relations)])
+            raise ConfigError(f"there is no relation '{name}'", where=where, fix=nearest(name, known))
+        return found
+
+
+def check_names(what: str, names: Iterable[str], parts: int = 1) -> None:
+    """See that names can be told apart.
+
+    Args:
+        what: they name, for messages.
+        names: of types, or of relations as one word.
+        parts: of each name, between separators.
+
+    Raises:
+        ConfigError: one is empty, holds a separator, or is there twice, also with other capitals.
+    """
+    seen = dict[str, str]()
+    for name in names:
+        pieces = name.split(SEPARATOR)
+        if len(pieces) != parts or not all(piece.strip() for piece in pieces):
+            raise ConfigError(
+                f"'{name}' is no name of a {what}: it must not be empty or hold '{SEPARATOR}'",
+                where="schema",
+                fix="Choose another name",
+            )
+        other = seen.setdefault(name.casefold(), name)
+        if other is not name and other == name:
+            raise ConfigError(f"{what} '{name}' is there twice", where="schema", fix="Name each once")
+        if other != name:
+            raise ConfigError(
+                f"{what}s '{other}' and '{name}' differ by capitals only", where="schema", fix="Rename one of them"
+            )
