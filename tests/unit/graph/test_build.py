@@ -17,6 +17,7 @@ from partita.core.errors import ConfigError, InputError, ResourceError
 from partita.graph import build, metadata, writer
 from partita.graph import build_loops as kernels
 from partita.graph.build import TopologyBuilder
+from partita.graph.schema import Relation, Schema
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
@@ -127,6 +128,58 @@ def test_equals_reference(either_kernels, tmp_path, case):
 def quantized(row):
     top = max(row, default=0.0)
     return [0 if w == 0 else max(1, int(np.rint(w * (QUANTISED_ONE / top)))) for w in row]
+
+
+@st.composite
+def typed_cases(draw):
+    case = draw(cases())
+    case.options |= {"undirected": False, "self_loops": draw(st.sampled_from(["keep", "drop"]))}
+    case.kinds = draw(st.lists(st.integers(0, 2), min_size=len(case.src), max_size=len(case.src)))
+    case.dtype = np.dtype(draw(st.sampled_from([np.uint8, np.uint16])))
+    return case
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=typed_cases())
+def test_rows_are_sorted_by_type(either_kernels, tmp_path, case):
+    """Stably: edges of one type are in the order of the input, as in a graph of these edges only."""
+    rank = list(range(case.num_nodes)) if case.rank is None else case.rank
+    rows = [[] for _ in range(case.num_nodes)]
+    edges = list(zip(case.src, case.dst, case.weight, case.kinds))
+    for kind in range(3):
+        mine = [(u, v, w) for u, v, w, its in edges if its == kind]
+        found = reference(*(zip(*mine) if mine else ((), (), ())), case.num_nodes, rank, **case.options)
+        for row, more in zip(rows, found):
+            row += [(u, w, kind) for u, w in more]
+    relations = tuple(Relation("node", f"r{kind}", "node") for kind in range(3 if case.dtype == np.uint8 else 300))
+    with StoreWriter(tmp_path / "store", overwrite=True) as made:
+        builder = TopologyBuilder(
+            made, memory_limit=case.memory_limit, weighted=case.weighted, edge_dtype=case.dtype, **case.options
+        )
+        for start in range(0, len(case.src), case.batch):
+            src, dst, weight, kind = (
+                np.array(each[start : start + case.batch]) for each in (case.src, case.dst, case.weight, case.kinds)
+            )
+            builder.add(src, dst, weight if case.weighted else None, kind)
+        summary = builder.finish(case.num_nodes, None if case.rank is None else np.array(case.rank))
+        sizes = [sum(kind == each for row in rows for *_, kind in row) for each in range(len(relations))]
+        schema = Schema(("node",), (case.num_nodes,), relations, tuple(sizes))
+        made.finish(num_nodes=case.num_nodes, num_edges=summary.num_edges, schema=schema)
+    store = GraphStore.open(tmp_path / "store")
+    assert [row.tolist() for row in np.split(store.indices, store.indptr[1:-1])] == [
+        [u for u, *_ in row] for row in rows
+    ]
+    assert store.edge_type.tolist() == [kind for row in rows for *_, kind in row]
+    if case.weighted:
+        assert store.edge_weight.tolist() == [w for row in rows for _, w, _ in row]
+    assert store.schema == schema
+    verify(store.path)
+
+
+def test_edges_that_are_added_would_have_no_type(tmp_path):
+    for options in ({"undirected": True}, {"self_loops": "add"}):
+        with pytest.raises(ValueError, match="which type"), StoreWriter(tmp_path / "a") as made:
+            TopologyBuilder(made, memory_limit=1, edge_dtype=np.dtype(np.uint8), **options)
 
 
 def test_many_ranges_are_used(tmp_path, monkeypatch):
