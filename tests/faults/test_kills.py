@@ -6,6 +6,7 @@ many there are.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -104,12 +105,14 @@ def kill(
 
 
 def repeat(world: Path, how: Verb, temporary: Path) -> None:
-    """The same command again, or what goes on with what it has left."""
+    """The same command again, or what goes on with what it has left, unless it was done already."""
     words = how.arguments()
-    if how.resume and (world / "new" / "run.json").exists():
+    if how.resume and (record := world / "new" / "run.json").exists():
+        if json.loads(record.read_text())["status"] == "finished":
+            return
         words = how.resume.split()
     elif how.makes and (world / how.makes).exists() and not how.resume:
-        return  # it was done already
+        return
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TMPDIR", str(temporary))
         done = run_partita(*words, cwd=world)
