@@ -118,6 +118,9 @@ def ingest(
     values = dict(summary)
     if not json:
         values |= {"seconds": f"{summary.seconds:.2f}", "edges_per_second": f"{summary.edges_per_second:,.0f}"}
+        typed = ("node_types", "relations", "type_features")
+        for name in ("features",) if summary.node_types else typed:
+            del values[name]
     finish(values, "Graph store created", as_json=json)
 
 
@@ -157,7 +160,7 @@ def inspect(
     from partita.cli.shell import print_table
     from partita.report.inspected import run_rows, run_summary, store_rows
     from partita.report.records import of_files, read_run
-    from partita.report.terminal import pairs_table
+    from partita.report.terminal import pairs_table, type_tables
 
     if (path / "run.json").is_file():
         with of_files([path]):
@@ -180,6 +183,8 @@ def inspect(
         finish({**summary, **({} if found is None else {"profile": found})}, str(path), as_json=True)
         return
     print_table(pairs_table(str(path), store_rows(summary, found)))
+    for table in type_tables(summary, found):
+        print_table(table)
     for warning in (found or {}).get("warnings", []):
         tell(f"Warning: {warning}")
 

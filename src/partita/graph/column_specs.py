@@ -93,6 +93,11 @@ def type_of_column(name: str) -> int | None:
     return int(number) if name.startswith(TYPE_PREFIX) and number.isdecimal() and number.isascii() else None
 
 
+def is_features(name: str) -> bool:
+    """Whether a column of this name holds features, of all nodes or of those of one type."""
+    return name == "x" or type_of_column(name) is not None
+
+
 def _labels(metadata: StoreMetadata) -> Form:
     forms: dict[str | None, Form] = {
         "classes": (("<i8",), ()),
@@ -110,7 +115,7 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
         f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True),
         "y": ColumnSpec("nodes", _labels, export="y"),
-        "edge_type": ColumnSpec("edges", _edge_types, view="all"),
+        "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type"),
         "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight"),
         "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
         "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),

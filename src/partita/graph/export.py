@@ -16,6 +16,7 @@ from partita.core.asides import written_aside
 from partita.core.errors import ConfigError
 from partita.core.files import require_parent
 from partita.graph.column_specs import known
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 
 _BLOCK_BYTES = 8 << 20
@@ -70,6 +71,8 @@ class _Export:
         with progress.task("export", total=(2 + of_edges) * e + n, unit="rows") as self._task:
             self._put("edge_index", np.dtype(np.int64), (2, e), self._ends())
             self._whole("num_nodes", np.array(n))
+            if store.schema is not None:
+                self._types(store.schema)
             for name, spec in columns.items():
                 column = store.column(name)
                 if spec.of == "list":
@@ -84,6 +87,22 @@ class _Export:
             if store.has("name") or store.has("name_offsets"):
                 names = store.names(order)
                 self._whole("name", names.astype(str) if names.dtype.hasobject else names)
+
+    def _types(self, schema: Schema) -> None:
+        """Types of nodes and names of relations, and features by type; see :mod:`partita.sources.typed_arrays`."""
+        store = self._store
+        dtype = np.dtype(np.uint8 if len(schema.node_types) <= 256 else np.uint16)
+        blocks = (store.types(self._order[at : at + _BLOCK_EDGES]) for at in range(0, len(self._order), _BLOCK_EDGES))
+        self._put("node_type", dtype, (store.num_nodes,), blocks)
+        self._whole("node_type_names", np.array(schema.node_types, dtype=str))
+        self._whole("edge_type_names", np.array([relation.name for relation in schema.relations], dtype=str))
+        for number, (name, size) in enumerate(zip(schema.node_types, schema.num_nodes)):
+            if (x := store.x_of(name)) is not None:
+                first = schema.first_nodes[number]
+                rows = store.type_rows(self._order[first : first + size])
+                at_once = max(1, _BLOCK_BYTES // max(1, x.itemsize * x.shape[1]))
+                pieces = (x[rows[at : at + at_once]] for at in range(0, size, at_once))
+                self._put(f"x_{name}", x.dtype, x.shape, pieces)
 
     def _nodes(self, column: Shaped[np.ndarray, "N ..."]) -> Iterator[Int64[np.ndarray, "n"]]:
         """Nodes in the order of ingest, in pieces of which rows of a column take little memory."""

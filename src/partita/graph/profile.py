@@ -15,8 +15,9 @@ import xxhash
 from jaxtyping import Float, Int64, Integer
 
 from partita.core import progress
-from partita.graph.metadata import CLASSES, MULTILABEL
+from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.profile_loops import roots, scan
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 
 _EDGES_AT_ONCE = 1 << 20
@@ -38,7 +39,8 @@ def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
         64-bit hash of the set of edges), ``degrees`` (``in`` and ``out``: min, median, mean, p99, max; isolated nodes),
         ``components`` (weakly connected: number, nodes of the largest), ``labels`` (balance by split; homophily of
         classes), ``features`` (missing, infinite, constant columns, zero rows; nodes of val and test with the row of a
-        training node, compared by a 64-bit hash), ``splits`` (overlaps) and ``warnings`` (sentences).
+        training node, compared by a 64-bit hash), ``types`` (of a typed graph: ``labeled`` nodes by
+        type), ``splits`` (overlaps) and ``warnings`` (sentences).
 
     Raises:
         StoreError: the store is a shard.
@@ -50,6 +52,8 @@ def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
     found |= _structure(store)
     if store.y is not None:
         found["labels"] = _labels(store)
+    if store.schema is not None:
+        found["types"] = _types(store, store.schema)
     if store.x is not None:
         found["features"] = _features(store, store.x)
     found["splits"] = _splits(store)
@@ -236,9 +240,19 @@ def _warnings(store: GraphStore, found: dict[str, Any]) -> list[str]:
         )
     for name, number in found["splits"]["overlaps"].items():
         said.append(f"{number:,} nodes are in both splits {name}")
-    said += _feature_warnings(found.get("features"))
+    if store.schema is None:
+        said += _feature_warnings(found.get("features"))
     said += _label_warnings(store, found.get("labels"))
     return said
+
+
+def _types(store: GraphStore, schema: Schema) -> dict[str, Any]:
+    """How many nodes of each type have a label."""
+    labeled = np.zeros(len(schema.node_types), np.int64)
+    if store.y is not None and store.task != MULTILABEL:
+        known = ~np.isnan(store.y) if store.task == REGRESSION else store.y >= 0
+        labeled = np.bincount(store.types(np.flatnonzero(known)), minlength=len(labeled))
+    return {"labeled": dict(zip(schema.node_types, labeled.tolist()))}
 
 
 def _feature_warnings(features: dict[str, Any] | None) -> list[str]:

@@ -106,11 +106,6 @@ class Schema:
         """As plain values."""
         return asdict(self)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is one node type and one relation at most: then the graph is an untyped one."""
-        return len(self.node_types) == 1 and len(self.relations) <= 1
-
     @cached_property
     def ends(self) -> Int64[np.ndarray, "R 2"]:
         """Numbers of the types that each relation comes from and leads to."""

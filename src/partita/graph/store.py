@@ -154,6 +154,8 @@ class GraphStore:
 
     def __repr__(self) -> str:
         facts = [f"{self.num_nodes:,} nodes", f"{self.num_edges:,} edges"]
+        if self.schema is not None:
+            facts.append(f"{len(self.schema.node_types)} node types, {len(self.schema.relations)} relations")
         if self.num_features:
             facts.append(f"{self.num_features:,} features")
         if self.task is not None:
@@ -172,6 +174,10 @@ class GraphStore:
         if self.task is not None:
             facts["task"] = f"{self.task} ({self.num_classes:,})" if self.num_classes > 1 else self.task
         facts |= {f"{name} nodes": len(ids) for name, ids in self.splits.items()}
+        if self.schema is not None:
+            del facts["features"]
+            facts["node types"] = ", ".join(self.schema.node_types)
+            facts["relations"] = ", ".join(map(str, self.schema.relations))
         if self.class_names is not None:
             shown = ", ".join(self.class_names[:12])
             facts["class names"] = shown + (", ..." if len(self.class_names) > 12 else "")
@@ -270,6 +276,24 @@ class GraphStore:
         """
         if self.shard is not None:
             raise self._refusal(self.shard, f"{purpose} needs the whole graph")
+
+    def require_untyped(self, purpose: str) -> None:
+        """Refuse a typed graph where that is not supported.
+
+        Args:
+            purpose: what does not take it, as the subject of a sentence: ``"training"``.
+
+        Raises:
+            StoreError: the graph has types; the message names some.
+        """
+        if self.schema is not None:
+            types = ", ".join(f"'{name}'" for name in self.schema.node_types[:3])
+            raise StoreError(
+                f"{purpose} does not support typed graphs yet; the nodes of this one have the types {types}"
+                + (", ..." if len(self.schema.node_types) > 3 else ""),
+                where=str(self.path),
+                fix="Ingest the nodes and edges of one type as a graph of their own",
+            )
 
     def require_host(self, host: int, hosts: int) -> None:
         """Refuse a shard that is not the one of a host, or belongs to another number of hosts.
@@ -549,6 +573,11 @@ class GraphStore:
             "fingerprint": self.fingerprint,
             "bytes": {name: record.bytes for name, record in metadata.columns.items()},
         }
+        if self.schema is not None:
+            summary["node_types"] = dict(zip(self.schema.node_types, self.schema.num_nodes))
+            summary["relations"] = dict(zip(map(str, self.schema.relations), self.schema.num_edges))
+            features = {name: self.x_of(name) for name in self.schema.node_types}
+            summary["type_features"] = {name: x.shape[1] for name, x in features.items() if x is not None}
         if self.shard is not None:
             summary["shard"] = {
                 "host": self.shard.host,

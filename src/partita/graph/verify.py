@@ -99,6 +99,32 @@ def _check_indices(store: GraphStore, task: progress.Bar) -> str | None:
     return f"node {int(np.argmax(differs))} has {wrong_loops}" if differs.any() else None
 
 
+def _check_types(store: GraphStore, task: progress.Bar) -> str | None:
+    """Every edge is of a relation between the types of its ends, rows are sorted by relation, the counts are right."""
+    schema = store.schema
+    assert schema is not None
+    (kinds, first), indices, indptr = store.held("edge_type"), store.held("indices")[0], store.indptr
+    counts, last_row, last_kind = np.zeros(len(schema.relations), np.int64), -1, 0
+    for start, part in _chunks(kinds, task):
+        kind = kinds[part].astype(np.int64)
+        if len(kind) and kind.max() >= len(schema.relations):
+            at = int(np.argmax(kind >= len(schema.relations)))
+            return f"edge {start + at:,} is of relation {kind[at]}, of {len(schema.relations)}"
+        rows = rows_of(indptr, first + start, first + start + len(kind))
+        ends = np.stack([store.types(np.asarray(indices[part], np.int64)), store.types(rows)], axis=1)
+        strange = (ends != schema.ends[kind]).any(axis=1)
+        if strange.any():
+            at = int(np.argmax(strange))
+            return f"edge {start + at:,} is of relation {schema.relations[kind[at]]}, but its ends are of other types"
+        falls = (np.diff(kind, prepend=last_kind) < 0) & (np.diff(rows, prepend=last_row) == 0)
+        if falls.any():
+            return f"the row of node {int(rows[np.argmax(falls)]):,} is not sorted by relation"
+        last_row, last_kind = int(rows[-1]), int(kind[-1])
+        counts += np.bincount(kind, minlength=len(counts))
+    wrong = counts != np.array(schema.num_edges)
+    return f"relation {schema.relations[int(np.argmax(wrong))]} has another number of edges" if wrong.any() else None
+
+
 def _check_weights(store: GraphStore, task: progress.Bar) -> str | None:
     """Weights are usable, and their quantized form belongs to them."""
     if not store.has("edge_weight"):
@@ -238,6 +264,7 @@ _CHECKS: _Checks = [
     (("indptr",), partial(_check_offsets, "indptr")),
     (("part_offsets",), partial(_check_offsets, "part_offsets")),
     (("indices", "self_loops"), _check_indices),
+    (("edge_type",), _check_types),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
     (("hot_index", "hot_x"), _check_hot),
     (("y",), _check_labels),

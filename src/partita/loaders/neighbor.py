@@ -119,6 +119,7 @@ class NeighborLoader:
             )
         self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.store.require_whole("a loader")
+        self.store.require_untyped("a loader")
         self.num_neighbors = tuple(num_neighbors)
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
         self.num_workers, self.transform = num_workers, transform

@@ -41,6 +41,7 @@ def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[PygFeatures,
         from partita.loaders.backends import PygEdges, PygFeatures
     store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("a loader")
+    store.require_untyped("a loader")
     return PygFeatures(store), PygEdges(store)
 
 
@@ -65,6 +66,7 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
         from torch_geometric.data import Data
     store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("to_pyg")
+    store.require_untyped("to_pyg")
     ids = np.arange(store.num_nodes)
     rank = store.to_original(ids)
     order = np.argsort(rank)

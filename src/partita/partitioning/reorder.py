@@ -1,6 +1,6 @@
 """Writes a graph store in partition order: every part owns one range of ids. Streaming, and resumable.
 
-A new id is the position of a node when all are sorted by (part, old id). The old store is read front to back.
+A new id is the position of a node when all are sorted by (part, type, old id). The old store is read front to back.
 
 What becomes of each column is said by :mod:`partita.graph.column_specs`. A column that nothing is known about is one of
 edges if it is one-dimensional of length E, or one of nodes if its length is N; its values are moved as they are. Where
@@ -13,6 +13,8 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from jaxtyping import Integer, Shaped
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, StoreError
 from partita.core.partitioning import checked_parts
-from partita.graph.column_specs import ROWS_BY, ColumnSpec, spec_of
+from partita.graph.column_specs import ROWS_BY, ColumnSpec, is_features, spec_of, type_of_column
 from partita.graph.columns import PlacedColumn
 from partita.graph.store import GraphStore
 from partita.graph.writer import NewColumn, StoreWriter
@@ -80,29 +82,48 @@ def reorder(
         raise ConfigError(f"{product} are not {num_parts} parts", where="levels", fix="Give levels whose product fits")
     if feature_dtype not in (None, *_FEATURE_DTYPES):
         raise ConfigError(f"invalid feature dtype: '{feature_dtype}'", where="feature_dtype", fix="float16 or float32")
-    if feature_dtype is not None and store.x is None:
+    if feature_dtype is not None and not any(map(is_features, store.columns)):
         raise ConfigError("the store has no features to convert", where="feature_dtype", fix="Leave it out")
     parts = checked_parts(parts, store.num_nodes, num_parts, "parts")
     if writer.continued:
         _log.info("continuing what was begun at %s", writer.path)
     with progress.task("rank nodes"):
-        scatter = Scatter(parts, num_parts, min(memory_limit, _MOST_BUFFER_BYTES) // 2)
-        columns = _Columns(store, scatter, feature_dtype).all()
+        columns = _Columns(store, parts, num_parts, min(memory_limit, _MOST_BUFFER_BYTES) // 2, feature_dtype).all()
     writer.fill(columns)
     kept = {key: value for key, value in store.metadata.notes.items() if key != "levels"}
     writer.finish_like(store.metadata, {**kept, **(notes or {}), **({"levels": list(levels)} if levels else {})})
     return GraphStore.open(writer.path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Columns:
     store: GraphStore
-    scatter: Scatter
+    parts: Integer[np.ndarray, "N"]
+    num_parts: int
+    buffer_bytes: int
     feature_dtype: str | None
+
+    @cached_property
+    def scatter(self) -> Scatter:
+        """Of all nodes. A type is a finer part."""
+        if self.store.schema is None:
+            return Scatter(self.parts, self.num_parts, self.buffer_bytes)
+        kinds = len(self.store.schema.node_types)
+        ranges = self.parts.astype(np.int64) * kinds
+        for at, (start, stop) in enumerate(pairwise(self.store.type_offsets.tolist())):
+            ranges[start:stop] += at % kinds
+        return Scatter(ranges.astype(np.int32), self.num_parts * kinds, self.buffer_bytes)
+
+    def scatter_of_type(self, number: int) -> Scatter:
+        """Of the nodes of one type: their order among themselves."""
+        assert self.store.schema is not None
+        mine = self.store.nodes_of(self.store.schema.node_types[number])
+        return Scatter(self.parts[mine], self.num_parts, self.buffer_bytes)
 
     def all(self) -> dict[str, NewColumn]:
         """All columns of the new store. Features come first: they may turn out not to fit their new dtype."""
-        specs = {name: self._spec(name) for name in sorted(self.store.columns, key=lambda name: (name != "x", name))}
+        features_first = sorted(self.store.columns, key=lambda name: (not is_features(name), name))
+        specs = {name: self._spec(name) for name in features_first}
         columns = {name: self._column(name, spec) for name, spec in specs.items() if spec.reorder != "make"}
         if not self.scatter.is_identity(self._original):
             columns["original_index"] = NewColumn(
@@ -110,18 +131,22 @@ class _Columns:
                 lambda column, task: self.scatter.rows(column, self._original, task),
             )  # fmt: skip
         offsets = self.scatter.part_offsets
-        columns["part_offsets"] = NewColumn(
-            offsets.shape, offsets.dtype, "parts", lambda column, _: column.put(0, offsets)
-        )
+        kinds = 1 if self.store.schema is None else len(self.store.schema.node_types)
+        made = {"part_offsets": np.ascontiguousarray(offsets[::kinds])}
+        if self.store.schema is not None:
+            made["type_offsets"] = offsets
+        for name, array in made.items():
+            columns[name] = NewColumn(array.shape, array.dtype, "parts", partial(_put_all, array))
         return columns
 
     def _column(self, name: str, spec: ColumnSpec) -> NewColumn:
-        data, scatter = self.store.column(name), self.scatter
-        dtype = np.dtype(self.feature_dtype or data.dtype) if name == "x" else data.dtype
+        data, number = self.store.column(name), type_of_column(name) if spec.of == "type" else None
+        scatter = self.scatter if number is None else self.scatter_of_type(number)
+        dtype = np.dtype(self.feature_dtype or data.dtype) if is_features(name) else data.dtype
 
         def take(first: int, stop: int) -> Shaped[np.ndarray, "n ..."]:
             rows = data[first:stop]
-            return rows if dtype == data.dtype else self._converted(rows, dtype, first)
+            return rows if dtype == data.dtype else self._converted(rows, dtype, first, name)
 
         def fill(column: PlacedColumn, task: progress.Bar) -> None:
             if spec.reorder == "offsets":
@@ -154,7 +179,7 @@ class _Columns:
         return np.arange(first, stop, dtype=np.int64) if original is None else original[first:stop]
 
     def _converted(
-        self, rows: Shaped[np.ndarray, "n F"], dtype: np.dtype[Any], first: int
+        self, rows: Shaped[np.ndarray, "n F"], dtype: np.dtype[Any], first: int, column: str
     ) -> Shaped[np.ndarray, "n F"]:
         """Features of the nodes from ``first`` on; infinite or NaN only where they were (a store may allow that)."""
         with np.errstate(over="ignore"):
@@ -162,11 +187,18 @@ class _Columns:
         if dtype.itemsize < rows.dtype.itemsize and not np.isfinite(new).all():
             wrong = np.isfinite(rows) & ~np.isfinite(new)
             if wrong.any():
-                row, column = (int(place) for place in np.argwhere(wrong)[0])
-                name = self.store.names(np.array([first + row]))[0]
+                row, feature = (int(place) for place in np.argwhere(wrong)[0])
+                node = first + row
+                if self.store.schema is not None and (number := type_of_column(column)) is not None:
+                    node = int(self.store.nodes_of(self.store.schema.node_types[number])[node])
+                name = self.store.names(np.array([node]))[0]
                 raise InputError(
-                    f"feature {column} of node {name} is {rows[row, column]}, which does not fit {new.dtype.name}",
-                    where=f"{self.store.path}, column 'x'",
+                    f"feature {feature} of node {name} is {rows[row, feature]}, which does not fit {new.dtype.name}",
+                    where=f"{self.store.path}, column '{column}'",
                     fix="Use feature_dtype=float32, or scale the features",
                 )
         return new
+
+
+def _put_all(array: Shaped[np.ndarray, "n"], column: PlacedColumn, task: progress.Bar) -> None:
+    column.put(0, array)

@@ -76,6 +76,7 @@ def shard(
     if not isinstance(store, GraphStore):
         store = GraphStore.open(store)
     store.require_whole("shard")
+    store.require_untyped("shard")
     hot = options.hot
     cut = _plan(store, Path(out), options.host, options.hosts, options.topology)
     ids = _hot_ids(store, cut, options.hot_bytes, hot)

@@ -28,9 +28,10 @@ def store_rows(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> d
     elif "isolated" in summary:
         rows["nodes without in-edges"] = f"{summary['isolated']:,}"
     dtype = f", {summary['feature_dtype']}" if summary["feature_dtype"] else ""
-    rows["features"] = f"{summary['features']:,}{dtype}" + (
-        _features(found["features"]) if found and "features" in found else ""
-    )
+    if "node_types" not in summary:
+        rows["features"] = f"{summary['features']:,}{dtype}" + (
+            _features(found["features"]) if found and "features" in found else ""
+        )
     task = summary["task"]
     rows["task"] = "-" if task is None else task_label(task)
     if summary["classes"] > 1:

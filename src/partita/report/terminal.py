@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Task as RichTask
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from partita.core import progress
@@ -152,6 +152,35 @@ def training_shown(
             console = SafeConsole(file=sys.stdout, force_jupyter=False, force_terminal=False)
     with display(console) as bars, progress.shown_by(bars):
         yield RunDisplay(console, epochs, metric).show
+
+
+def type_tables(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> Iterator[Table]:
+    """Node types and relations of a typed graph; nothing for another one.
+
+    Args:
+        summary: of :meth:`partita.GraphStore.summary`.
+        found: of :func:`partita.graph.profile.inspect`; ``None``: it was not looked into.
+    """
+    if "node_types" not in summary:
+        return
+    sizes, labeled = summary["node_types"], None if found is None else found["types"]["labeled"]
+    numbers = ["nodes", "features", *(["labeled"] if labeled else [])]
+    table = _plain_table("node type", *(Column(name, justify="right") for name in numbers))
+    for name, size in sizes.items():
+        counts = [size, summary["type_features"].get(name, 0), *([labeled[name]] if labeled else [])]
+        table.add_row(name, *(f"{count:,}" if count else "-" for count in counts))
+    yield table
+    numbers = ["edges", "mean in-degree"]
+    ends = ("source type", "relation", "target type")
+    table = _plain_table(*ends, *(Column(name, justify="right") for name in numbers))
+    for name, count in summary["relations"].items():
+        source, relation, target = name.split(":")
+        table.add_row(source, relation, target, f"{count:,}", f"{count / max(1, sizes[target]):,.1f}")
+    yield table
+
+
+def _plain_table(*columns: Column | str) -> Table:
+    return Table(*columns, box=None, padding=(0, 2), header_style="dim")
 
 
 def pairs_table(title: str, pairs: Mapping[str, object]) -> Table:

@@ -227,10 +227,11 @@ class LocalTopology(ArrayTopology):
 
     Raises:
         ConfigError: ``weighted`` without edge weights in the store.
-        StoreError: the rows of the store are damaged.
+        StoreError: the rows of the store are damaged, or the graph is typed.
     """
 
     def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
+        store.require_untyped("sampling")
         store.require_rows()
         columns = known(store.columns).items()
         arrays = {spec.sampler: as_tensor(store.held(name)[0]) for name, spec in columns if spec.sampler}

@@ -36,7 +36,9 @@ def require_features(store: GraphStore) -> None:
 
     Raises:
         ConfigError: the store has no features.
+        StoreError: the graph is typed.
     """
+    store.require_untyped("training")
     if not store.has("x"):
         raise ConfigError(
             "the store has no features to train on",

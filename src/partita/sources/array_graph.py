@@ -9,11 +9,11 @@ The names are those of PyTorch Geometric. Features may be dense (``x``) or the p
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
@@ -21,12 +21,13 @@ from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile, Taker, open_npz
 from partita.sources.batch import Cells, Kind, counted
 from partita.sources.edges import check_weights
+from partita.sources.feature_arrays import PARTS, FeatureArrays
+from partita.sources.typed_arrays import TypedArrays
 
-_SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
+_SPARSE = tuple(f"x_{part}" for part in PARTS)
 _IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges", "edge_attr": "edge features"}
 _EDGES = ("edge_index", "edge_weight", "num_nodes", "is_directed", "both_directions")
 _READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), "x", "y", "class_names"))
-_DENSE_BYTES = 8 << 20
 
 
 class ArrayGraph:
@@ -39,6 +40,8 @@ class ArrayGraph:
         both_directions: whether the file says that both directions of every edge are stored.
         num_nodes: N.
         notes: what of the file is not used.
+        features: of all nodes, in a graph without types; or ``None``.
+        types: of nodes and edges; ``None``: there are none.
     """
 
     def __init__(self, path: Path, arrays: dict[str, ArrayFile] | None = None) -> None:
@@ -49,17 +52,12 @@ class ArrayGraph:
             arrays: by name; ``None``: those of the file.
 
         Raises:
-            InputError: damaged, heterogeneous, without ``edge_index``, or arrays that do not fit each other.
+            InputError: damaged, without ``edge_index``, or arrays that do not fit each other.
+            ConfigError: names of types are there twice, or cannot be such.
         """
         self.path = path
         arrays = open_npz(path) if arrays is None else arrays
         self._arrays = arrays
-        if "node_type" in arrays:
-            raise InputError(
-                "is a heterogeneous graph (it has 'node_type'); graphs have one type of node here",
-                where=str(path),
-                fix="Write a file with the nodes and edges of one type",
-            )
         if "edge_index" not in arrays:
             raise InputError("has no array 'edge_index'", where=str(path), fix=nearest("edge_index", arrays))
         edges = self._edges = arrays["edge_index"].expect("iu", 2)
@@ -73,12 +71,21 @@ class ArrayGraph:
         self.mirrored = directed == 0 and both == 0
         self.both_directions = both == 1
         self.notes: list[str] = []
+        self.features = FeatureArrays.find(path, arrays, "x")
         self.num_nodes, self.num_nodes_from = self._count_nodes()
+        self.types = TypedArrays.find(path, arrays)
+        self._read = _READ if self.types is None else _READ | self.types.used
+        if self.types is not None:
+            self._check_types(self.types)
+            if self.types.is_plain:
+                self.features, self.types = next(iter(self.types.features.values()), None), None
 
     def unused(self) -> str:
         """Says which arrays are not read; empty: all are."""
         others = [
-            f"{name} ({_IGNORED[name]})" if name in _IGNORED else name for name in self._arrays if name not in _READ
+            f"{name} ({_IGNORED[name]})" if name in _IGNORED else name
+            for name in self._arrays
+            if name not in self._read
         ]
         return f"{self.path}: not used: {', '.join(others)}" if others else ""
 
@@ -99,7 +106,7 @@ class ArrayGraph:
         return None if names is None else [str(name) for name in names.expect("U", 1).load()]
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
-        """Edges in order: column 0 source, 1 target, 2 weight if there are weights; ``kind`` is always "int"."""
+        """Edges in order: 0 source, 1 target, then weight and type if there are such; ``kind`` is always "int"."""
         import pyarrow as pa
 
         edges, count = self._edges, self.num_edges
@@ -108,7 +115,9 @@ class ArrayGraph:
         else:
             ends = [Taker(edges.stream(row * count, (row + 1) * count), edges.dtype) for row in (0, 1)]
         weights = Taker(self._arrays["edge_weight"].stream(0, count), np.dtype(float)) if self.weighted else None
-        names = ["source", "target", "weight"]
+        typed = None if self.types is None else self.types.edge_type
+        kinds = None if typed is None else Taker(typed.stream(0, count), typed.dtype)
+        names = ["source", "target", *["weight"] * self.weighted, "type"]
         with progress.task("read edges", total=count, unit="edges") as task:
             for start in range(0, count, 1 << 18):
                 size = min(1 << 18, count - start)
@@ -119,18 +128,14 @@ class ArrayGraph:
                     columns = [end.take(size) for end in ends]
                 if weights is not None:
                     columns.append(weights.take(size))
+                if kinds is not None:
+                    columns.append(kinds.take(size))
                 native = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in columns]
                 batch = Cells([pa.array(part) for part in native], names, counted(edges.where, start, "edge"))
                 if self.weighted:
                     check_weights(batch)
                 yield batch
                 task.advance(size)
-
-    def features(self) -> tuple[ArrayFile, Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]] | None:
-        """Their array, and runs of rows with the number of their first; ``None`` without features."""
-        if "x" in self._arrays:
-            return self._arrays["x"], self._arrays["x"].blocks()
-        return (self._arrays["x_data"], self._densified()) if "x_indptr" in self._arrays else None
 
     def num_splits(self) -> int:
         """How many splits the file has; 0 without masks."""
@@ -167,16 +172,22 @@ class ArrayGraph:
             raise array.fail(f"holds {array.dtype.name} of shape {array.shape}, not one integer")
         return int(array.load().reshape(-1)[0])
 
+    def _check_types(self, types: TypedArrays) -> None:
+        """Types are of all edges and of all nodes."""
+        if self.features is not None and len(types.node_types) > 1:
+            fix = "Name features by the type of their nodes: " + ", ".join(f"x_{name}" for name in types.node_types[:3])
+            raise self.features.first.fail("is of all nodes, which have several types", fix)
+        edge_type = types.edge_type
+        if edge_type is not None and edge_type.shape[0] != self.num_edges:
+            raise edge_type.fail(f"has {edge_type.shape[0]:,} entries for {self.num_edges:,} edges")
+
     def _count_nodes(self) -> tuple[int | None, str]:
         """N and which array says so; arrays that disagree are an error."""
         counts: dict[str, int] = {}
-        if "x" in self._arrays:
-            x = self._arrays["x"].expect("fiub", 2)
-            if x.shape[1] == 0:
-                raise x.fail("has no columns", "Leave the array out")
-            counts["x"] = x.shape[0]
-        elif "x_indptr" in self._arrays:
-            counts["x_shape"] = self._sparse_shape()[0]
+        if "node_type" in self._arrays:
+            counts["node_type"] = self._arrays["node_type"].expect("iu", 1).shape[0]
+        if self.features is not None:
+            counts[self.features.says] = self.features.num_rows
         if "y" in self._arrays:
             counts["y"] = self._arrays["y"].expect("fiubU", 1, 2).shape[0]
         for key in MASKS.values():
@@ -195,39 +206,3 @@ class ArrayGraph:
             what = f"'num_nodes' is {number}, which cannot be right for {self.num_edges} edges"
             raise InputError(what, where=str(self.path), fix="Write the number of nodes")
         return number, f"'{first}'"
-
-    def _sparse_shape(self) -> tuple[int, int]:
-        for name in _SPARSE:
-            if name not in self._arrays:
-                what = f"has no array '{name}', but the other parts of sparse features"
-                raise InputError(what, where=str(self.path), fix=f"Write {', '.join(_SPARSE)}")
-        shape = self._arrays["x_shape"].expect("iu", 1)
-        values = [int(value) for value in shape.load()] if shape.shape == (2,) else []
-        if len(values) != 2 or values[0] < 0 or values[1] < 1:
-            raise shape.fail("does not hold the numbers of nodes and of features", "Fix it, or leave the features out")
-        if self._arrays["x_indptr"].expect("iu", 1).shape[0] != values[0] + 1:
-            have = self._arrays["x_indptr"].shape[0]
-            raise self._arrays["x_indptr"].fail(f"has {have} entries, needs {values[0] + 1}")
-        return values[0], values[1]
-
-    def _densified(self) -> Iterator[tuple[int, Shaped[np.ndarray, "n F"]]]:
-        num_rows, width = self._sparse_shape()
-        indptr = self._arrays["x_indptr"].load().astype(np.int64)
-        indices, data = self._arrays["x_indices"].expect("iu", 1), self._arrays["x_data"].expect("fiub", 1)
-        if len(indices) != len(data):
-            raise indices.fail(f"has {len(indices)} entries, 'x_data' has {len(data)}")
-        if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-            raise self._arrays["x_indptr"].fail(f"is not a list of offsets from 0 to {len(data)}, never descending")
-        columns = Taker(indices.stream(0, len(data)), indices.dtype)
-        values = Taker(data.stream(0, len(data)), data.dtype)
-        step = max(1, _DENSE_BYTES // max(1, 4 * width))
-        for row in range(0, num_rows, step):
-            part = indptr[row : row + step + 1]
-            size = int(part[-1] - part[0])
-            column = columns.take(size).astype(np.int64)
-            if size and not 0 <= column.min() <= column.max() < width:
-                raise indices.fail(f"holds a column that is not in 0..{width - 1}")
-            block = np.zeros((len(part) - 1, width), np.float32)
-            rows = np.repeat(np.arange(len(part) - 1), np.diff(part))
-            np.add.at(block, (rows, column), values.take(size).astype(np.float32))
-            yield row, block

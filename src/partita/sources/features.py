@@ -36,6 +36,7 @@ class Features:
         name_of: for messages.
         missing: what becomes of NaN and of nodes without a row, see :class:`~partita.sources.encoding.Encoding`;
             ``None``: NaN is no value.
+        column: name of the column.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Features:
         allow_nan: bool,
         name_of: NameOf,
         missing: str | None = None,
+        column: str = "x",
     ) -> None:
         self._writer = writer
         self._num_nodes = num_nodes
@@ -54,6 +56,7 @@ class Features:
         self._allow_nan = allow_nan
         self._name_of = name_of
         self._missing = missing
+        self._column = column
         self._x: Shaped[np.ndarray, "N F"] | None = None
         self._there = np.zeros(num_nodes, bool)
         self._gaps: Int64[np.ndarray, "F"] | None = None
@@ -75,7 +78,7 @@ class Features:
         if self._x is None:
             if rows.shape[1] == 0:
                 raise InputError("the rows hold no features", where=where(0), fix="Leave the features out")
-            self._x = self._writer.allocate("x", (self._num_nodes, rows.shape[1]), self._dtype)
+            self._x = self._writer.allocate(self._column, (self._num_nodes, rows.shape[1]), self._dtype)
             self._gaps = np.zeros(rows.shape[1], np.int64)
         assert self._gaps is not None
         if rows.shape[1] != self._x.shape[1]:

@@ -19,7 +19,8 @@ from partita.core.memory import available_bytes, available_memory, held_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
-from partita.graph.metadata import MULTILABEL, REGRESSION
+from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
+from partita.graph.schema import Schema
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
@@ -34,6 +35,7 @@ from partita.sources.node_tables import Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
+from partita.sources.typed_edges import TypedEdges, count_types, refuse_options
 from partita.sources.unpack import unpacked
 
 _NODE_BYTES = 48
@@ -128,9 +130,12 @@ class _Job:
     memory_limit: int
     began: float
     notes: list[str] = field(default_factory=list)
+    schema: Schema | None = None
 
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
+        if isinstance(inputs.graph, ArrayGraph) and inputs.graph.types is not None:
+            refuse_options(options, str(inputs.graph.path))
         tables = [each.table for each in inputs.tables]
         tables += [inputs.graph.table] if isinstance(inputs.graph, EdgeTable) else []
         self.notes += [table.note for table in tables if table.note]
@@ -150,13 +155,11 @@ class _Job:
             members = None if inputs.members is None else Membership(inputs.members, ids)
             topology = self._read_edges(writer, ids, members)
             ids.write_names(writer)
-            dtype = np.dtype(options.feature_dtype)
-            features = Features(
-                writer, len(ids), dtype, allow_nan=options.allow_nan, name_of=ids.name, missing=self._missing()
-            )
+            features = self._new_features(writer, len(ids), ids)
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
             self._make_features(writer, features)
+            widths = self._read_typed_features(writer, ids)
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
@@ -184,6 +187,7 @@ class _Job:
                 source=self.source,
                 split_rule=rule or "none",
                 ids=mode,
+                schema=self.schema,
                 allow_nan=self.options.allow_nan,
                 ingest_notes=list(self.notes),
                 **encoded,
@@ -207,6 +211,9 @@ class _Job:
             repeated_edges=topology.repeats,
             duplicates_dropped=topology.duplicates_dropped,
             class_sizes=self._class_sizes(label_summary, names),
+            node_types={} if self.schema is None else dict(zip(self.schema.node_types, self.schema.num_nodes)),
+            relations={} if self.schema is None else dict(zip(map(str, self.schema.relations), self.schema.num_edges)),
+            type_features=widths,
             notes=self.notes,
             seconds=seconds,
             edges_per_second=topology.num_edges / max(seconds, 1e-9),
@@ -221,11 +228,13 @@ class _Job:
             if graph.mirrored and not undirected:
                 self.notes.append("the file stores every undirected edge once, so all were mirrored")
             undirected = graph.mirrored or (undirected and not graph.both_directions)
+        typed = TypedEdges.of(graph, reverse=undirected) if isinstance(graph, ArrayGraph) else None
         builder = TopologyBuilder(
             writer,
             memory_limit=self.memory_limit,
             weighted=graph.weighted,
-            undirected=undirected,
+            edge_dtype=None if typed is None else typed.dtype,
+            undirected=undirected and typed is None,
             unless_both=True,
             deduplicate=self.options.deduplicate,
             self_loops=self.options.self_loops,
@@ -233,7 +242,12 @@ class _Job:
         with closing(graph.batches(ids.kind)) as batches:  # an error here must stop the reader's threads
             for batch in batches:
                 src, dst = ids.add_edges(batch)
-                builder.add(src, dst, batch.floats(2) if graph.weighted else None)
+                weight = batch.floats(2) if graph.weighted else None
+                if typed is None:
+                    builder.add(src, dst, weight)
+                else:
+                    for edges in typed.both_ways(src, dst, weight, batch):
+                        builder.add(*edges)
         try:
             rank = ids.freeze()
         except InputError as error:
@@ -247,6 +261,11 @@ class _Job:
         of_nodes = {"nodes": _NODE_BYTES * len(ids)}
         MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
         found = builder.finish(len(ids), rank)
+        if typed is not None:
+            counts = count_types(map_array(writer.directory / "edge_type.npy"), len(typed.relations))
+            self.schema = typed.types.schema(typed.relations, counts)
+            self.notes += typed.notes
+            return replace(found, num_added=found.num_added // typed.ways)
         if members is not None and self._missing() == DROP:
             self.notes.append(
                 f"left out (--missing drop): {members.num_absent:,} nodes of the edges without a row, "
@@ -289,9 +308,8 @@ class _Job:
         if "features" in inputs.arrays:
             array = inputs.arrays["features"]
             features.put_blocks(array.blocks(), array.where)
-        elif isinstance(inputs.graph, ArrayGraph) and (of_graph := inputs.graph.features()) is not None:
-            array, blocks = of_graph
-            features.put_blocks(blocks, array.where)
+        elif isinstance(inputs.graph, ArrayGraph) and inputs.graph.features is not None and self.schema is None:
+            features.put_blocks(inputs.graph.features.blocks(), inputs.graph.features.first.where)
         if "labels" in inputs.arrays:
             array = inputs.arrays["labels"]
             kind = {"f": "float", "U": "str"}.get(array.dtype.kind, "int")
@@ -305,6 +323,35 @@ class _Job:
             for nodes, batch in rows_of(inputs.arrays["splits"], "split"):
                 splits.put(nodes, batch, 0)
         return labels
+
+    def _new_features(
+        self, writer: StoreWriter, num_nodes: int, ids: Ids, column: str = "x", first: int = 0
+    ) -> Features:
+        options = self.options
+        return Features(
+            writer,
+            num_nodes,
+            np.dtype(options.feature_dtype),
+            allow_nan=options.allow_nan,
+            name_of=lambda node: ids.name(first + node),
+            missing=self._missing(),
+            column=column,
+        )
+
+    def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, int]:
+        """Those of each type, in a column of its own; how many there are of each."""
+        graph, widths = self.inputs.graph, dict[str, int]()
+        if self.schema is None or not isinstance(graph, ArrayGraph) or graph.types is None:
+            return widths
+        for number, (name, size) in enumerate(zip(self.schema.node_types, self.schema.num_nodes)):
+            if (found := graph.types.features.get(name)) is not None:
+                column, first = f"{TYPE_PREFIX}{number}", self.schema.first_nodes[number]
+                features = self._new_features(writer, size, ids, column, first)
+                features.put_blocks(found.blocks(), found.first.where)
+                _, notes = features.finish(np.arange(0), None, standardize=False, like=None)
+                self.notes += [f"{name}: {note}" for note in notes]
+                widths[name] = features.width
+        return widths
 
     def _make_features(self, writer: StoreWriter, features: Features) -> None:
         """Those of a source without any, where the options say of what."""

@@ -101,7 +101,9 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
     tables, members, by_position = _open_node_files(options, like, chunk_bytes)
     num_nodes, num_nodes_from = _count_nodes(graph, by_position.values())
     if isinstance(graph, ArrayGraph):
-        if graph.features() is not None and ("features" in by_position or any(table.features for table in tables)):
+        if (graph.features is not None or graph.types is not None) and (
+            "features" in by_position or any(table.features for table in tables)
+        ):
             raise _twice("features")
         if graph.labels is not None and "labels" in by_position:
             raise _twice("labels")

@@ -30,6 +30,9 @@ class IngestSummary:
         repeated_edges: how many directed edges repeat an earlier one, dropped or not.
         duplicates_dropped: how many of them were dropped.
         class_sizes: labeled nodes by class or label; empty for a regression.
+        node_types: nodes of each type, of a typed graph.
+        relations: edges of each relation, likewise.
+        type_features: feature columns of each node type that has some, likewise.
         notes: anything else worth saying, one sentence each.
         seconds: of wall-clock time.
         edges_per_second: edges in the store divided by ``seconds``.
@@ -51,6 +54,9 @@ class IngestSummary:
     repeated_edges: int
     duplicates_dropped: int
     class_sizes: dict[str, int]
+    node_types: dict[str, int]
+    relations: dict[str, int]
+    type_features: dict[str, int]
     notes: list[str]
     seconds: float
     edges_per_second: float

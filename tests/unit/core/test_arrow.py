@@ -13,7 +13,7 @@ from partita.core.arrow import as_numpy
 
 ARRAYS = {
     **{name: pa.array([3, 1, 2], getattr(pa, name)()) for name in ("int8", "uint16", "int32", "int64", "uint64")},
-    **{name: pa.array([0.5, -1.0, 2.0], getattr(pa, name)()) for name in ("float16", "float32", "float64")},
+    **{name: pa.array(np.array([0.5, -1.0, 2.0], name)) for name in ("float16", "float32", "float64")},
     "bool": pa.array([True, False, True]),
     "nulls": pa.array([1, None, 2]),
     "missing": pa.array([True, None]),

@@ -157,7 +157,8 @@ def test_two_classes_have_curves(tmp_path) -> None:
         assert curve["true_positive_rate"][place] == pytest.approx(float(taken[y == 1].double().mean()), abs=1e-5)
         assert curve["precision"][place] == pytest.approx(float((y[taken] == 1).double().mean()), abs=1e-5)
     auc = json.loads((run / "run.json").read_text())["metrics"]["test"]["roc_auc"]
-    area = np.trapezoid([0, *curve["true_positive_rate"]], [0, *curve["false_positive_rate"]])
+    heights, places = (torch.tensor([0, *curve[f"{name}_positive_rate"]]) for name in ("true", "false"))
+    area = float(torch.trapezoid(heights, places))
     assert area == pytest.approx(auc, abs=0.02)
 
 

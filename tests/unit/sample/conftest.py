@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 
+from partita.graph.metadata import StoreMetadata
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
 
@@ -32,6 +33,7 @@ class MemoryStore(GraphStore):
             column.flags.writeable = False
         self._columns = columns
         self._num_nodes = num_nodes
+        self.metadata = StoreMetadata(num_nodes, len(edges))
 
     @property
     def num_nodes(self):
