@@ -28,6 +28,8 @@ from partita.testing.graphs import small_random_store
 
 BLANKS = " \t"
 """Other characters that Python takes for blanks, such as 0x1C, are part of a name."""
+MARKS = {"true": 1, "false": 0, "True": 1, "False": 0, "TRUE": 1, "FALSE": 0}
+"""Cells of columns of marks, which are numbers."""
 TRAIN = "--layers 1 --hidden 4 --fanout 3 --batch-size 32 --epochs 1 --threads 1"
 Accepted = Callable[[Path, Path], str | None]
 """Says what is wrong with what a command made of a damaged input: of the folder of the case, and the sound world."""
@@ -179,7 +181,7 @@ def same_table(case: Path, world: Path) -> str | None:
         node = place.get(row[header.index("id")].strip(BLANKS))
         if node is None:
             continue
-        expected = np.array([float(cell) for cell in cells], np.float32)
+        expected = np.array([MARKS.get(cell, cell) for cell in cells], np.float32)
         if not np.array_equal(store.x[node], expected):
             return f"node {row[0]}: {store.x[node]} instead of {expected}"
     return None

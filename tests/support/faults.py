@@ -23,10 +23,14 @@ def few_files(limit: str) -> None:
 
 
 def no_rights(_: str) -> None:
-    """Permissions of files hold for this process, also where it is root's: all capabilities are dropped."""
+    """Permissions of files hold for this process and all that it starts, also where it is root's."""
     if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        set_securebits, no_root = 28, 1  # of prctl(2): what is executed gets no capabilities for being root's
+        if libc.prctl(set_securebits, no_root, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl")
         version_3 = (ctypes.c_uint32 * 2)(0x20080522, 0)
-        if ctypes.CDLL(None, use_errno=True).capset(version_3, (ctypes.c_uint32 * 6)()):
+        if libc.capset(version_3, (ctypes.c_uint32 * 6)()):
             raise OSError(ctypes.get_errno(), "capset")
 
 

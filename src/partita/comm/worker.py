@@ -35,10 +35,14 @@ from partita.core.imports import uncollected
 PARENT_SECONDS = 0.5
 """How often to see whether the parent is alive."""
 
+_WAITING = {signal.SIGINT}
+"""Signals that wait until a process that was forked is a worker."""
+
 
 def main(folder: Path, rank: int) -> None:
     """Run the entry of the plan in ``folder`` as worker ``rank``; leave its result or its error there."""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITING)
         from partita.comm import local
 
         local.in_worker = True
@@ -182,12 +186,17 @@ def serve(channel: socket.socket, imports: Sequence[str]) -> tuple[Path, int] | 
         if request is None:
             _end_all(running)
             return None
+        # Until there is somebody to note it, KeyboardInterrupt would be lost in what Python does after a fork.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAITING)
         try:
             pid = os.fork()
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITING)
             _send(channel, {"forked": None, "why": str(error)})
             continue
-        if pid == 0:
+        if pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITING)
+        else:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for each in (channel, woken, waker):

@@ -214,6 +214,11 @@ class Counts(Adding):
         """Nothing done yet in a model of so many layers."""
         return cls(0, (0,) * layers, 0, 0)
 
+    @property
+    def layers(self) -> int:
+        """How many layers they are of."""
+        return len(self.computed_destinations)
+
     def flat(self) -> list[int]:
         """All numbers in a row, for sums over workers."""
         return [

@@ -298,7 +298,7 @@ def share_model(context: Workers, model: nn.Module) -> None:
 
 
 def share_checkpoint(
-    context: Context, checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+    context: Context, checkpoints: Path, model: nn.Module, optimizer: torch.optim.Optimizer, layers: int | None = None
 ) -> tuple[TrainState, dict[str, Tensor]] | None:
     """Load the latest checkpoint, which only the first worker needs to see, on all workers. All call this.
 
@@ -306,6 +306,7 @@ def share_checkpoint(
         context: of this worker.
         checkpoints: folder of the run, on the first worker's host.
         model, optimizer: take the weights, and the state.
+        layers: that the model has, for which there are counts; ``None``: whatever there are.
 
     Returns:
         The position and the tensors besides, or ``None`` where there is no checkpoint.
@@ -319,6 +320,9 @@ def share_checkpoint(
         if latest is None:
             return None
         state = read_state(latest)
+        if layers is not None and state.counts is not None and state.counts.layers != layers:
+            what = f"counts of {state.counts.layers} layers, and the model has {layers}"
+            raise damaged(latest / _STATE, ValueError(what))
         load_model(latest, model)
         load_optimizer(latest, model, optimizer)
         if (latest / _MEMBERS).exists():

@@ -195,14 +195,14 @@ class Trainer:
         self._resolved = resolve_strategy(context, opened, config, own)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
         self._need = self._needed()
-        saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer)
+        saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer, config.layers)
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
             self._state, tensors = saved
             self.job.views.restore(self._state.views, tensors)
         going, said = _going_on(self._state, self.job, given)
-        was_killed = record["status"] == "running"  # then nobody was told of its end
-        self.notes = [] if said is None or (was_killed and going is self._state) else [said]
+        ended = record["status"] == "finished"  # otherwise its end is still to come, and then to be told
+        self.notes = [] if said is None or (going is self._state and not ended) else [said]
         self._state = going
         self.recorder = Recorder.go_on(folder, record, self.job, callbacks, self._state, lock)
 

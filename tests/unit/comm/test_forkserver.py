@@ -76,6 +76,18 @@ def test_exit_codes_and_signals_are_told(server, plan) -> None:
     assert server.fits
 
 
+def test_ctrl_c_right_after_the_fork_is_not_lost(server, plan) -> None:
+    """It ends a worker that has just been forked as it ends one that works: with an error that is noted."""
+    output, environment = plan.parent / "output", {**os.environ, "HOW": "sleep", "NOTE": str(plan.parent / "note")}
+    for _ in range(40):
+        worker = server.fork(plan, 3, environment, os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(30) == 1
+        assert "KeyboardInterrupt" in (plan / "error-3.json").read_text()
+        (plan / "error-3.json").unlink()
+    assert output.read_text() == ""
+
+
 def test_whoever_kills_the_server_kills_its_workers(plan) -> None:
     with ForkServer(["json"]) as server:
         worker = start(server, plan, "sleep")

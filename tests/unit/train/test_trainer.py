@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,6 +311,30 @@ def test_what_cannot_be_resumed_says_so(tmp_path, store) -> None:
         partita.Trainer.resume(tmp_path / "absent")
     with pytest.raises(RunError, match="--resume"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS)
+
+
+def test_a_state_of_another_model_is_refused(tmp_path, store) -> None:
+    run = partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit().path
+    state = latest_checkpoint(run / "checkpoints") / "state.json"
+    content = json.loads(state.read_text())
+    content["counts"]["computed_destinations"] += [1]
+    state.write_text(json.dumps(content))
+    (state.parent / "digests.json").unlink()
+    with pytest.raises(RunError, match=r"state\.json: is damaged: counts of \d layers, and the model has \d"):
+        partita.Trainer.resume(run, epochs=9)
+
+
+def test_the_end_of_a_run_is_told_once_however_often_it_failed(tmp_path, store) -> None:
+    whole = partita.Trainer(store, out=tmp_path / "whole", **SETTINGS).fit().path
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "status": "failed: ResourceError"}))
+    partita.Trainer.resume(run).fit()
+    logs = [(path / "metrics.jsonl").read_text() for path in (run, whole)]
+    assert logs[0] == logs[1]
+    partita.Trainer.resume(run).fit()
+    assert "epochs are done; to train longer" in (run / "metrics.jsonl").read_text()
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, store) -> None:
