@@ -11,10 +11,12 @@ import numpy as np
 import torch
 
 from partita.core.errors import ConfigError
+from partita.graph.metadata import MULTILABEL, REGRESSION
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
     from partita.loaders.backends import PygEdges, PygFeatures
 
@@ -45,8 +47,8 @@ def pyg_stores(store: GraphStore | str | os.PathLike[str]) -> tuple[PygFeatures,
     return PygFeatures(store), PygEdges(store)
 
 
-def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
-    """The graph of a store as a ``torch_geometric.data.Data``, all of it in memory.
+def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
+    """The graph of a store as a ``torch_geometric.data.Data``, all of it in memory; a typed one as ``HeteroData``.
 
     Nodes are in the order in which they were ingested, however the store is partitioned, edges by destination.
 
@@ -57,6 +59,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
         ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight`` and
         ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names; ``name``, your ids of the nodes, where they
         are not their numbers (int64, or a list of N strings); ``class_names``, a list, where the classes have names.
+        Of a typed graph these are by node type, or by relation, labels and masks of the types that have some; nodes are
+        numbered within their types.
 
     Raises:
         ConfigError: PyG is not installed.
@@ -66,7 +70,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
         from torch_geometric.data import Data
     store = store if isinstance(store, GraphStore) else GraphStore.open(store)
     store.require_whole("to_pyg")
-    store.require_untyped("to_pyg")
+    if store.schema is not None:
+        return _hetero(store, store.schema)
     ids = np.arange(store.num_nodes)
     rank = store.to_original(ids)
     order = np.argsort(rank)
@@ -89,6 +94,39 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data:
     if store.class_names is not None:
         data["class_names"] = store.class_names
     return Data(num_nodes=store.num_nodes, **data)
+
+
+def _hetero(store: GraphStore, schema: Schema) -> HeteroData:
+    from torch_geometric.data import HeteroData
+
+    data, order = HeteroData(), np.argsort(store.to_original(np.arange(store.num_nodes)))
+    rank = store.to_original(np.arange(store.num_nodes))
+    ends = np.asarray(store.to_original(store.indices)), np.repeat(rank, store.in_degree())
+    first = schema.first_nodes
+    for number, name in enumerate(schema.node_types):
+        mine = order[first[number] : first[number + 1]]
+        data[name].num_nodes = len(mine)
+        if (x := store.x_of(name)) is not None:
+            data[name].x = torch.from_numpy(x[store.type_rows(mine)].astype(np.float32))
+        if store.y is not None:
+            y = store.y[mine]
+            if store.task == MULTILABEL or (~np.isnan(y) if store.task == REGRESSION else y >= 0).any():
+                data[name].y = torch.from_numpy(y)
+        for split, ids in store.splits.items():
+            mask = np.isin(mine, ids)
+            if mask.any():
+                data[name][f"{split}_mask"] = torch.from_numpy(mask)
+    for number, relation in enumerate(schema.relations):
+        mine = np.flatnonzero(store.edge_type == number)
+        mine = mine[np.argsort(ends[1][mine], kind="stable")]
+        source, target = (first[kind] for kind in schema.ends[number])
+        held = data[relation.source, relation.name, relation.target]
+        held.edge_index = torch.from_numpy(np.stack([ends[0][mine] - source, ends[1][mine] - target]).astype(np.int64))
+        if store.edge_weight is not None:
+            held.edge_weight = torch.from_numpy(store.edge_weight[mine])
+    if store.class_names is not None:
+        data["class_names"] = store.class_names
+    return data
 
 
 @contextmanager

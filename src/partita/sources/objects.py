@@ -1,5 +1,6 @@
 """Graphs that are objects of other libraries, as arrays by name. None of these libraries is imported here.
 
+- PyG's ``HeteroData`` and DGL graphs of several types, see :mod:`partita.sources.typed_objects`.
 - PyG's ``Data``, or a dataset that holds one: ``edge_index``, ``x``, ``y``, ``edge_weight``, ``num_nodes`` and the
   masks. A dataset of OGB has its split. Features of edges are left out.
 - A DGL graph: its edges, and ``feat``, ``label`` and the masks of its nodes.
@@ -20,13 +21,14 @@ from jaxtyping import Bool, Int, Num, Shaped
 from partita.core.errors import InputError
 from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile
+from partita.sources.typed_objects import TypedObject
 
 OGB_SPLITS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 """OGB's names of splits, and those of their masks here."""
 
 _OBJECTS = (
-    "PyG's Data, a DGL graph, a networkx graph, a data frame of edges, a SciPy sparse matrix, two arrays (src, dst), "
-    "a dictionary of arrays, or the path of a file"
+    "PyG's Data or HeteroData, a DGL graph, a networkx graph, a data frame of edges, a SciPy sparse matrix, two arrays "
+    "(src, dst), a dictionary of arrays, or the path of a file"
 )
 
 
@@ -34,7 +36,7 @@ def arrays_of(source: Any) -> tuple[str, dict[str, ArrayFile]]:
     """What to call an object in messages, and its arrays.
 
     Raises:
-        InputError: it is no graph, a graph of several types, several graphs, or one without edges.
+        InputError: it is no graph, several graphs, or one without edges.
     """
     where = name_of(source)
     if isinstance(source, Mapping):
@@ -83,11 +85,7 @@ def _of_dataset(where: str, dataset: Any) -> tuple[str, dict[str, ArrayFile]]:
 
 def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     if hasattr(data, "edge_types"):
-        raise InputError(
-            f"{where} has several types of nodes or edges; graphs have one type of each here",
-            where="source",
-            fix="Give a graph of one of them: data.to_homogeneous()",
-        )
+        return _of_hetero_data(where, data)
     if data.edge_index is None:
         raise InputError(f"{where} has no edge_index", where="source", fix="Give a graph with edges")
     found: dict[str, Any] = {
@@ -104,13 +102,60 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     return found
 
 
+def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
+    nodes, edges = {name: data[name] for name in data.node_types}, {each: data[each] for each in data.edge_types}
+    used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values()}
+    unused = {
+        f"{name if isinstance(name, str) else ':'.join(name)} {key}": of[key]
+        for name, of in {**nodes, **edges}.items()
+        for key in of.keys()  # noqa: SIM118
+        if key not in used and hasattr(of[key], "shape")
+    }
+
+    def held(key: str, groups: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {
+            name: array_of(f"{where}, {key} of {name}", of[key])
+            for name, of in groups.items()
+            if getattr(of, key, None) is not None
+        }
+
+    ends = held("edge_index", edges)
+    if missing := [name for name in edges if name not in ends]:
+        raise InputError(f"{':'.join(missing[0])} has no edge_index", where=where, fix="Give its edges, or remove it")
+    return TypedObject(
+        where,
+        {name: int(of.num_nodes) for name, of in nodes.items()},
+        ends,
+        held("x", nodes),
+        {name: labels_of(y) for name, y in held("y", nodes).items()},
+        {name: found for name in MASKS.values() if (found := held(name, nodes))},
+        held("edge_weight", edges),
+        {name: array_of(f"{where}, {name}", value) for name, value in unused.items()},
+    ).arrays()
+
+
+def _of_dgl_types(where: str, graph: Any) -> dict[str, Any]:
+    nodes = {name: graph.nodes[name].data for name in graph.ntypes}
+
+    def held(key: str) -> dict[str, Any]:
+        return {name: array_of(f"{where}, {key} of {name}", of[key]) for name, of in nodes.items() if key in of}
+
+    return TypedObject(
+        where,
+        {name: int(graph.num_nodes(name)) for name in nodes},
+        {
+            each: np.stack([array_of(where, ends) for ends in graph.edges(etype=each)])
+            for each in graph.canonical_etypes
+        },
+        held("feat"),
+        {name: labels_of(y) for name, y in held("label").items()},
+        {name: found for name in MASKS.values() if (found := held(name))},
+    ).arrays()
+
+
 def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
     if getattr(graph, "is_homogeneous", True) is False:
-        raise InputError(
-            f"{where} has several types of nodes or edges; graphs have one type of each here",
-            where="source",
-            fix="Give a graph of one of them, or dgl.to_homogeneous(graph)",
-        )
+        return _of_dgl_types(where, graph)
     sources, targets = (array_of(where, ends) for ends in graph.edges())
     nodes = graph.ndata
     found: dict[str, Any] = {"edge_index": np.stack([sources, targets]), "num_nodes": graph.num_nodes()}

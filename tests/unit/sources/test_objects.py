@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -161,8 +159,7 @@ def test_a_graph_without_features_and_labels(tmp_path, arrays) -> None:
         ([], "0 graphs"),
         ([geometric.Data(), geometric.Data()], "2 graphs"),
         (geometric.Data(x=torch.zeros(3, 1)), "no edge_index"),
-        (geometric.HeteroData(), "several types"),
-        (types.SimpleNamespace(ndata={}, edges=None, is_homogeneous=False), "several types"),
+        (geometric.HeteroData(), "has no nodes of any type"),
         (scipy.sparse.coo_array((3, 4)), "must be square"),
         ({"x": np.zeros((3, 2))}, "no array 'edge_index'"),
         ({"edge_index": np.zeros((2, 3))}, "edge_index"),

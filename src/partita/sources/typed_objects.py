@@ -1,0 +1,107 @@
+"""Typed graphs that are objects of other libraries, as the arrays of :mod:`partita.sources.typed_arrays`.
+
+- PyG's ``HeteroData``: ``num_nodes``, ``x``, ``y`` and the masks of each node type, ``edge_index`` and ``edge_weight``
+  of each edge type. Features of edges are left out.
+- A DGL graph of several types: its edges, and ``feat``, ``label`` and the masks of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from partita.core.errors import InputError
+
+_Triple = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class TypedObject:
+    """What a library's graph holds, as arrays.
+
+    Attributes:
+        where: what to call it in messages.
+        num_nodes: of each type.
+        edges: (2, E) of each relation, numbered within the types of its ends.
+        x, y: features and labels of node types, as far as there are some.
+        masks: by name of the array, then by node type.
+        weights: of relations.
+        unused: arrays that are not used, by what to call them.
+    """
+
+    where: str
+    num_nodes: Mapping[str, int]
+    edges: Mapping[_Triple, Int[np.ndarray, "2 E"]]
+    x: Mapping[str, Float[np.ndarray, "n F"]]
+    y: Mapping[str, Shaped[np.ndarray, "n ..."]]
+    masks: Mapping[str, Mapping[str, Bool[np.ndarray, "n"]]] = field(default_factory=dict)
+    weights: Mapping[_Triple, Float[np.ndarray, "E"]] = field(default_factory=dict)
+    unused: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, Any]:
+        """All of it by the names of a file.
+
+        Raises:
+            InputError: there are no nodes, an end of an edge is no node, several types have labels, or only some
+                relations have weights.
+        """
+        if not self.num_nodes:
+            raise InputError("has no nodes of any type", where=self.where, fix="Give a graph with nodes and edges")
+        first, number = dict[str, int](), 0
+        for name, count in self.num_nodes.items():
+            first[name], number = number, number + count
+        found: dict[str, Any] = {
+            "node_type": np.repeat(np.arange(len(first)), list(self.num_nodes.values())),
+            "node_type_names": np.array(list(first), dtype=str),
+            "edge_type": np.repeat(np.arange(len(self.edges)), [ends.shape[1] for ends in self.edges.values()]),
+            "edge_type_names": np.array([name for _, name, _ in self.edges], dtype=str),
+        }
+        shifted = [self._shifted(triple, ends, first) for triple, ends in self.edges.items()]
+        found["edge_index"] = np.concatenate([np.zeros((2, 0), np.int64), *shifted], axis=1)
+        if self.weights:
+            if missing := [":".join(triple) for triple in self.edges if triple not in self.weights]:
+                fix = "Give all relations weights, or none"
+                raise InputError(f"{missing[0]} has no edge_weight, but others have", where=self.where, fix=fix)
+            found["edge_weight"] = np.concatenate([self.weights[triple] for triple in self.edges])
+        found |= {f"x_{name}": x for name, x in self.x.items()}
+        if self.y:
+            found["y"] = self._labels(first, number)
+        for name, of_types in self.masks.items():
+            mask = np.zeros(number, dtype=bool)
+            for kind, marks in of_types.items():
+                mask[first[kind] : first[kind] + len(marks)] = marks
+            found[name] = mask
+        return {**found, **self.unused}
+
+    def _shifted(
+        self, triple: _Triple, ends: Int[np.ndarray, "2 E"], first: Mapping[str, int]
+    ) -> Int[np.ndarray, "2 E"]:
+        """The ends of edges, numbered over all types."""
+        rows = []
+        for kind, row, end in zip((triple[0], triple[2]), ends, ("source", "target")):
+            where = f"{self.where}, {':'.join(triple)}"
+            if kind not in first:
+                raise InputError(f"there is no node type '{kind}'", where=where, fix="Add its nodes")
+            wrong = np.flatnonzero((row < 0) | (row >= self.num_nodes[kind]))
+            if len(wrong):
+                what = f"{end} {row[wrong[0]]} of edge {wrong[0]} (from 0) is none of {self.num_nodes[kind]:,} nodes"
+                raise InputError(f"{what} of type '{kind}'", where=where, fix="Correct the edge")
+            rows.append(row.astype(np.int64) + first[kind])
+        return np.stack(rows)
+
+    def _labels(self, first: Mapping[str, int], number: int) -> Shaped[np.ndarray, "N"]:
+        if len(self.y) > 1:
+            fix = "Keep those that are to be predicted"
+            raise InputError(f"labels of several types: {', '.join(self.y)}", where=self.where, fix=fix)
+        ((kind, y),) = self.y.items()
+        if y.ndim != 1 or y.dtype.kind not in "iubf":
+            what = f"holds {y.dtype.name} of shape {y.shape}; labels of one type are one number for each node"
+            raise InputError(what, where=f"{self.where}, y of '{kind}'", fix="Give one class or one value per node")
+        floats = y.dtype.kind == "f"
+        labels = np.full(number, np.nan if floats else -1, np.float32 if floats else np.int64)
+        labels[first[kind] : first[kind] + len(y)] = y
+        return labels
