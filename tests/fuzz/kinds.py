@@ -74,6 +74,14 @@ def make_world(folder: Path) -> Path:
     array = np.array(edges, np.int64).T
     np.savez(folder / "edges.npz", edge_index=array)
     np.savez_compressed(folder / "packed.npz", edge_index=array, x=np.ones((60, 3), np.float32), y=np.arange(60) % 3)
+    types = np.repeat(np.arange(3), (30, 20, 10))
+    np.savez(
+        folder / "typed.npz", edge_index=array, node_type=types, node_type_names=np.array(["paper", "author", "venue"]),
+        edge_type=np.arange(array.shape[1]) % 2, edge_type_names=np.array(["cites", "knows"]),
+        x_paper=draw.random((30, 3)).astype(np.float32), x_venue=draw.random((10, 2)).astype(np.float32),
+        y=np.where(types == 0, np.arange(60) % 3, -1),
+    )  # fmt: skip
+    partita.ingest(folder / "typed.npz", folder / "typed")
     np.save(folder / "x.npy", draw.random((60, 3)).astype(np.float32))
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -142,6 +150,24 @@ def same_text_edges(name: str, delimiter: str | None) -> Accepted:
         return None if canonical(found) == canonical(expected) else f"edges differ: {list(found ^ expected)[:4]}"
 
     return accepted
+
+
+def same_typed_edges(case: Path, world: Path) -> str | None:
+    """Edges with the types of their ends and the name of their relation."""
+    with np.load(case / "typed.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in ("edge_index", "node_type", "edge_type")}
+        kinds, names = (file[f"{of}_type_names"].tolist() for of in ("node", "edge"))
+    types, (source, target) = arrays["node_type"], arrays["edge_index"]
+    expected = [
+        (int(a), f"{kinds[types[a]]}:{names[kind]}:{kinds[types[b]]}", int(b))
+        for a, b, kind in zip(source, target, arrays["edge_type"], strict=True)
+    ]
+    store = GraphStore.open(case / "out")
+    if store.schema is None:
+        return "types were lost"
+    relations = [str(store.schema.relations[kind]) for kind in store.edge_type]
+    found = [(a, name, b) for (a, b), name in zip(edges_of(store), relations, strict=True)]
+    return None if sorted(found) == sorted(expected) else "edges differ"
 
 
 def canonical(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -253,11 +279,12 @@ def no_markup(case: Path, world: Path) -> str | None:
 
 def sign_store(case: Path, name: str) -> None:
     """Make the checksums of a store fit what a column, or the metadata, is now."""
-    path = case / "graph/metadata.json"
+    folder = case / name.split("/")[0]
+    path = folder / "metadata.json"
     try:
         content = json.loads(path.read_bytes())
         for column, record in content["columns"].items():
-            file = case / f"graph/{column}.npy"
+            file = folder / f"{column}.npy"
             record["checksum"], record["bytes"] = xxhash.xxh3_64_hexdigest(file.read_bytes()), file.stat().st_size
         content.pop("checksum")
         path.write_text(json.dumps({**content, "checksum": _checksum(content)}))
@@ -273,6 +300,8 @@ def sign_run(case: Path, name: str) -> None:
 
 _COLUMNS = ("indptr", "indices", "part_offsets", "self_loops", "x", "y", "split_train", "split_val", "split_test")
 STORE = (*(f"graph/{name}.npy" for name in _COLUMNS), *["graph/metadata.json"] * 3)
+_TYPED = ("indptr", "indices", "part_offsets", "type_offsets", "edge_type", "x_0", "x_2", "y")
+TYPED = (*(f"typed/{name}.npy" for name in _TYPED), *["typed/metadata.json"] * 3)
 BINARY = mutations.BYTES
 COMMON = {".csv": mutations.TABLE, ".tsv": mutations.TABLE, ".txt": mutations.TABLE, ".json": mutations.JSON,
           ".jsonl": mutations.JSONL, ".yaml": mutations.YAML, "": BINARY}  # fmt: skip
@@ -324,6 +353,11 @@ KINDS: dict[str, Kind] = {
         ("parts.csv",), COMMON, ("quality graph --assignment parts.csv --parts 2",), assignment_was_followed),
     "plan": Kind(("plan.json",), COMMON, (f"train graph --out {{out}} --plan plan.json {TRAIN}",), anything),
     "links": Kind(("links.json",), COMMON, ("plan parts --workers 2 --links links.json",), anything),
+    "typed npz": Kind(("typed.npz",), COMMON, ("ingest typed.npz {out}",), same_typed_edges),
+    "typed store signed": Kind(
+        TYPED, COMMON,
+        ("verify typed", "inspect typed", "export typed --out {out}.npz", "quality typed",
+         "partition typed {out} --parts 2 --algorithm random"), anything, sign_store),
 }  # fmt: skip
 
 
