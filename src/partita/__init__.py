@@ -30,6 +30,7 @@ _PUBLIC = {
     "export_model": "partita.runs.export_model",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
+    "generate_typed": "partita.graph.generate_typed",
     "ingest": "partita.sources.ingest",
     "inspect": "partita.graph.profile",
     "make_plan": "partita.train.planning",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from partita.graph.export import export as export
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
+    from partita.graph.generate_typed import generate_typed as generate_typed
     from partita.graph.profile import inspect as inspect
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify

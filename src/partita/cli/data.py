@@ -11,7 +11,7 @@ import typer
 
 from partita.cli.options import Json, Trust, given, record_options, with_options
 from partita.cli.shell import finish, shown, tell
-from partita.graph.options import RmatOptions, SbmOptions
+from partita.graph.options import RmatOptions, SbmOptions, TypedOptions
 from partita.sources.options import IngestOptions
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store to create.")]
@@ -90,6 +90,15 @@ Examples:
     partita generate sbm graph --nodes 1000000 --classes 32 --average-degree 30 --features 128
 """
 
+_TYPED_HELP = """Generate a typed graph of papers, authors, institutes and fields of study, as IGB-Heterogeneous is.
+
+Examples:
+
+    partita generate typed graph --scale 0.1
+
+    partita generate typed graph --shape small --feature-dtype float16
+"""
+
 _GENERATE_FLAGS = {
     "num_nodes": "--nodes",
     "num_features": "--features",
@@ -138,6 +147,13 @@ def sbm(store: Store, *, json: Json = False, **options: Any) -> None:
     _generate(generate_sbm, store, given(SbmOptions, options, _GENERATE_FLAGS), json)
 
 
+def typed(store: Store, *, json: Json = False, **options: Any) -> None:
+    """Generate a typed graph."""
+    from partita.graph.generate_typed import generate_typed
+
+    _generate(generate_typed, store, given(TypedOptions, options, _GENERATE_FLAGS), json)
+
+
 def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], as_json: bool) -> None:
     from partita.graph.store import GraphStore
 
@@ -145,7 +161,8 @@ def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], a
     with shown(quiet=as_json):
         make(store, **options)
     summary = GraphStore.open(store).summary()
-    shown_keys = ("path", "nodes", "edges", "features", "task", "classes", "splits", "source", "split_rule")
+    shown_keys = ["path", "nodes", "edges", "features", "task", "classes", "splits", "source", "split_rule"]
+    shown_keys += ["node_types", "relations"] if "node_types" in summary else []
     result = {name: summary[name] for name in shown_keys} | {"seconds": round(time.perf_counter() - started, 2)}
     finish(result, "Graph store created", as_json=as_json)
 
@@ -250,7 +267,9 @@ def register(app: typer.Typer) -> None:
         IngestOptions, panels=panels, flags={"deduplicate": "--dedup"}, without=("comment",)
     )  # fmt: skip
     app.command(help=_INGEST_HELP)(with_options(ingest, ingest_options))
-    for verb, record, text in ((rmat, RmatOptions, _RMAT_HELP), (sbm, SbmOptions, _SBM_HELP)):
+    for verb, record, text in (
+        (rmat, RmatOptions, _RMAT_HELP), (sbm, SbmOptions, _SBM_HELP), (typed, TypedOptions, _TYPED_HELP),
+    ):  # fmt: skip
         options = record_options(record, flags=_GENERATE_FLAGS, without=("a", "b", "c"))
         generate.command(help=text)(with_options(verb, options))
     app.add_typer(generate, name="generate")

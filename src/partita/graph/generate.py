@@ -75,7 +75,7 @@ def generate_rmat(path: str | os.PathLike[str], options: RmatOptions) -> Path:
                 builder.add(_scramble(key, src, scale), _scramble(key, dst, scale))
                 task.advance(len(edges))
         summary = builder.finish(num_nodes)
-        y = _draw_classes(key, num_nodes, num_classes) if num_classes else None
+        y = draw_classes(fold(key, _CLASS), num_nodes, num_classes) if num_classes else None
         _write_features(writer, key, num_nodes, options, y, 1.0)
         _write_labels(writer, y, split, seed)
         return writer.finish(
@@ -124,7 +124,7 @@ def generate_sbm(path: str | os.PathLike[str], options: SbmOptions) -> Path:
     if not (0 <= homophily <= 1 and power_law > 2 and noise >= 0):
         raise ConfigError("homophily must be in 0..1, power_law above 2, noise >= 0", where="generate sbm")
     key = fold(int(Purpose.GENERATE), seed)
-    y = _draw_classes(key, num_nodes, num_classes)
+    y = draw_classes(fold(key, _CLASS), num_nodes, num_classes)
     with StoreWriter(path, overwrite=options.overwrite) as writer:
         builder = TopologyBuilder(
             writer,
@@ -252,8 +252,9 @@ class _Communities:
 # Labels and features
 
 
-def _draw_classes(key: int, num_nodes: int, num_classes: int) -> Int64[np.ndarray, "N"]:
-    hashes = fold_array(fold(key, _CLASS), np.arange(num_nodes))
+def draw_classes(key: int, num_nodes: int, num_classes: int) -> Int64[np.ndarray, "N"]:
+    """A class for each node, all alike frequent."""
+    hashes = fold_array(key, np.arange(num_nodes))
     return (hashes % np.uint64(num_classes)).astype(np.int64)
 
 
@@ -266,9 +267,9 @@ def _write_labels(
     write_splits(writer, seeded_split(len(y), split, seed))
 
 
-def _centroids(key: int, num_classes: int, num_features: int) -> Float64[np.ndarray, "C F"]:
+def centroids(key: int, num_classes: int, num_features: int) -> Float64[np.ndarray, "C F"]:
     """Random directions of length 1, one per class."""
-    draws = normal(fold(key, _CENTROID), np.arange(num_classes * num_features)).reshape(num_classes, num_features)
+    draws = normal(key, np.arange(num_classes * num_features)).reshape(num_classes, num_features)
     return draws / np.linalg.norm(draws, axis=1, keepdims=True)
 
 
@@ -285,7 +286,7 @@ def _write_features(
     if not num_features:
         return
     x: Float[np.ndarray, "N F"] = writer.allocate("x", (num_nodes, num_features), options.dtype)
-    centroids: Any = _centroids(key, options.num_classes, num_features) if y is not None else None
+    directions: Any = centroids(fold(key, _CENTROID), options.num_classes, num_features) if y is not None else None
     rows = max(1, _VALUES_AT_ONCE // num_features)
     with progress.task("generate features", total=num_nodes, unit="rows") as task:
         for start in range(0, num_nodes, rows):
@@ -293,6 +294,6 @@ def _write_features(
             values = normal(fold(key, _NOISE), np.arange(start * num_features, stop * num_features))
             values = values.reshape(-1, num_features) * noise
             if y is not None:
-                values += centroids[y[start:stop]]
+                values += directions[y[start:stop]]
             x[start:stop] = values
             task.advance(stop - start)

@@ -46,3 +46,17 @@ class SbmOptions(_GenerateOptions):
     power_law: Annotated[float, "Exponent of the degrees, above 2.", Range(2, 1000)] = 2.5
     num_features: Annotated[int, "Feature columns.", _COLUMNS] = 64
     noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 0.65
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedOptions(_GenerateOptions):
+    """See :func:`partita.generate_typed`."""
+
+    shape: Annotated[str, "Sizes: tiny (0.5 million nodes) or small (3.1 million), as of IGB-Heterogeneous."] = "tiny"
+    scale: Annotated[float, "By what all sizes are multiplied.", Range(0, 1000)] = 1.0
+    num_classes: Annotated[int, "Classes of the papers.", Range(2, _COLUMNS.high)] = 19
+    num_features: Annotated[int, "Feature columns of every node type.", _COLUMNS] = 128
+    homophily: Annotated[float, "Fraction of edges whose ends are drawn from one class.", _SHARES] = 0.6
+    power_law: Annotated[float, "Exponent of the degrees, above 2.", Range(2, 1000)] = 2.5
+    noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 0.65
+    reverse: Annotated[bool, "Add a relation rev_... with the edges of each one the other way round."] = True

@@ -19,6 +19,7 @@ from partita.core.keys import Purpose, StepKey
 from partita.core.protocols import Topology
 from partita.core.records import Block
 from partita.features.rows import FeatureColumn
+from partita.graph.metadata import StoreMetadata
 from partita.graph.store import GraphStore
 from partita.isolated import subgraph
 from partita.isolated.subgraph import HALOS
@@ -57,7 +58,7 @@ class Held(GraphStore):
             columns["x"] = (original[:, None] * 10.0 + np.arange(features)).astype(np.float32)
         for column in columns.values():
             column.flags.writeable = False
-        self._columns, self.path = columns, "held"
+        self._columns, self.path, self.metadata = columns, "held", StoreMetadata(count, len(edges))
 
     num_nodes = property(lambda self: len(self.indptr) - 1)
     num_edges = property(lambda self: len(self.indices))
