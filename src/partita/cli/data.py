@@ -90,7 +90,7 @@ Examples:
     partita generate sbm graph --nodes 1000000 --classes 32 --average-degree 30 --features 128
 """
 
-_TYPED_HELP = """Generate a typed graph of papers, authors, institutes and fields of study, as IGB-Heterogeneous is.
+_TYPED_HELP = """Generate a typed graph of papers, authors, institutes and fields of study, with classes of papers.
 
 Examples:
 

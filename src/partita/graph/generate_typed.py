@@ -96,8 +96,8 @@ def generate_typed(path: str | os.PathLike[str], options: TypedOptions) -> Path:
     shape, key = SHAPES[options.shape], fold(int(Purpose.GENERATE), options.seed)
     sizes = {name: max(_FEWEST, round(options.scale * count)) for name, count in shape.num_nodes.items()}
     one_way = {relation: round(options.scale * count) for relation, count in shape.num_edges.items()}
-    relations = (*one_way, *(relation.reverse for relation in one_way if options.reverse))
-    counts = (*one_way.values(), *(count for count in one_way.values() if options.reverse))
+    relations = (*one_way, *(relation.reverse for relation in one_way if not options.one_way))
+    counts = (*one_way.values(), *(count for count in one_way.values() if not options.one_way))
     schema = Schema(tuple(sizes), tuple(sizes.values()), relations, counts)
     populations = {
         name: _Population(fold(key, number), schema.first_nodes[number], size, options)
@@ -114,7 +114,7 @@ def generate_typed(path: str | os.PathLike[str], options: TypedOptions) -> Path:
                     edges = np.arange(first, min(first + _EDGES_AT_ONCE, count))
                     src, dst = _ends(fold(key, 50 + number), edges, *ends, options.homophily)
                     builder.add(src, dst, None, np.full(len(edges), number, schema.edge_dtype))
-                    if options.reverse:
+                    if not options.one_way:
                         back = np.full(len(edges), number + len(one_way), schema.edge_dtype)
                         builder.add(dst, src, None, back)
                     task.advance(len(edges))

@@ -56,7 +56,7 @@ def test_reverse_relations_have_the_same_edges(store, tmp_path):
         src, dst = edges_of(store, str(relation))
         back = edges_of(store, str(relation.reverse))
         assert sorted(zip(src.tolist(), dst.tolist())) == sorted(zip(back[1].tolist(), back[0].tolist()))
-    one_way = made(tmp_path / "one", reverse=False)
+    one_way = made(tmp_path / "one", one_way=True)
     assert one_way.schema.relations == tuple(SHAPES["tiny"].num_edges)
     assert one_way.num_edges * 2 == store.num_edges
 

@@ -38,6 +38,8 @@ from partita.testing.graphs import formula_neighbors, formula_store, small_rando
 class Held(GraphStore):
     """A store in memory, with read-only columns as those on disk are."""
 
+    metadata = StoreMetadata(0, 0)  # of an untyped graph
+
     def __init__(self, offsets, edges, original, train, weighted, features=3):
         count, edges = offsets[-1], np.array(edges, np.int64).reshape(-1, 2)
         order = np.argsort(edges[:, 1], kind="stable")
@@ -58,7 +60,7 @@ class Held(GraphStore):
             columns["x"] = (original[:, None] * 10.0 + np.arange(features)).astype(np.float32)
         for column in columns.values():
             column.flags.writeable = False
-        self._columns, self.path, self.metadata = columns, "held", StoreMetadata(count, len(edges))
+        self._columns, self.path = columns, "held"
 
     num_nodes = property(lambda self: len(self.indptr) - 1)
     num_edges = property(lambda self: len(self.indices))
