@@ -76,6 +76,8 @@ class Judge:
                     data = change(data, draw)
                 except (ValueError, RecursionError, LookupError):  # an edit of a text that is no JSON any more
                     break
+            if data == (case / name).read_bytes():  # a byte was put in the place of the same byte
+                data += b"\x00"
             (case / name).write_bytes(data)
             if each.sign is not None:
                 each.sign(case, name)

@@ -120,6 +120,11 @@ def text_edges(case: Path, name: str, delimiter: str | None) -> set[tuple[str, s
     else:
         read = csv.reader(io.StringIO(text), delimiter=delimiter)
         rows = [row for row in read if any(cell.strip(BLANKS) for cell in row)]
+        if len(rows) > sum(without := [not row[0].startswith("#") for row in rows]):  # comments, which must be told
+            notes = GraphStore.open(case / "out").metadata.notes["ingest_notes"]
+            if not any("left out as comments" in note for note in notes):
+                return None
+            rows = [row for row, kept in zip(rows, without) if kept]
         header, *rows = rows or [[]]
         if not {"source", "target"} <= {cell.strip(BLANKS) for cell in header}:
             return None

@@ -88,6 +88,15 @@ class Dialect:
             text = re.sub(rb"(?m)^" + re.escape(self.comment) + rb"[^\n]*", b"", text)
         return text
 
+    def count_comments(self, text: bytes, *, skip_first: bool) -> int:
+        """How many lines are comments; ``skip_first``: but those before all other lines, which stand above a table."""
+        if not self.comment or self.comment not in text:
+            return 0
+        blanks = b" \t" if self.delimiter == BLANKS else b""
+        lines = [line.lstrip(blanks).startswith(self.comment) for line in text.split(b"\n") if line.strip()]
+        above = next((at for at, is_comment in enumerate(lines) if not is_comment), len(lines))
+        return sum(lines[above:] if skip_first else lines)
+
     def cells(self, line: bytes) -> list[str]:
         """The cells of one cleaned line."""
         return split_cells(line, self.delimiter)

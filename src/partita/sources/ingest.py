@@ -178,6 +178,7 @@ class _Job:
                 self.notes += inputs.graph.notes
             if label_summary is not None:
                 self.notes += label_summary.notes
+            self.notes += [note for table in tables if isinstance(table, TextTable) and (note := table.left_out())]
             writer.finish(
                 num_nodes=len(ids),
                 num_edges=topology.num_edges,

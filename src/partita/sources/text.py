@@ -72,6 +72,7 @@ class TextTable:
         """
         self.path = path
         self._exact_ids = exact_ids
+        self._comments = dict[int, int]()  # by the first line of what was read at once; a table may be read twice
         self._chunk_bytes = chunk_bytes
         first, _ = next(self._chunks(_SAMPLE_BYTES), (b"", 1))
         if first.count(b"\0") * 8 > len(first):
@@ -93,6 +94,15 @@ class TextTable:
         """See :class:`partita.sources.edges.TableReader`."""
         cells = [row[column] for row in self.dialect.sample if column < len(row) and row[column] not in GAPS]
         return bool(cells) and not any(map(is_number, cells)) and not self._says_yes_or_no(column)
+
+    def left_out(self) -> str:
+        """Says which lines of what was read were taken for comments, other than those above the table; or is empty."""
+        number = sum(self._comments.values())
+        if not number:
+            return ""
+        marker = self.dialect.comment.decode()
+        lines = "1 line among the rows begins" if number == 1 else f"{number:,} lines among the rows begin"
+        return f"{self.path}: {lines} with {marker}, left out as comments"
 
     def _says_yes_or_no(self, column: int) -> bool:
         """Whether the first cells of a column are True and False, as data frames write them."""
@@ -181,6 +191,7 @@ class TextTable:
     def _parse(self, text: bytes, line: int, columns: Sequence[int], kinds: Sequence[Kind]) -> Cells | None:
         import pyarrow as pa
 
+        self._comments[line] = self.dialect.count_comments(text, skip_first=line == 1)
         header = self.dialect.header_line - line
         if 0 <= header < text.count(b"\n") + 1:
             lines = text.split(b"\n")

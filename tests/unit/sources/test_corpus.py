@@ -107,6 +107,8 @@ CASES = [
     edges("three columns of numbers", "5,0,1\n6,1,2\n", None, note="from column 0 to column 1"),
     edges("named ends", "t,u,i\n5,0,1\n6,1,2\n7,2,3\n8,3,0\n", RING, source_column="u", target_column="i"),
     edges("weights not asked for", "source,target,weight\n0,1,2\n1,2,2\n2,3,1\n3,0,1\n", RING, note="not used: weight"),
+    edges("comments among the rows", "0,1\n1,2\n# half of it\n2,3\n3,0\n", RING, note="1 line among the rows begins"),
+    edges("comments above the rows", "# a graph\n# of four\n" + NUMBERS, RING),
     # Ids
     edges("hexadecimal ids", "0x10,53\n16,53\n", {"0x10 53", "16 53"}),
     refused("hexadecimal ids as integers", "0x10,53\n16,53\n", "'0x10' is not an integer", ids="int"),
