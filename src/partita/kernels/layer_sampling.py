@@ -113,7 +113,8 @@ def pick_arrivals(
         weights,
         first_edge,
     )
-    picked = None if weights is None else weights[at]
+    # Through int32: PyTorch 2.6 cannot index uint32 on the CPU.
+    picked = None if weights is None else weights.view(torch.int32)[at].view(torch.uint32)
     return Sampled(rows, ids, at + first_edge if positions else None, weights=picked)
 
 
