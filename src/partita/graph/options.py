@@ -59,4 +59,4 @@ class TypedOptions(_GenerateOptions):
     homophily: Annotated[float, "Fraction of edges whose ends are drawn from one class.", _SHARES] = 0.6
     power_law: Annotated[float, "Exponent of the degrees, above 2.", Range(2, 1000)] = 2.5
     noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 0.65
-    one_way: Annotated[bool, "Leave out the relations rev_..., with the edges of each the other way round."] = False
+    one_way: Annotated[bool, "Leave out the reverse relations."] = False
