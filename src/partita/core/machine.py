@@ -35,8 +35,17 @@ def own_limits() -> tuple[Any, ...]:
     return tuple(limits)
 
 
-LIBRARY_BYTES = 384 * 2**20
-"""What PyTorch, numba and the kernels take as ``RLIMIT_DATA`` counts it, before any work (361 MiB measured)."""
+_LIBRARY_BYTES, _LIBRARY_THREAD_BYTES = 368 * 2**20, 80 * 2**20
+"""What PyTorch, numba and the kernels take as ``RLIMIT_DATA`` counts it while they are loaded, on one core and on each
+further one (measured: 267 MiB and 80 MiB when they are loaded; two copies of OpenBLAS keep 32 MiB and a stack for each
+thread, and ask for it without end where they cannot have it)."""
+
+
+def library_bytes() -> int:
+    """What the libraries take before any work, with the threads that they start here."""
+    said = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
+    threads = next((int(each) for each in said if each.isdecimal() and int(each) > 0), cores())
+    return _LIBRARY_BYTES + _LIBRARY_THREAD_BYTES * (min(threads, cores()) - 1)
 
 
 def require_room_for_libraries() -> None:
@@ -49,9 +58,9 @@ def require_room_for_libraries() -> None:
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        if limit != resource.RLIM_INFINITY and limit < LIBRARY_BYTES:
+        if limit != resource.RLIM_INFINITY and limit < library_bytes():
             raise ResourceError(
-                f"the libraries alone need {LIBRARY_BYTES:,} bytes, {limit:,} are allowed (RLIMIT_DATA)",
+                f"the libraries alone need {library_bytes():,} bytes, {limit:,} are allowed (RLIMIT_DATA)",
                 where="memory",
                 fix="Raise the limit: ulimit -d",
             )

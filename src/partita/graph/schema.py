@@ -95,12 +95,16 @@ class Schema:
         Raises:
             PartitaError: of the given type; it is something else.
         """
-        with fitting(where, error, "Make the store anew"):
-            given = dict(values)
-            for name in ("node_types", "num_nodes", "num_edges"):
-                given[name] = tuple(given[name])
-            given["relations"] = tuple(typed(Relation, each) for each in given["relations"])
-            return typed(cls, given)
+        try:
+            with fitting(where, error, "Make the store anew"):
+                given = dict(values)
+                for name in ("node_types", "num_nodes", "num_edges"):
+                    given[name] = tuple(given[name])
+                given["relations"] = tuple(typed(Relation, each) for each in given["relations"])
+                return typed(cls, given)
+        except ConfigError as wrong:  # names that nobody could have given
+            what = f"what it says does not fit together ({wrong.what})"
+            raise error(what, where=where, fix="Make the store anew") from None
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -150,13 +154,14 @@ class Schema:
         return found
 
 
-def check_names(what: str, names: Iterable[str], parts: int = 1) -> None:
+def check_names(what: str, names: Iterable[str], parts: int = 1, where: str = "schema") -> None:
     """See that names can be told apart.
 
     Args:
         what: they name, for messages.
         names: of types, or of relations as one word.
         parts: of each name, between separators.
+        where: they are from.
 
     Raises:
         ConfigError: one is empty, holds a separator, or is there twice, also with other capitals.
@@ -167,13 +172,13 @@ def check_names(what: str, names: Iterable[str], parts: int = 1) -> None:
         if len(pieces) != parts or not all(piece.strip() for piece in pieces):
             raise ConfigError(
                 f"'{name}' is no name of a {what}: it must not be empty or hold '{SEPARATOR}'",
-                where="schema",
+                where=where,
                 fix="Choose another name",
             )
         other = seen.setdefault(name.casefold(), name)
         if other is not name and other == name:
-            raise ConfigError(f"{what} '{name}' is there twice", where="schema", fix="Name each once")
+            raise ConfigError(f"{what} '{name}' is there twice", where=where, fix="Name each once")
         if other != name:
             raise ConfigError(
-                f"{what}s '{other}' and '{name}' differ by capitals only", where="schema", fix="Rename one of them"
+                f"{what}s '{other}' and '{name}' differ by capitals only", where=where, fix="Rename one of them"
             )

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from partita.core.keys import fold
 from partita.nn.matmul import Linear
 
+_BLOCK = 1 << 18
+"""Values that are drawn at once; drawn one after the other, they do not depend on it."""
+
 
 def name_key(key: int, name: str) -> int:
     """Fold a name into a key; stable over processes and Python versions."""
@@ -24,9 +27,11 @@ def name_key(key: int, name: str) -> int:
 @torch.no_grad()
 def uniform_(parameter: Tensor, bound: float, key: int) -> None:
     """Fill uniformly in +-bound."""
+    if parameter.is_meta:  # has a shape only; to draw for it would import torch's compiler
+        return
     generator = torch.Generator().manual_seed(key)
-    uniform = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
-    parameter.copy_((2.0 * uniform - 1.0) * bound)
+    for block in parameter.view(-1).split(_BLOCK):  # in float64 all of it would take many times the parameter
+        block.copy_((2.0 * torch.rand(block.shape, generator=generator, dtype=torch.float64) - 1.0) * bound)
 
 
 def glorot(module: nn.Module, key: int) -> None:

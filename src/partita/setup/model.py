@@ -5,14 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.memory_need import MemoryNeed
 from partita.graph.store import GraphStore
+from partita.nn.layers import LAYERS
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
 from partita.setup.sampler import reads_neighbors
+
+MODEL_COPIES = 8
+"""Of the parameters: gradients, two of the optimizer, two to sum gradients among workers, three in a checkpoint."""
+FIX = (
+    "1. Lower --batch-size or --fanout; 2. lower --hidden or --layers; 3. lower --prefetch, --cache or --memory-limit; "
+    "4. use fewer --workers, or raise the limit"
+)
+"""What helps where memory does not suffice for training."""
+
+
+def require_room(config: Config, store: GraphStore, out_width: int) -> None:
+    """See that training has room for the model that the settings name, before it is made.
+
+    Layers of a user's own are made as they are: what their code does is not known.
+
+    Raises:
+        ConfigError: it cannot be made with the settings.
+        ResourceError: there is not enough memory for its parameters; with numbers.
+    """
+    if config.model in LAYERS.own:
+        with torch.device("meta"):
+            parameters = sum(each.nbytes for each in named_model(config, store, out_width).parameters())
+        MemoryNeed.of({"model": MODEL_COPIES * parameters}, threads=0).require("training", FIX)
 
 
 def named_model(config: Config, store: GraphStore, out_width: int) -> Model:

@@ -266,6 +266,13 @@ class _Job:
             counts = count_types(map_array(writer.directory / "edge_type.npy"), len(typed.relations))
             self.schema = typed.types.schema(typed.relations, counts)
             self.notes += typed.notes
+            if self.options.undirected and not undirected:
+                self.notes.append("both directions of every edge are in the source, so no reverse relation was added")
+            elif not undirected and not found.both_directions and found.num_edges > found.self_loops:
+                self.notes.append(
+                    "edges are taken as directed, from source to target; "
+                    "--undirected adds the reverse of every relation"
+                )
             return replace(found, num_added=found.num_added // typed.ways)
         if members is not None and self._missing() == DROP:
             self.notes.append(

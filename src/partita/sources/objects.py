@@ -106,10 +106,10 @@ def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
     nodes, edges = {name: data[name] for name in data.node_types}, {each: data[each] for each in data.edge_types}
     used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values()}
     unused = {
-        f"{name if isinstance(name, str) else ':'.join(name)} {key}": of[key]
+        f"{name if isinstance(name, str) else ':'.join(name)} {key}": value
         for name, of in {**nodes, **edges}.items()
-        for key in of.keys()  # noqa: SIM118
-        if key not in used and hasattr(of[key], "shape")
+        for key, value in of.items()
+        if key not in used and hasattr(value, "shape")
     }
 
     def held(key: str, groups: Mapping[Any, Any]) -> dict[Any, Any]:

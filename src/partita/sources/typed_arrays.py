@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, Integer
 
+from partita.core.errors import ConfigError
 from partita.graph.schema import MOST_RELATIONS, Relation, Schema, check_names
 from partita.sources.arrays import ArrayFile
 from partita.sources.feature_arrays import PARTS, FeatureArrays
 
-NAMES = ("node_type", "node_type_names", "edge_type", "edge_type_names", "target_node_type")
+NAMES = ("node_type", "node_type_names", "edge_type", "edge_type_names")
 _UNNAMED = "to"
 """A relation of a file that names none."""
 
@@ -64,7 +65,7 @@ class TypedArrays:
         sizes = _sizes(arrays["node_type"].expect("iu", 1))
         names = _names(arrays, "node_type_names", len(sizes), "node type")
         sizes += [0] * (len(names) - len(sizes))
-        check_names("node type", names)
+        check_names("node type", names, where=f"{path}, array 'node_type_names'")
         features, used = {}, set(NAMES)
         for name, size in zip(names, sizes):
             key = "x" if "x" in arrays and len(names) == 1 else f"x_{name}"
@@ -104,10 +105,20 @@ class TypedArrays:
         return (kind.astype(np.int64) * len(ends) + source) * len(ends) + target
 
     def relations(self, found: list[tuple[int, int, int]], *, reverse: bool) -> tuple[Relation, ...]:
-        """What they are called; ``reverse``: and behind them all again, the other way round."""
+        """What they are called; ``reverse``: and behind them all again, the other way round.
+
+        Raises:
+            ConfigError: a name is there twice, or cannot be one.
+        """
         names = self.node_types
         one_way = [Relation(names[source], self.relation_names[kind], names[target]) for kind, source, target in found]
-        return (*one_way, *(each.reverse for each in one_way if reverse))
+        where = f"{self.path}, array 'edge_type_names'"
+        check_names("relation", map(str, one_way), parts=3, where=where)
+        added = [each.reverse for each in one_way if reverse]
+        if there := [each for each in added if each in one_way]:
+            what = f"relation '{there[0]}' is there already, so reverse relations cannot be added"
+            raise ConfigError(what, where=where, fix="Leave out --undirected, or write edges in one direction only")
+        return (*one_way, *added)
 
     def schema(self, relations: tuple[Relation, ...], edge_counts: Int64[np.ndarray, "R"]) -> Schema:
         """All of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from partita.core.errors import InputError
 
@@ -26,7 +26,7 @@ class TypedObject:
     Attributes:
         where: what to call it in messages.
         num_nodes: of each type.
-        edges: (2, E) of each relation, numbered within the types of its ends.
+        edges: (2, E) integers of each relation, numbered within the types of its ends.
         x, y: features and labels of node types, as far as there are some.
         masks: by name of the array, then by node type.
         weights: of relations.
@@ -35,20 +35,21 @@ class TypedObject:
 
     where: str
     num_nodes: Mapping[str, int]
-    edges: Mapping[_Triple, Int[np.ndarray, "2 E"]]
-    x: Mapping[str, Float[np.ndarray, "n F"]]
-    y: Mapping[str, Shaped[np.ndarray, "n ..."]]
-    masks: Mapping[str, Mapping[str, Bool[np.ndarray, "n"]]] = field(default_factory=dict)
-    weights: Mapping[_Triple, Float[np.ndarray, "E"]] = field(default_factory=dict)
+    edges: Mapping[_Triple, Shaped[np.ndarray, "..."]]
+    x: Mapping[str, Shaped[np.ndarray, "..."]]
+    y: Mapping[str, Shaped[np.ndarray, "..."]]
+    masks: Mapping[str, Mapping[str, Shaped[np.ndarray, "..."]]] = field(default_factory=dict)
+    weights: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     unused: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, Any]:
         """All of it by the names of a file.
 
         Raises:
-            InputError: there are no nodes, an end of an edge is no node, several types have labels, or only some
-                relations have weights.
+            InputError: there are no nodes, an array has another form or length than its nodes or edges, an end of an
+                edge is no node, several types have labels, or only some relations have weights.
         """
+        self._check_forms()
         if not self.num_nodes:
             raise InputError("has no nodes of any type", where=self.where, fix="Give a graph with nodes and edges")
         first, number = dict[str, int](), 0
@@ -76,6 +77,26 @@ class TypedObject:
                 mask[first[kind] : first[kind] + len(marks)] = marks
             found[name] = mask
         return {**found, **self.unused}
+
+    def _check_forms(self) -> None:
+        """See that every array has one row for each of its nodes or edges: they are put one behind the other."""
+        for triple, ends in self.edges.items():
+            name = ":".join(triple)
+            if ends.dtype.kind not in "iu" or ends.ndim != 2 or ends.shape[0] != 2:
+                what = f"edge_index holds {ends.dtype.name} of shape {ends.shape}, not two rows of integers"
+                raise InputError(what, where=f"{self.where}, {name}", fix="Row 0 holds the sources, row 1 the targets")
+            if triple in self.weights and self.weights[triple].shape != ends.shape[1:]:
+                what = f"edge_weight has shape {self.weights[triple].shape} for {ends.shape[1]} edges"
+                raise InputError(what, where=f"{self.where}, {name}", fix="Give one weight for each edge")
+        for name, of_types in {"x": self.x, "y": self.y, **self.masks}.items():
+            for kind, rows in of_types.items():
+                where = f"{self.where}, {name} of '{kind}'"
+                if name in self.masks and (rows.ndim != 1 or rows.dtype.kind not in "bu"):
+                    what = f"holds {rows.dtype.name} of shape {rows.shape}, not one mark for each node"
+                    raise InputError(what, where=where, fix="Give one split, true for its nodes")
+                if rows.shape[:1] != (self.num_nodes[kind],):
+                    what = f"has {len(rows)} rows for {self.num_nodes[kind]} nodes"
+                    raise InputError(what, where=where, fix="Give one row for every node of the type")
 
     def _shifted(
         self, triple: _Triple, ends: Int[np.ndarray, "2 E"], first: Mapping[str, int]

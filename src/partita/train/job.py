@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from partita import kernels
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
@@ -17,7 +18,7 @@ from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, parse_strategy
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, require_features
-from partita.setup.model import named_model
+from partita.setup.model import named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.tasks.metrics import selection_metric
@@ -79,7 +80,9 @@ class Job:
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
         check_walkable(store, evaluation_sampler(config))
+        kernels.load()  # what the compiler takes is held then; without room for it, its libraries hang
         if model is None:
+            require_room(config, store, task.width)
             model = named_model(config, store, task.width)
         _check_model(model, config, task)
         check_computed(model, config, store)

@@ -19,13 +19,12 @@ from partita.graph.store import GraphStore
 from partita.infer.memory_need import inference_parts, own_limit
 from partita.nn.layers import Layer
 from partita.setup.inputs import DTYPES
+from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler, sampler_settings, sampler_type
 from partita.train.job import Job
 
 _EDGE_BYTES, _ROW_BYTES = 24, 32
 """Of an edge and of a node of a block: ids, offsets, weights, and the edges by source that backward wants."""
-_MODEL_COPIES = 8
-"""Of the parameters: gradients, two of the optimizer, two to sum gradients among workers, three in a checkpoint."""
 _MEMBER_COPIES = 6
 """Of the parameters, for every view with a model of its own: itself, two of the optimizer, the same in a checkpoint."""
 _SEED_BYTES = 64
@@ -34,10 +33,6 @@ _CACHED_BYTES = 16
 """Of a node, where rows are cached: its rank, and where its row is."""
 _DEGREES = 1 << 16
 """Nodes whose degrees are looked at."""
-_FIX = (
-    "1. Lower --batch-size or --fanout; 2. lower --hidden or --layers; 3. lower --prefetch, --cache or --memory-limit; "
-    "4. use fewer --workers, or raise the limit"
-)
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ def training_need(job: Job) -> MemoryNeed:
     pairs = list(zip(layers, sizes, strict=True))
     kept, passing = (sum(_kept(*pair, item) for pair in pairs), max(_passing(*pair, item) for pair in pairs))
     parts = {
-        "model": _MODEL_COPIES * parameters,
+        "model": MODEL_COPIES * parameters,
         "activations": (kept + passing + rows * loads) * on_cpu,
         "batches": (1 + 2 * config.prefetch) * index + config.prefetch * rows * loads,
         "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
@@ -124,7 +119,7 @@ def require_training(need: MemoryNeed, workers: int) -> MemoryNeed:
     Raises:
         ResourceError: there is not; with numbers.
     """
-    return need.require("training" if workers == 1 else "a worker", _FIX)
+    return need.require("training" if workers == 1 else "a worker", FIX)
 
 
 def _kept(layer: Layer, size: LayerSizes, item: int) -> int:

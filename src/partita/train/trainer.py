@@ -258,7 +258,6 @@ class Trainer:
         Raises:
             ResourceError: it may not take so much.
         """
-        kernels.load()  # what the compiler itself takes is held then
         return require_training(training_need(self.job), self.job.team.size)
 
     @property

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import partita
-from partita.core.errors import ConfigError, InputError, PartitaError, StoreError
+from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph.export import export
 from partita.graph.metadata import _checksum
 from partita.graph.profile import inspect
@@ -116,6 +116,25 @@ def test_reverse_relations(tmp_path, options):
     )
     assert (summary.edges, summary.edges_read) == (16, 8)
     verify(store.path)
+
+
+def test_directions_are_told(tmp_path):
+    file = write(tmp_path / "g.npz", **small(target_node_type=np.array(["paper"])))
+    notes = "\n".join(ingest(file, tmp_path / "store").notes)
+    assert "edges are taken as directed" in notes
+    assert "--undirected adds the reverse of every relation" in notes
+    assert "not used: target_node_type" in notes
+    both = write(tmp_path / "both.npz", **small(is_directed=np.uint8(0), both_directions=np.uint8(1)))
+    summary = ingest(both, tmp_path / "other", undirected=True)
+    assert "so no reverse relation was added" in "\n".join(summary.notes)
+    assert len(summary.relations) == 3
+
+
+def test_reverse_relations_that_are_there_are_not_added_again(tmp_path):
+    ingest(write(tmp_path / "g.npz", **small()), tmp_path / "store", undirected=True)
+    export(tmp_path / "store", tmp_path / "back.npz")
+    with pytest.raises(ConfigError, match=r"back.npz.*'paper:rev_writes:author' is there already"):
+        ingest(tmp_path / "back.npz", tmp_path / "again", undirected=True)
 
 
 @st.composite
@@ -232,7 +251,7 @@ def test_a_schema_that_does_not_fit_is_refused(store):
     content["schema"]["relations"][0]["source"] = "nobody"
     del content["checksum"]
     path.write_text(json.dumps({**content, "checksum": _checksum(content)}))
-    with pytest.raises(PartitaError, match="there is no node type 'nobody'"):
+    with pytest.raises(StoreError, match=r"metadata.json: what it says .*there is no node type 'nobody'"):
         GraphStore.open(store.path)
 
 
@@ -241,7 +260,7 @@ WRONG = {
     "negative": (small(node_type=np.array([-1] + [0] * 9)), "is not in order: node 0 is of type -1"),
     "no name": (small(node_type_names=np.array(["paper", "author"])), "2 names, but there is a node type of number 2"),
     "same name": (small(node_type_names=np.array(["paper", "Paper", "venue"])), "differ by capitals only"),
-    "twice": (small(node_type_names=np.array(["paper", "paper", "venue"])), "node type 'paper' is there twice"),
+    "twice": (small(node_type_names=np.array(["paper", "paper", "venue"])), "array .*node type 'paper' is there twice"),
     "colon": (small(node_type_names=np.array(["a:b", "author", "venue"])), "'a:b' is no name of a node type"),
     "empty": (small(node_type_names=np.array(["", "author", "venue"])), "'' is no name of a node type"),
     "relation": (small(edge_type=np.array([0, 1, 0, 1, 0, 1, 1, 2])), "2 names, but there is a relation of number 2"),

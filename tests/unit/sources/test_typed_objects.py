@@ -128,13 +128,25 @@ def changed(change) -> HeteroData:
     return data
 
 
+WEIGHTS = {WRITES: 81, CITES: 49, ("paper", "in", "venue"): 30}
+"""As many weights as edges in all, but not by relation."""
 WRONG = {
     "end": (lambda data: data[WRITES].edge_index[0].fill_(20), "source 20 of edge 0 .* of 20 nodes of type 'author'"),
     "negative": (lambda data: data[WRITES].edge_index[1].fill_(-1), "target -1 of edge 0"),
     "labels": (lambda data: data["author"].update({"y": torch.zeros(20)}), "labels of several types: paper, author"),
     "multilabel": (lambda data: data["paper"].update({"y": torch.zeros(30, 2)}), "one number for each node"),
     "weights": (lambda data: data[WRITES].update({"edge_weight": torch.ones(80)}), "has no edge_weight, but others"),
-    "rows": (lambda data: data["author"].update({"x": torch.ones(19, 2), "num_nodes": 20}), "has 19 rows, but"),
+    "rows": (lambda data: data["author"].update({"x": torch.ones(19, 2), "num_nodes": 20}), "has 19 rows for 20 nodes"),
+    "short labels": (lambda data: data["paper"].update({"y": torch.zeros(29)}), "has 29 rows for 30 nodes"),
+    "long mask": (lambda data: data["paper"].update({"train_mask": torch.ones(40) > 0}), "has 40 rows for 30 nodes"),
+    "several splits": (lambda data: data["paper"].update({"train_mask": torch.ones(30, 2) > 0}), "one mark for each"),
+    "ids for marks": (lambda data: data["paper"].update({"train_mask": torch.arange(30)}), "one mark for each"),
+    "weights of others": (
+        lambda data: [data[each].update({"edge_weight": torch.ones(count)}) for each, count in WEIGHTS.items()],
+        r"has shape \(81,\) for 80 edges"),
+    "float ends": (lambda data: data[WRITES].update({"edge_index": torch.rand(2, 80)}), "two rows of integers"),
+    "transposed": (lambda data: data[WRITES].update({"edge_index": torch.zeros(80, 2).int()}), "two rows of integers"),
+    "three rows": (lambda data: data[WRITES].update({"edge_index": torch.zeros(3, 80).int()}), "two rows of integers"),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from partita.core.keys import fold
 from partita.core.records import Block
 from partita.nn import initialize, ops
-from partita.nn.layers.base import ColumnSplit, Layer, Split
+from partita.nn.layers.base import ColumnSplit, Layer, Split, global_key
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
 
@@ -86,7 +86,7 @@ class Residual(Split, ColumnSplit, Layer):
         self.inner.reset(key)
         if self.lin_res is not None:
             own = torch.nn.ModuleDict({"lin_res": self.lin_res})
-            initialize.glorot(own, fold(key, 1) if key is not None else int(torch.randint(2**63 - 1, ())))
+            initialize.glorot(own, fold(key, 1) if key is not None else global_key())
 
     def arguments(self) -> dict[str, Any]:
         """Those of the layer's constructor, and that it is residual."""
