@@ -107,6 +107,9 @@ _GENERATE_FLAGS = {
     "dtype": "--feature-dtype",
 }
 
+_OF_TYPES = ("node_types", "relations", "type_features")
+"""Of a summary: what a typed graph has besides."""
+
 _Lines = Callable[[Path], list[str]]
 
 generate = typer.Typer(no_args_is_help=True, help="Generate a synthetic graph store.")
@@ -127,10 +130,7 @@ def ingest(
     values = dict(summary)
     if not json:
         values |= {"seconds": f"{summary.seconds:.2f}", "edges_per_second": f"{summary.edges_per_second:,.0f}"}
-        typed = ("node_types", "relations", "type_features")
-        for name in ("features",) if summary.node_types else typed:
-            del values[name]
-    finish(values, "Graph store created", as_json=json)
+    _created(values, as_json=json)
 
 
 def rmat(store: Store, *, json: Json = False, **options: Any) -> None:
@@ -162,9 +162,25 @@ def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], a
         make(store, **options)
     summary = GraphStore.open(store).summary()
     shown_keys = ["path", "nodes", "edges", "features", "task", "classes", "splits", "source", "split_rule"]
-    shown_keys += ["node_types", "relations"] if "node_types" in summary else []
+    shown_keys += [name for name in _OF_TYPES if name in summary]
     result = {name: summary[name] for name in shown_keys} | {"seconds": round(time.perf_counter() - started, 2)}
-    finish(result, "Graph store created", as_json=as_json)
+    _created(result, as_json=as_json)
+
+
+def _created(values: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a new store holds; the types of a typed graph as tables of their own."""
+    from partita.cli.shell import print_table
+    from partita.report.terminal import type_tables
+
+    of_types = {name: values[name] for name in _OF_TYPES if values.get(name)}
+    if not as_json:
+        values = {name: value for name, value in values.items() if name not in _OF_TYPES}
+        if of_types:
+            del values["features"]  # those of every type are in the table
+    finish(values, "Graph store created", as_json=as_json)
+    if not as_json and of_types:
+        for table in type_tables(of_types, None):
+            print_table(table)
 
 
 def inspect(

@@ -70,7 +70,8 @@ class TopologyBuilder:
     """Sorts edges into the columns ``indptr``, ``indices``, ``edge_type``, ``edge_weight``, ``self_loops``.
 
     Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes per node for ``indptr``, 4 each for counting
-    self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed.
+    self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed;
+    with types, 1 or 2 more for de-duplication.
     On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more, types 1 or 2).
 
     Args:

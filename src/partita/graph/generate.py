@@ -9,23 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Int64
 
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.keys import MASK64, Purpose, fold
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder
-from partita.graph.hashing import fold_array, mix64_inplace, normal, uniform
+from partita.graph.hashing import fold_array, mix64_inplace, uniform
 from partita.graph.options import RmatOptions, SbmOptions
+from partita.graph.planted import WeightedNodes, centroids, draw_classes, write_features
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 
 _EDGES_AT_ONCE = 1 << 19
-_VALUES_AT_ONCE = 1 << 20
 _LEVELS_PER_HASH = 4
 
 # What a key decides, folded in after the seed.
@@ -133,12 +132,12 @@ def generate_sbm(path: str | os.PathLike[str], options: SbmOptions) -> Path:
             deduplicate=True,
             self_loops="drop",
         )
-        communities = _Communities(key, y, num_classes, power_law)
+        communities = WeightedNodes(fold(key, _DEGREE), y, num_classes, power_law)
         num_drawn = round(num_nodes * average_degree / 2)
         with progress.task("generate edges", total=num_drawn, unit="edges") as task:
             for first in range(0, num_drawn, _EDGES_AT_ONCE):
                 edges = np.arange(first, min(first + _EDGES_AT_ONCE, num_drawn))
-                builder.add(*communities.endpoints(edges, homophily))
+                builder.add(*_endpoints(key, edges, communities, homophily))
                 task.advance(len(edges))
         del communities
         summary = builder.finish(num_nodes)
@@ -216,46 +215,21 @@ def _scramble(key: int, ids: Int64[np.ndarray, "n"], scale: int) -> Int64[np.nda
 # Planted communities
 
 
-class _Communities:
-    """Draws the ends of edges in proportion to the nodes' weights, among all nodes or by class. O(nodes) memory."""
-
-    def __init__(self, key: int, y: Int64[np.ndarray, "N"], num_classes: int, power_law: float | int) -> None:
-        self._key = key
-        self._by_class = np.argsort(y, kind="stable")
-        draws = uniform(fold(key, _DEGREE), self._by_class)
-        weight = np.minimum((1.0 - draws) ** (-1.0 / (power_law - 1.0)), max(1.0, len(y) ** 0.5))
-        self._ends = np.cumsum(weight)  # in order of class
-        last = np.cumsum(np.bincount(y, minlength=num_classes))
-        self._class_end = np.where(last > 0, self._ends[last - 1], 0.0)
-        self._class_begin = np.concatenate([[0.0], self._class_end[:-1]])
-        self._class_of = y
-
-    def endpoints(
-        self, edges: Int64[np.ndarray, "n"], homophily: float | int
-    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
-        """Both ends of every edge."""
-        total = self._ends[-1]
-        src = self._node_at(uniform(fold(self._key, _SOURCE), edges) * total)
-        begin, end = self._class_begin[self._class_of[src]], self._class_end[self._class_of[src]]
-        inside = uniform(fold(self._key, _INSIDE), edges) < homophily
-        draw = uniform(fold(self._key, _TARGET), edges)
-        within = begin + draw * (end - begin)
-        without = draw * (total - (end - begin))
-        without += np.where(without >= begin, end - begin, 0.0)  # skips the own class
-        return src, self._node_at(np.where(inside, within, without))
-
-    def _node_at(self, position: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        slot = np.searchsorted(self._ends, position, side="right")
-        return self._by_class[np.minimum(slot, len(self._ends) - 1)]
+def _endpoints(
+    key: int, edges: Int64[np.ndarray, "n"], nodes: WeightedNodes, homophily: float | int
+) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    """Both ends of every edge: the second is of the class of the first, or of all others."""
+    src = nodes.at(uniform(fold(key, _SOURCE), edges) * nodes.total)
+    begin, end = nodes.begin[nodes.y[src]], nodes.end[nodes.y[src]]
+    inside = uniform(fold(key, _INSIDE), edges) < homophily
+    draw = uniform(fold(key, _TARGET), edges)
+    within = begin + draw * (end - begin)
+    without = draw * (nodes.total - (end - begin))
+    without += np.where(without >= begin, end - begin, 0.0)  # skips the own class
+    return src, nodes.at(np.where(inside, within, without))
 
 
 # Labels and features
-
-
-def draw_classes(key: int, num_nodes: int, num_classes: int) -> Int64[np.ndarray, "N"]:
-    """A class for each node, all alike frequent."""
-    hashes = fold_array(key, np.arange(num_nodes))
-    return (hashes % np.uint64(num_classes)).astype(np.int64)
 
 
 def _write_labels(
@@ -267,12 +241,6 @@ def _write_labels(
     write_splits(writer, seeded_split(len(y), split, seed))
 
 
-def centroids(key: int, num_classes: int, num_features: int) -> Float64[np.ndarray, "C F"]:
-    """Random directions of length 1, one per class."""
-    draws = normal(key, np.arange(num_classes * num_features)).reshape(num_classes, num_features)
-    return draws / np.linalg.norm(draws, axis=1, keepdims=True)
-
-
 def _write_features(
     writer: StoreWriter,
     key: int,
@@ -281,19 +249,10 @@ def _write_features(
     y: Int64[np.ndarray, "N"] | None,
     noise: float | int,
 ) -> None:
-    """Write ``x`` = centroid of the class + noise, by chunks of rows."""
-    num_features = options.num_features
-    if not num_features:
-        return
-    x: Float[np.ndarray, "N F"] = writer.allocate("x", (num_nodes, num_features), options.dtype)
-    directions: Any = centroids(fold(key, _CENTROID), options.num_classes, num_features) if y is not None else None
-    rows = max(1, _VALUES_AT_ONCE // num_features)
-    with progress.task("generate features", total=num_nodes, unit="rows") as task:
-        for start in range(0, num_nodes, rows):
-            stop = min(start + rows, num_nodes)
-            values = normal(fold(key, _NOISE), np.arange(start * num_features, stop * num_features))
-            values = values.reshape(-1, num_features) * noise
-            if y is not None:
-                values += directions[y[start:stop]]
-            x[start:stop] = values
-            task.advance(stop - start)
+    """Write ``x`` = direction of the class + noise."""
+    width = options.num_features
+    directions = centroids(fold(key, _CENTROID), options.num_classes, width) if y is not None and width else None
+    write_features(
+        writer, "x", (num_nodes, width), options.dtype, noise_key=fold(key, _NOISE), noise=noise, y=y,
+        directions=directions,
+    )  # fmt: skip

@@ -19,10 +19,10 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, fold
 from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder
-from partita.graph.generate import centroids, draw_classes
-from partita.graph.hashing import normal, uniform
+from partita.graph.hashing import uniform
 from partita.graph.metadata import TYPE_PREFIX
 from partita.graph.options import TypedOptions
+from partita.graph.planted import WeightedNodes, centroids, draw_classes, write_features
 from partita.graph.schema import Relation, Schema
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
@@ -63,7 +63,6 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 heterogeneity, and size of public graph datasets for deep learning research" (KDD 2023); counts of the data sets."""
 
 _EDGES_AT_ONCE = 1 << 19
-_VALUES_AT_ONCE = 1 << 20
 _FEWEST = 2
 
 # What a key decides, folded in after the seed.
@@ -100,7 +99,7 @@ def generate_typed(path: str | os.PathLike[str], options: TypedOptions) -> Path:
     counts = (*one_way.values(), *(count for count in one_way.values() if not options.one_way))
     schema = Schema(tuple(sizes), tuple(sizes.values()), relations, counts)
     populations = {
-        name: _Population(fold(key, number), schema.first_nodes[number], size, options)
+        name: _Population(schema.first_nodes[number], _nodes(fold(key, number), size, options))
         for number, (name, size) in enumerate(sizes.items())
     }
     with StoreWriter(path, overwrite=options.overwrite) as writer:
@@ -121,9 +120,14 @@ def generate_typed(path: str | os.PathLike[str], options: TypedOptions) -> Path:
         num_nodes = schema.first_nodes[-1]
         summary = builder.finish(num_nodes)
         for number, (name, population) in enumerate(populations.items()):
-            _write_features(writer, fold(key, number), f"{TYPE_PREFIX}{number}", name, population.y, options)
+            of_type, width = fold(key, number), options.num_features
+            write_features(
+                writer, f"{TYPE_PREFIX}{number}", (sizes[name], width), options.dtype, noise_key=fold(of_type, _NOISE),
+                noise=options.noise, y=population.nodes.y, title=f"generate features of {name}",
+                directions=centroids(fold(of_type, _CENTROID), options.num_classes, width) if width else None,
+            )  # fmt: skip
         y = np.full(num_nodes, -1, np.int64)
-        y[: sizes["paper"]] = populations["paper"].y
+        y[: sizes["paper"]] = populations["paper"].nodes.y
         writer.write("y", y)
         write_splits(writer, seeded_split(sizes["paper"], options.split, options.seed))
         return writer.finish(
@@ -140,69 +144,42 @@ def generate_typed(path: str | os.PathLike[str], options: TypedOptions) -> Path:
         )
 
 
-class _Population:
-    """The nodes of one type, which are drawn in proportion to their weights.
+def _nodes(key: int, size: int, options: TypedOptions) -> WeightedNodes:
+    """Of one type, each with a class."""
+    y = draw_classes(fold(key, _CLASS), size, options.num_classes)
+    return WeightedNodes(fold(key, _DEGREE), y, options.num_classes, options.power_law)
 
-    Args:
-        key: of the type.
-        first: store id of the first node.
-        size: how many there are.
-        options: of the graph.
+
+@dataclass(frozen=True)
+class _Population:
+    """The nodes of one type.
 
     Attributes:
-        y: class of each node.
+        first: store id of the first node.
+        nodes: numbered within the type.
     """
 
-    def __init__(self, key: int, first: int, size: int, options: TypedOptions) -> None:
-        self._first = first
-        self.y = draw_classes(fold(key, _CLASS), size, options.num_classes)
-        self._by_class = np.argsort(self.y, kind="stable")
-        draws = uniform(fold(key, _DEGREE), self._by_class)
-        weight = np.minimum((1.0 - draws) ** (-1.0 / (options.power_law - 1.0)), max(1.0, size**0.5))
-        self._ends = np.cumsum(weight)  # in order of class
-        last = np.cumsum(np.bincount(self.y, minlength=options.num_classes))
-        self._class_end = np.where(last > 0, self._ends[last - 1], 0.0)
-        self._class_begin = np.concatenate([[0.0], self._class_end[:-1]])
+    first: int
+    nodes: WeightedNodes
 
     def draw(
         self, draws: Float64[np.ndarray, "n"], classes: Int64[np.ndarray, "n"] | None = None
     ) -> Int64[np.ndarray, "n"]:
-        """Nodes, numbered within the type: of all classes, or of the given ones, as far as there are such."""
-        begin, end = np.zeros(len(draws)), np.full(len(draws), self._ends[-1])
+        """Nodes in proportion to their weights: of all classes, or of the given ones, as far as there are such."""
+        begin, end = np.zeros(len(draws)), np.full(len(draws), self.nodes.total)
         if classes is not None:
-            there = self._class_end[classes] > self._class_begin[classes]
-            begin = np.where(there, self._class_begin[classes], begin)
-            end = np.where(there, self._class_end[classes], end)
-        slot = np.searchsorted(self._ends, begin + draws * (end - begin), side="right")
-        return self._by_class[np.minimum(slot, len(self._ends) - 1)]
-
-    def ids(self, nodes: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Store ids of nodes."""
-        return nodes + self._first
+            there = self.nodes.end[classes] > self.nodes.begin[classes]
+            begin = np.where(there, self.nodes.begin[classes], begin)
+            end = np.where(there, self.nodes.end[classes], end)
+        return self.nodes.at(begin + draws * (end - begin))
 
 
 def _ends(
     key: int, edges: Int64[np.ndarray, "n"], sources: _Population, targets: _Population, homophily: float
 ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    """Store ids of both ends of every edge."""
     src = sources.draw(uniform(fold(key, _SOURCE), edges))
     inside = uniform(fold(key, _INSIDE), edges) < homophily
     draws = uniform(fold(key, _TARGET), edges)
-    dst = np.where(inside, targets.draw(draws, sources.y[src]), targets.draw(draws))
-    return sources.ids(src), targets.ids(dst)
-
-
-def _write_features(
-    writer: StoreWriter, key: int, column: str, name: str, y: Int64[np.ndarray, "N"], options: TypedOptions
-) -> None:
-    width = options.num_features
-    if not width:
-        return
-    x = writer.allocate(column, (len(y), width), options.dtype)
-    directions = centroids(fold(key, _CENTROID), options.num_classes, width)
-    rows = max(1, _VALUES_AT_ONCE // width)
-    with progress.task(f"generate features of {name}", total=len(y), unit="rows") as task:
-        for start in range(0, len(y), rows):
-            stop = min(start + rows, len(y))
-            values = normal(fold(key, _NOISE), np.arange(start * width, stop * width)).reshape(-1, width)
-            x[start:stop] = values * options.noise + directions[y[start:stop]]
-            task.advance(stop - start)
+    dst = np.where(inside, targets.draw(draws, sources.nodes.y[src]), targets.draw(draws))
+    return src + sources.first, dst + targets.first

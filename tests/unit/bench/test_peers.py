@@ -139,9 +139,7 @@ def test_what_a_profile_says(profiles) -> None:
     assert len(table) == 2 + 26
 
 
-@pytest.mark.skipif(
-    torch.__version__ < torch.torch_version.TorchVersion("2.8"), reason="its profiler does not record all threads"
-)
+@pytest.mark.usefixtures("all_threads")
 def test_a_profile_is_of_the_steady_part_in_all_threads(profiles, tmp_path) -> None:
     def multiply(size: int) -> None:
         torch.mm(torch.ones(size, size), torch.ones(size, size))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from partita.core.errors import ConfigError
 from partita.core.keys import fold
-from partita.graph import generate
+from partita.graph import generate, planted
 from partita.graph.generate import generate_rmat, generate_sbm
 from partita.graph.hashing import fold_array, normal, uniform
 from partita.graph.splits import seeded_split
@@ -56,7 +56,7 @@ def test_results_do_not_depend_on_batches_or_memory(tmp_path, monkeypatch):
     made = {}
     for number, (edges, values, limit) in enumerate([(1 << 19, 1 << 20, 1 << 30), (77, 100, 10_000)]):
         monkeypatch.setattr(generate, "_EDGES_AT_ONCE", edges)
-        monkeypatch.setattr(generate, "_VALUES_AT_ONCE", values)
+        monkeypatch.setattr(planted, "_VALUES_AT_ONCE", values)
         generate_rmat(
             tmp_path / f"r{number}", scale=8, num_features=5, num_classes=3, undirected=True, seed=4, memory_limit=limit
         )

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
 from partita import kernels
@@ -27,19 +26,11 @@ def some_of_each_kind() -> None:
     kernels.random_walks(INDPTR, INDICES, NODES, NODES, 1, walks=1, length=2)
 
 
-def all_threads() -> _ExperimentalConfig:
-    try:
-        return _ExperimentalConfig(profile_all_threads=True)
-    except TypeError:
-        pytest.skip("the profiler of this PyTorch does not record all threads")
-
-
 @pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_kernels_have_names_in_a_profile_of_all_threads(name) -> None:
+def test_kernels_have_names_in_a_profile_of_all_threads(name, all_threads) -> None:
     with kernels.use(name):
         some_of_each_kind()  # nothing of it is in the profile
-        everywhere = all_threads()
-        with profile(activities=[ProfilerActivity.CPU], experimental_config=everywhere) as found:
+        with profile(activities=[ProfilerActivity.CPU], experimental_config=all_threads) as found:
             assert dispatch.implementation().__name__ == f"partita.kernels.{name}"
             some_of_each_kind()
             with ThreadPoolExecutor(1) as pool:

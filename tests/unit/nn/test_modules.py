@@ -169,9 +169,11 @@ def test_a_name_that_cannot_be_used_is_refused(store, name, options, message) ->
 def test_a_convolution_is_registered_by_its_name(store) -> None:
     partita.register("layer", "attention", "pyg:GATv2Conv")
     try:
-        named_model(Config.make({"model": "attention", "model_options": "heads=2", "layers": 2}), store, 4)
+        model = named_model(Config.make({"model": "attention", "model_options": "heads=2", "layers": 2}), store, 4)
     finally:
         LAYERS.remove("attention")
+    found = [module for module in model.modules() if isinstance(module, pyg.GATv2Conv)]
+    assert [each.heads for each in found] == [2, 2]
 
 
 def test_options_of_a_model_are_looked_up() -> None:

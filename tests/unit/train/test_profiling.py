@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
 import partita
@@ -13,14 +12,13 @@ from partita.testing.graphs import small_random_store
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_stages_and_kernels_have_names_in_a_profile(tmp_path, prefetch) -> None:
+def test_stages_and_kernels_have_names_in_a_profile(tmp_path, prefetch, all_threads) -> None:
     store = small_random_store(tmp_path / "g", 200, 1200)
     trainer = partita.Trainer(
         store, out=tmp_path / "run", layers=2, hidden=8, fanout="4,3", batch_size=16, epochs=1, prefetch=prefetch,
         eval_every=0,
     )  # fmt: skip
-    everywhere = _ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=[ProfilerActivity.CPU], experimental_config=everywhere) as found:
+    with profile(activities=[ProfilerActivity.CPU], experimental_config=all_threads) as found:
         trainer.fit()
     counts = Counter(event.name for event in found.events() if event.name.startswith("partita::"))
     steps = counts["partita::forward"]
