@@ -151,6 +151,28 @@ def sample_from_a_range_of_rows(device, weighted):
         work(*(to(one, device) for one in (indptr, indices[begin:end], None, dst + 1)))
 
 
+@case(SAMPLES, replace=(False, True), weighted=(False, True), kinds=(torch.uint8, torch.uint16))
+def sample_by_relation(device, replace, weighted, kinds):
+    indptr, indices, weights = random_store(9, 25, 40, torch.int32)
+    kind = random_kinds(9, indptr, 4).to(kinds)
+    dst = torch.randperm(25, generator=torch.Generator().manual_seed(2))[:15]
+
+    def work(indptr, indices, kind, dst, weights):
+        return kernels.sample_relations(
+            indptr, indices, kind, dst, dst * 7 + 3, KEY, (3, 0, -1, 5), replace=replace, weights=weights,
+            positions=True,
+        )  # fmt: skip
+
+    same(device, work, indptr, indices, kind, dst, weights if weighted else None)
+
+
+def random_kinds(seed: int, indptr: torch.Tensor, relations: int) -> torch.Tensor:
+    """A relation for each edge, ascending in every row; int64."""
+    kinds = np.random.default_rng(seed).integers(0, relations, int(indptr[-1]))
+    row = torch.repeat_interleave(indptr.diff()).numpy()
+    return torch.from_numpy(kinds[np.lexsort((kinds, row))])
+
+
 @case(SAMPLES)
 def weighted_sampling_in_parts(device):
     from partita.kernels.gpu import sampling

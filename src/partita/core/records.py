@@ -42,7 +42,7 @@ class RemoteDraws(Adding):
     steps: int = 0
 
 
-_EDGE_COLUMNS = ("indices", "positions", "weights", "importance", "visit_weight")
+_EDGE_COLUMNS = ("indices", "positions", "weights", "importance", "visit_weight", "edge_type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class Sampled:
             over all edges as their expectation; ``None`` where the layer's own rule applies (1/k in a mean over k).
         visit_weight: float64 (E), what each of its neighbors counts of a destination's neighborhood, in all 1: takes
             the place of the layer's own rule; ``None`` where the sampler has no opinion.
+        edge_type: int32 (E), number of the relation of every sampled edge, ascending for every destination; ``None`` of
+            untyped graphs.
     """
 
     indptr: Int[Tensor, "D_1"]
@@ -68,6 +70,7 @@ class Sampled:
     weights: UInt32[Tensor, "E"] | None = None
     importance: Float[Tensor, "E"] | None = None
     visit_weight: Float[Tensor, "E"] | None = None
+    edge_type: Int[Tensor, "E"] | None = None
 
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Sampled:
         """A copy in which every column of edges that is there is moved: the one way in which they travel."""

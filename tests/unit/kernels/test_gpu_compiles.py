@@ -11,6 +11,8 @@ from gpu_imports import gpu_kernels, replace_launch
 
 TYPES = {
     torch.bool: "*i1",
+    torch.uint8: "*u8",
+    torch.int16: "*i16",
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.float16: "*fp16",
@@ -22,6 +24,7 @@ TARGET = ("cuda", 90, 32)  # an H100 or H200
 FEW = (
     "dropout-0.3-float32", "edge_dropout-0.3-float32", "permutation-300", "sample-10-False-False-int32",
     "sample-10-True-False-int64", "sample-3-False-True-int32", "sample_many_of_long_rows-129-False-False",
+    "sample_by_relation-False-False-uint8", "sample_by_relation-False-False-uint16",
     "gcn-True-True-float32", "gather-float16-float32-True", "gradients-float32-mean-2", "maxima-float32-int32",
 )  # fmt: skip
 
@@ -93,7 +96,7 @@ def test_every_kernel_compiles(tmp_path, monkeypatch):
     cases = {param.id: param.values[0] for param in (*gpu_cases.DRAWS, *gpu_cases.SAMPLES, *gpu_cases.ROWS)}
     names = all_compile([cases[name] for name in FEW], tmp_path, monkeypatch, lambda launch: launch[1])
     assert {name.removesuffix("_kernel") for name in names} == {
-        "row_bounds", "take", "degrees_and_norms", "pick_with", "pick_few", "pick_many", "arrival_times", "permute",
+        "row_bounds", "bounds", "take", "degrees_and_norms", "pick_with", "pick_few", "pick_many", "arrival_times", "permute",
         "drop_rows", "drop_edges", "gather", "aggregate", "weight_grad", "segment_max", "segment_max_backward",
     }  # fmt: skip
 

@@ -11,5 +11,12 @@ from partita.kernels.cpu.rows import (
     segment_max_backward,
     transpose,
 )
-from partita.kernels.cpu.sampling import count_distinct, gcn_coefficients, keyed_permutation, relabel, sample_neighbors
+from partita.kernels.cpu.sampling import (
+    count_distinct,
+    gcn_coefficients,
+    keyed_permutation,
+    relabel,
+    relation_bounds,
+    sample_neighbors,
+)
 from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Shaped, UInt32
 from numba import njit
 from torch import Tensor
 
@@ -61,6 +61,22 @@ def sample_neighbors(
             store, weight, log_table(), dst_original, seed, fanout, replace, begins, degrees, rows, positions, ids,
         )  # fmt: skip
     return torch.from_numpy(rows), torch.from_numpy(ids), torch.from_numpy(positions)
+
+
+def relation_bounds(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    relations: Int[Tensor, "C"],
+    first_edge: int,
+) -> Int[Tensor, "DC 2"]:
+    """See :func:`partita.kernels.reference.relation_bounds`."""
+    found = np.empty((dst.shape[0] * relations.shape[0], 2), np.int64)
+    run(
+        bounds_loop, threads.even_bounds(dst.shape[0], len(found) * WORDS_PER_PICK),
+        indptr, edge_type, first_edge, dst, relations, found,
+    )  # fmt: skip
+    return torch.from_numpy(found)
 
 
 def relabel(
@@ -115,6 +131,32 @@ def count_distinct(ids: Int[Tensor, "n"], num_nodes: int) -> int:
 def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> None:
     """See :func:`partita.kernels.reference.keyed_permutation`."""
     permute_loop(start, n, np.uint64(key), out.numpy())
+
+
+@njit
+def _first_at_least(kinds, low, high, kind):
+    """The first place of ``low`` to ``high`` whose kind is not below ``kind``; ``high`` where there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if np.int64(kinds[middle]) < kind:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def bounds_loop(indptr, kinds, first, dst, relations, found, low, high):
+    """Bounds of the runs of destinations ``low`` to ``high``. ``relations`` ascend, so each search begins where the
+    one before has ended."""
+    num = relations.shape[0]
+    for i in range(low, high):
+        at, end = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
+        for c in range(num):
+            at = _first_at_least(kinds, at, end, relations[c])
+            found[i * num + c, 0] = at + first
+            at = _first_at_least(kinds, at, end, relations[c] + 1)
+            found[i * num + c, 1] = at + first
 
 
 @njit(nogil=True, cache=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Shaped, UInt32
 from torch import Tensor
 
 from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
@@ -39,6 +39,23 @@ def sample_neighbors(
     else:
         rows, positions = _pick_weighted(weights, begins, degrees, dst_original, signed(key), fanout, replace)
     return rows, _take(indices, positions, indices.dtype), positions
+
+
+def relation_bounds(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    relations: Int[Tensor, "C"],
+    first_edge: int,
+) -> Int[Tensor, "DC 2"]:
+    """See :func:`partita.kernels.reference.relation_bounds`."""
+    num, kinds = relations.shape[0], edge_type if edge_type.dtype == torch.uint8 else edge_type.view(torch.int16)
+    found = dst.new_empty((dst.shape[0] * num, 2), dtype=torch.int64)
+    mask = 0xFF if edge_type.dtype == torch.uint8 else 0xFFFF
+    launch_each(
+        bounds_kernel, found.numel(), dst, indptr, kinds, dst, relations, found, first_edge, max(1, num), mask
+    )  # fmt: skip
+    return found
 
 
 def relabel(
@@ -211,6 +228,27 @@ def row_bounds_kernel(indptr, dst, begins, degrees, first, num, BLOCK: tl.conste
     begin = tl.load(indptr + node, mask=inside, other=0)
     tl.store(begins + i, begin - first, mask=inside)
     tl.store(degrees + i, tl.load(indptr + node + 1, mask=inside, other=0) - begin, mask=inside)
+
+
+@triton.jit(do_not_specialize=["first", "columns", "mask", "num"])
+def bounds_kernel(indptr, kinds, dst, relations, found, first, columns, mask, num, BLOCK: tl.constexpr):
+    """Where the edges of relation ``e // 2 mod columns`` of a destination begin (even e) and end (odd e), by search."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = e < num
+    run = e // 2
+    node = tl.load(dst + run // columns, mask=inside, other=0).to(tl.int64)
+    kind = tl.load(relations + run % columns, mask=inside, other=0) + e % 2
+    low = tl.load(indptr + node, mask=inside, other=0) - first
+    high = tl.load(indptr + node + 1, mask=inside, other=0) - first
+    high = tl.where(inside, high, low)
+    while tl.reduce((low < high).to(tl.int32), 0, LARGEST) > 0:
+        searching = low < high
+        middle = (low + high) // 2
+        there = tl.load(kinds + middle, mask=searching, other=0).to(tl.int64) & mask
+        below_kind = searching & (there < kind)
+        high = tl.where(searching & (there >= kind), middle, high)
+        low = tl.where(below_kind, middle + 1, low)
+    tl.store(found + e, low + first, mask=inside)
 
 
 @triton.jit(do_not_specialize=["num"])

@@ -30,6 +30,9 @@ to the weights that are left. In integers:
 **Weighted with replacement**, total weight W > 0: pick s is the smallest slot j whose running total
 w_0 + ... + w_j exceeds ``below(h_s, W)``.
 
+**Relations** of a typed graph: the in-edges of relation r of a destination v are drawn as the row of a node of its own,
+with the original index ``v * R + r`` of R relations, and slots counted from the first edge of the relation.
+
 **Fanout -1** takes all slots in row order (with weights: all slots of positive weight) without drawing.
 
 **A layer as a whole**, budget n for all destinations of all workers together: slots arrive at times of their own.
@@ -90,6 +93,7 @@ from partita.kernels.reference.sampling import (
     gcn_coefficients,
     keyed_permutation,
     relabel,
+    relation_bounds,
     sample_neighbors,
 )
 from partita.kernels.reference.walks import random_walks, top_visits, walk_draws, walk_step

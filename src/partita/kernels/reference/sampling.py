@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Shaped, UInt32
 from torch import Tensor
 
 from partita.core.keys import below, fold
@@ -66,6 +66,24 @@ def sample_neighbors(
         counts.append(len(positions))
     at = torch.tensor(positions, dtype=torch.int64)
     return torch.tensor(counts), indices[at], at
+
+
+def relation_bounds(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    relations: Int[Tensor, "C"],
+    first_edge: int,
+) -> Int[Tensor, "DC 2"]:
+    """Where in the store the edges of each relation of each destination begin and end, by destination."""
+    rows, kinds, found = indptr.numpy(), edge_type.numpy(), list[tuple[int, int]]()
+    for node in dst.tolist():
+        begin, end = int(rows[node]), int(rows[node + 1])
+        row = kinds[begin - first_edge : end - first_edge]
+        for relation in relations.tolist():
+            low, high = np.searchsorted(row, relation, "left"), np.searchsorted(row, relation, "right")
+            found.append((begin + int(low), begin + int(high)))
+    return torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
 
 
 def relabel(
