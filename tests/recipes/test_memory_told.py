@@ -110,16 +110,12 @@ def test_training_ends_well_with_a_tenth_more_than_its_estimate(name: str, folde
 
 
 def test_too_little_is_refused_with_numbers_and_a_remedy(folder: Path, tmp_path: Path) -> None:
-    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden", 2000]
+    words = ["train", folder / "graph", "--out", tmp_path / "run", "--hidden"]
     training = r"training needs up to [\d,.]+ \wiB \(.*[MG]iB for model"
-    threads = len(os.sched_getaffinity(0)) - 1
-    libraries = (368 + 80 * threads) * MIB
-    for limit, need in (
-        (libraries + 32 * MIB, training),
-        (libraries, training),
-        (libraries - 1, "libraries alone need"),
-    ):
-        refused = partita(*words, limit=limit)
+    libraries = (368 + 80 * (len(os.sched_getaffinity(0)) - 1)) * MIB
+    cases = ((32 * MIB, 2000, training), (32 * MIB, 6000, training), (0, 2000, training), (-1, 2000, "libraries alone"))
+    for more, hidden, need in cases:
+        refused = partita(*words, hidden, limit=libraries + more)
         assert refused.returncode == 2, refused.stderr
         assert re.search(need, refused.stderr)
         assert "RLIMIT_DATA" in refused.stderr

@@ -115,7 +115,7 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
         f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True),
         "y": ColumnSpec("nodes", _labels, export="y"),
-        "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type"),
+        "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type", sampler="edge_type"),
         "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight"),
         "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
         "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),

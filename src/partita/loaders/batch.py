@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Batch = TypeVar("_Batch", bound="DataclassInstance")
 
 
 @dataclass(repr=False)
@@ -42,12 +47,7 @@ class Batch:
     edge_weight: Float[Tensor, "e"] | None = None
 
     def __repr__(self) -> str:
-        shown = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                shown.append(f"{field.name}={list(value.shape) if isinstance(value, Tensor) else value}")
-        return f"Batch({', '.join(shown)})"
+        return as_shown(self)
 
     @property
     def num_nodes(self) -> int:
@@ -61,15 +61,33 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         """The same batch with its tensors on a device, as in PyG: the batch itself is changed."""
-        return self._apply(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return changed(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """The same batch with its tensors in pinned memory, from which devices copy faster."""
-        return self._apply(lambda tensor: tensor.pin_memory())
+        return changed(self, lambda tensor: tensor.pin_memory())
 
-    def _apply(self, change: Callable[[Tensor], Tensor]) -> Self:
-        for field in fields(self):
-            value: Any = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                setattr(self, field.name, change(value))
-        return self
+
+def as_shown(batch: Any) -> str:
+    """The fields of a batch: shapes of tensors, anything else as it is."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key!r}: {shown(each)}" for key, each in value.items()) + "}"
+        return str(list(value.shape)) if isinstance(value, Tensor) else str(value)
+
+    given = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    named = ", ".join(f"{name}={shown(value)}" for name, value in given.items() if value is not None)
+    return f"{type(batch).__name__}({named})"
+
+
+def changed(batch: _Batch, change: Callable[[Tensor], Tensor]) -> _Batch:
+    """The same batch with its tensors, also those in dictionaries, changed."""
+    for field in fields(batch):
+        value: Any = getattr(batch, field.name)
+        if isinstance(value, Tensor):
+            setattr(batch, field.name, change(value))
+        elif isinstance(value, dict):
+            moved = {key: change(each) if isinstance(each, Tensor) else each for key, each in value.items()}
+            setattr(batch, field.name, moved)
+    return batch

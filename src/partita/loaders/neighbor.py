@@ -8,6 +8,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from partita import kernels
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
 from partita.features.rows import FeatureColumn
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.loaders.batch import Batch
+from partita.loaders.typed import EdgeType, TypedBatch, TypedRows
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 
@@ -45,6 +48,7 @@ _INSTEAD = {
     "transform_sampler_output": "Use transform, which is given every batch",
 }
 
+NumNeighbors = Sequence[int] | Mapping[str | EdgeType, Sequence[int]]
 InputNodes = str | Sequence[int] | np.ndarray | Tensor | None
 
 
@@ -62,11 +66,15 @@ class NeighborLoader:
     ``rank`` and the ``world_size``. All get equally many batches of equally many seeds: if the last ones do not
     suffice for all, seeds from the beginning of the epoch are added.
 
+    Batches of a typed graph are :class:`~partita.loaders.typed.TypedBatch`, with PyG's names of ``HeteroData``.
+
     Args:
         store: a graph store, or its path.
         num_neighbors: for each hop, from the seeds on, how many in-neighbors are drawn of each node that the hop
-            before has found; -1 for all.
-        input_nodes: the seeds: the name of a split; store ids; a mask over all nodes; ``None``: all nodes.
+            before has found; -1 for all. Of a typed graph, so many of every relation; or by relation, as
+            ``{"cites": [10, 5], ("paper", "topic", "fos"): [3, 3]}``, and none of relations that are left out.
+        input_nodes: the seeds: the name of a split; of a typed graph, of a node type; store ids; a mask over all nodes;
+            ``None``: all nodes. Those of a typed graph have one type.
         batch_size: seeds of a batch, in this process.
         shuffle: in another order in every epoch.
         replace: draw with replacement.
@@ -93,7 +101,7 @@ class NeighborLoader:
     def __init__(
         self,
         store: GraphStore | str | os.PathLike[str],
-        num_neighbors: Sequence[int],
+        num_neighbors: NumNeighbors,
         input_nodes: InputNodes = None,
         *,
         batch_size: int = 1,
@@ -103,7 +111,7 @@ class NeighborLoader:
         drop_last: bool = False,
         seed: int = 0,
         num_workers: int = 0,
-        transform: Callable[[Batch], Batch] | None = None,
+        transform: Callable[[Any], Any] | None = None,
         rank: int = 0,
         world_size: int = 1,
         pin_memory: bool = False,
@@ -119,17 +127,20 @@ class NeighborLoader:
             )
         self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.store.require_whole("a loader")
-        self.store.require_untyped("a loader")
-        self.num_neighbors = tuple(num_neighbors)
+        schema = self.store.schema
+        self.num_neighbors = _fanouts(schema, num_neighbors)
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
         self.num_workers, self.transform = num_workers, transform
         self._pins = pin_memory and torch.cuda.is_available()
         self.rank, self.world_size = rank, world_size
         self._seeds, at = _seeds(self.store, input_nodes)
+        _check_one_type(self.store, self._seeds)
         self._check()
         self._order = SeedOrder(at, seed, batch_size * world_size)
-        self._topology = LocalTopology(self.store, replace=replace, weighted=weighted)
-        x, y, weight = self.store.x, self.store.y, self.store.edge_weight
+        self._topology = LocalTopology(self.store, replace=replace, weighted=weighted, types=True)
+        self._typed = None if schema is None else TypedRows(self.store)
+        x = self.store.x if schema is None else None
+        y, weight = self.store.y, self.store.edge_weight
         self._x = None if x is None else FeatureColumn(as_tensor(x))
         self._y = None if y is None else as_tensor(y)
         self._weight = None if weight is None else as_tensor(weight)
@@ -141,7 +152,10 @@ class NeighborLoader:
 
     def _check(self) -> None:
         wrong = {
-            "num_neighbors": (not self.num_neighbors or min(self.num_neighbors) < -1, "a number of at least -1 a hop"),
+            "num_neighbors": (
+                not self.num_neighbors or min(np.ravel(self.num_neighbors), default=0) < -1,
+                "a number of at least -1 a hop",
+            ),
             "batch_size": (self.batch_size < 1, "at least 1"),
             "num_workers": (self.num_workers < 0, "at least 0"),
             "rank": (not 0 <= self.rank < self.world_size, "from 0 to world_size - 1"),
@@ -157,14 +171,17 @@ class NeighborLoader:
         all_seeds, of_step = len(self._seeds), self.batch_size * self.world_size
         return all_seeds // of_step if self.drop_last else -(-all_seeds // of_step)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches of the next epoch; of the one that a state was loaded from, those that are left."""
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of the next epoch; of the one that a state was loaded from, those that are left.
+
+        They are :class:`~partita.loaders.batch.Batch`, or what ``transform`` returns.
+        """
         if self._begun and self._done:  # the epoch was left before its end
             self.epoch, self._done = self.epoch + 1, 0
         self._begun = True
         return self._batches(self.epoch, self._done)
 
-    def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int, first: int) -> Iterator[Batch | TypedBatch]:
         steps = range(first, len(self))
         made = self._ahead(epoch, steps) if self.num_workers else (self._make(epoch, step) for step in steps)
         for step, batch in zip(steps, made):
@@ -172,9 +189,9 @@ class NeighborLoader:
             self.epoch, self._done = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
             yield batch
 
-    def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
+    def _ahead(self, epoch: int, steps: range) -> Iterator[Batch | TypedBatch]:
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="partita-loader")
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[Future[Batch | TypedBatch]] = deque()
         try:
             for step in steps:
                 waiting.append(pool.submit(self._make_alone, epoch, step))
@@ -185,11 +202,11 @@ class NeighborLoader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _make_alone(self, epoch: int, step: int) -> Batch:
+    def _make_alone(self, epoch: int, step: int) -> Batch | TypedBatch:
         with kernels.limited(1):  # the other threads are for the other batches
             return self._make(epoch, step)
 
-    def _make(self, epoch: int, step: int) -> Batch:
+    def _make(self, epoch: int, step: int) -> Batch | TypedBatch:
         places = self._places(epoch, step)
         scratch = self._scratch.get()
         try:
@@ -212,11 +229,11 @@ class NeighborLoader:
     def _between(self, epoch: int, begin: int, end: int) -> Int64[Tensor, "n"]:
         return self._order.between(epoch, begin, end) if self.shuffle else torch.arange(begin, end)
 
-    def _sample(self, places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch:
+    def _sample(self, places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch | TypedBatch:
         topology, hops = self._topology, len(self.num_neighbors)
         nodes = self._seeds[places].to(topology.id_dtype)
         found, drawn, known = [len(nodes)], list[int](), 0
-        sources, destinations, edges = [], [], []
+        sources, destinations, edges, kinds = [], [], [], []
         for hop, fanout in enumerate(self.num_neighbors):
             frontier = nodes[known:]
             # The first hop from the seed nodes is the last layer's, as in training.
@@ -227,12 +244,19 @@ class NeighborLoader:
             sources.append(local.long())
             assert sampled.positions is not None
             edges.append(sampled.positions)
+            if sampled.edge_type is not None:
+                kinds.append(sampled.edge_type)
             found.append(len(nodes) - known)
             drawn.append(len(local))
         ids, e_id = nodes.long(), torch.cat(edges)
+        edge_index = torch.stack([torch.cat(sources), torch.cat(destinations)])
+        if self._typed is not None:
+            return self._typed.batch(
+                ids, edge_index, torch.cat(kinds), e_id, places=places, hops_of_nodes=found, hops_of_edges=drawn
+            )
         return Batch(
             n_id=ids,
-            edge_index=torch.stack([torch.cat(sources), torch.cat(destinations)]),
+            edge_index=edge_index,
             e_id=e_id,
             batch_size=len(places),
             input_id=places,
@@ -262,6 +286,29 @@ class NeighborLoader:
         self.epoch, self._done, self._begun = state["epoch"], state["batches"], False
 
 
+def _fanouts(schema: Schema | None, given: NumNeighbors) -> tuple[int | tuple[int, ...], ...]:
+    """For each hop a number, or of a typed graph one for each relation."""
+    where = "NeighborLoader, num_neighbors"
+    if schema is None:
+        if isinstance(given, Mapping):
+            raise ConfigError("the graph has no relations", where=where, fix="Give a number for each hop, as [10, 5]")
+        return tuple(map(index, given))
+    if not isinstance(given, Mapping):
+        return tuple((index(number),) * len(schema.relations) for number in given)
+    hops = {len(numbers) for numbers in given.values()}
+    if len(hops) != 1:
+        what = f"relations have {' and '.join(map(str, sorted(hops))) or 'no'} hops"
+        raise ConfigError(what, where=where, fix="Give every relation a number for each hop; 0 draws nothing")
+    of_relation = dict[int, Sequence[int]]()
+    for name, numbers in given.items():
+        for at in schema.relation_numbers(name if isinstance(name, str) else ":".join(name), where):
+            if at in of_relation:
+                raise ConfigError(f"relation '{schema.relations[at]}' is there twice", where=where)
+            of_relation[at] = tuple(map(index, numbers))
+    none = (0,) * hops.pop()
+    return tuple(zip(*(tuple(of_relation.get(at, none)) for at in range(len(schema.relations))), strict=True))
+
+
 def _check_others(others: Mapping[str, Any]) -> None:
     """Refuse arguments that would change what is drawn, or that nobody knows."""
     for name, value in others.items():
@@ -277,6 +324,9 @@ def _check_others(others: Mapping[str, Any]) -> None:
 
 def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:
     """Store ids of the seeds, and their places in an order that does not depend on how the store is partitioned."""
+    if store.schema is not None and isinstance(given, str) and given in store.schema.node_types:
+        given = as_tensor(store.nodes_of(given))
+        return given, torch.from_numpy(np.argsort(store.to_original(given.numpy()), kind="stable"))
     if isinstance(given, str):
         seeds = as_tensor(store.split(given))  # in ascending original index
         return seeds, torch.arange(len(seeds))
@@ -288,6 +338,18 @@ def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], In
     else:
         seeds = torch.arange(store.num_nodes)
     return seeds, torch.from_numpy(np.argsort(store.to_original(seeds.numpy()), kind="stable"))
+
+
+def _check_one_type(store: GraphStore, seeds: Int64[Tensor, "S"]) -> None:
+    """Refuse seeds of several types: a batch says of one type which of its nodes are seeds."""
+    kinds = np.unique(store.types(seeds.numpy()))
+    if store.schema is not None and len(kinds) > 1:
+        names = " and ".join(f"'{store.schema.node_types[kind]}'" for kind in kinds[:2])
+        raise ConfigError(
+            f"seeds are of the types {names}",
+            where="NeighborLoader, input_nodes",
+            fix="Give the name of a split or of a node type, or nodes of one type: store.nodes_of(type)",
+        )
 
 
 def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int64[Tensor, "S"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,8 +80,16 @@ class DeviceTopology(ArrayTopology):
         self.num_hot = len(hot)
         self.num_bytes = _bytes_of([self._rank, self._hot_indptr, self._hot_indices, self._hot_weights])
 
-    def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
-        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`."""
+    def sample(
+        self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
+    ) -> Sampled:
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`.
+
+        Raises:
+            ValueError: there are several fanouts: rows on a device have no types.
+        """
+        if not isinstance(fanout, int):
+            raise ValueError("edges of typed graphs are not kept on a device")
         checks.within("dst", dst, self.num_nodes)
         rank = self._rank[dst.long()]
         hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()

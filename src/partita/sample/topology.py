@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32, Int64, Shaped, UInt32, UInt64
+from jaxtyping import Int, Int32, Int64, Shaped, UInt8, UInt16, UInt32, UInt64
 from torch import Tensor
 
 from partita import kernels
@@ -56,6 +57,8 @@ class ArrayTopology:
         original: int64 (N), original index of every node; ``None`` where it is the id.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
         weights: uint32 (M), weight of every edge; ``None`` where there are none.
+        edge_type: uint8 or uint16 (M), number of the relation of every edge, ascending in every row; ``None`` where the
+            graph is untyped.
         degree_offsets: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where
             rows hold only some of a node's edges; ``None``: those of ``indptr``.
         nodes: ids for which it draws; ``None`` for all.
@@ -85,6 +88,7 @@ class ArrayTopology:
         original: Int64[Tensor, "N"] | None = None,
         self_loops: Int32[Tensor, "N"] | None = None,
         weights: UInt32[Tensor, "M"] | None = None,
+        edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None = None,
         degree_offsets: Int64[Tensor, "N_1"] | None = None,
         nodes: range | None = None,
         first_edge: int = 0,
@@ -106,6 +110,7 @@ class ArrayTopology:
         self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
         self.degree_offsets = indptr if degree_offsets is None else degree_offsets
         self._original = original
+        self._edge_type = edge_type
         self._weights = weights if weighted else None
         self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
 
@@ -119,6 +124,7 @@ class ArrayTopology:
             "degree_offsets": self.degree_offsets,
             "nodes": self.nodes,
             "weighted": self.weighted,
+            "edge_type": self._edge_type,
             **self._edges,
         }
 
@@ -139,12 +145,26 @@ class ArrayTopology:
                 )
         return rule(self, ids) if payload is None else rule(self, ids, payload)
 
-    def sample(self, dst: Int[Tensor, "D"], key: int, fanout: int, *, positions: bool = False) -> Sampled:
-        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`.
+    def sample(
+        self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
+    ) -> Sampled:
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`, and for several fanouts, one for each
+        relation, :func:`partita.kernels.sample_relations`.
 
         Raises:
+            ValueError: the graph is untyped, and there are several fanouts, or the other way round.
             EdgesError: one of them is no node.
         """
+        if isinstance(fanout, int) != (self._edge_type is None):
+            raise ValueError("typed graphs are sampled with a fanout for each relation, others with one fanout")
+        if not isinstance(fanout, int):
+            assert self._edge_type is not None
+            return self._of_nodes(
+                kernels.sample_relations(
+                    self._indptr, self._indices, self._edge_type, dst, self.original(dst), key, fanout,
+                    positions=positions, **self._edges,
+                )
+            )  # fmt: skip
         return self._of_nodes(
             kernels.sample_neighbors(
                 self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
@@ -224,14 +244,18 @@ class LocalTopology(ArrayTopology):
         store: the graph, or a shard of it.
         replace: draw with replacement.
         weighted: draw in proportion to the edge weights.
+        types: the graph may be typed.
 
     Raises:
         ConfigError: ``weighted`` without edge weights in the store.
         StoreError: the rows of the store are damaged, or the graph is typed.
     """
 
-    def __init__(self, store: GraphStore, *, replace: bool = False, weighted: bool = False) -> None:
-        store.require_untyped("sampling")
+    def __init__(
+        self, store: GraphStore, *, replace: bool = False, weighted: bool = False, types: bool = False
+    ) -> None:
+        if not types:
+            store.require_untyped("sampling")
         store.require_rows()
         columns = known(store.columns).items()
         arrays = {spec.sampler: as_tensor(store.held(name)[0]) for name, spec in columns if spec.sampler}

@@ -96,7 +96,8 @@ def test_every_kernel_compiles(tmp_path, monkeypatch):
     cases = {param.id: param.values[0] for param in (*gpu_cases.DRAWS, *gpu_cases.SAMPLES, *gpu_cases.ROWS)}
     names = all_compile([cases[name] for name in FEW], tmp_path, monkeypatch, lambda launch: launch[1])
     assert {name.removesuffix("_kernel") for name in names} == {
-        "row_bounds", "bounds", "take", "degrees_and_norms", "pick_with", "pick_few", "pick_many", "arrival_times", "permute",
+        "row_bounds", "bounds", "take", "degrees_and_norms", "pick_with", "pick_few", "pick_many", "arrival_times",
+        "permute",
         "drop_rows", "drop_edges", "gather", "aggregate", "weight_grad", "segment_max", "segment_max_backward",
     }  # fmt: skip
 
