@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Config": "partita.config",
+    "Encoder": "partita.nn.encoder",
     "GraphStore": "partita.graph.store",
     "Model": "partita.nn.model",
     "NeighborLoader": "partita.loaders.neighbor",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from partita.loaders.neighbor import NeighborLoader as NeighborLoader
     from partita.loaders.pyg import pyg_stores as pyg_stores
     from partita.loaders.pyg import to_pyg as to_pyg
+    from partita.nn.encoder import Encoder as Encoder
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
     from partita.partitioning.job import partition as partition

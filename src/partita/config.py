@@ -61,6 +61,18 @@ def _parse_ints(value: object) -> object:
     return whole_numbers(value) if isinstance(value, str) else value
 
 
+def _parse_fanouts(value: object) -> object:
+    """Numbers of layers; or, for a typed graph, those of relations by name: ``cites=15,10 *=5``, or a mapping."""
+    if isinstance(value, str) and "=" in value:
+        pairs = [pair.split("=", 1) for pair in value.split()]
+        if not all(len(pair) == 2 and all(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
+            raise ValueError("write NAME=NUMBERS for each relation once, separated by spaces: cites=15,10 *=5")
+        value = dict(pairs)
+    if isinstance(value, Mapping):
+        return {name: _parse_ints(numbers) for name, numbers in value.items()}
+    return _parse_ints(value)
+
+
 def _parse_options(value: object) -> object:
     """``name=value`` texts, as on the command line, as a mapping; values as YAML has them."""
     if not isinstance(value, (list, tuple)):
@@ -110,6 +122,7 @@ def _mean_and_deviation(value: str | tuple[float, ...]) -> str | tuple[float, ..
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
+RelationFanouts = Annotated[tuple[int, ...] | dict[str, tuple[int, ...]], BeforeValidator(_parse_fanouts)]
 ClassWeights = Annotated[
     str | tuple[float, ...], BeforeValidator(_numbers_or("none", "balanced")), AfterValidator(_positive)
 ]
@@ -135,7 +148,8 @@ class Config(BaseModel):
     # Model
     model: str = Field(
         "sage",
-        description="Layer type by name: sage, gcn, gat, gin, mlp (own features only, no neighbors); pyg:NAME, a "
+        description="Layer type by name: sage, gcn, gat, gin, mlp (own features only, no neighbors); for typed graphs "
+        "also rgcn, hetero-sage, rgat, hgt; pyg:NAME, a "
         "convolution of PyG; or package.module:Name, a layer, a convolution or a whole model of your own.",
     )
     model_options: ModelOptions = Field(
@@ -145,7 +159,10 @@ class Config(BaseModel):
     layers: int = Field(3, ge=1, le=1000, description="Number of layers K.")
     hidden: int = Field(256, ge=1, le=2**20, description="Width of the hidden layers (all heads together).")
     heads: int = Field(
-        1, ge=1, le=2**10, description="Attention heads (gat): concatenated in hidden layers, averaged in the last."
+        1,
+        ge=1,
+        le=2**10,
+        description="Attention heads (gat, rgat, hgt): concatenated in hidden layers, averaged in the last.",
     )
     aggregator: str = Field("mean", description="GraphSAGE neighbor aggregation: mean, sum, max.")
     residual: bool = Field(
@@ -166,10 +183,11 @@ class Config(BaseModel):
     sampler: str = Field(
         "node", description="Neighbor sampling: node (per node), layer (per layer), walk (random walks)."
     )
-    fanout: Fanouts = Field(
+    fanout: RelationFanouts = Field(
         (),
         description="Neighbors sampled per layer, starting with the first hop from the seed nodes; -1: all; one number "
-        "applies to every layer. Default 15,10,5, and 5 for every further layer.",
+        "applies to every layer. Default 15,10,5, and 5 for every further layer. In typed graphs so many of every "
+        "relation; or of each by name, as 'cites=15,10 *=5,5'.",
     )
     layer_budget: Fanouts = Field(
         (),
@@ -437,18 +455,27 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _per_layer(self) -> Self:
         if self.layer_budget:
-            self._set_per_layer(
-                "layer_budget", self.layer_budget, None, f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}"
-            )
+            rule = f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}"
+            object.__setattr__(self, "layer_budget", self._per_layer_of("layer_budget", self.layer_budget, (), rule))
         if self.fanout or not self.layer_budget:
             fanout = self.fanout or default_fanout(self.layers)
-            self._set_per_layer(
-                "fanout", fanout, -1, f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
-            )
+            if isinstance(fanout, dict):
+                rule = f"every entry must be >= 0 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
+                found = {
+                    key: self._per_layer_of(f"fanout {key}", numbers, (-1, 0), rule) for key, numbers in fanout.items()
+                }
+                if not any(map(any, found.values())):
+                    raise ValueError("fanout: at least one relation must have neighbors to sample")
+                object.__setattr__(self, "fanout", found)
+            else:
+                rule = f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
+                object.__setattr__(self, "fanout", self._per_layer_of("fanout", fanout, (-1,), rule))
         return self
 
-    def _set_per_layer(self, name: str, entries: tuple[int, ...], special: int | None, rule: str) -> None:
-        """Keep a list with an entry for every layer; a single one stands for all."""
+    def _per_layer_of(
+        self, name: str, entries: tuple[int, ...], special: tuple[int, ...], rule: str
+    ) -> tuple[int, ...]:
+        """A list with an entry for every layer; a single one stands for all."""
         if len(entries) == 1:
             entries = entries * self.layers
         if len(entries) != self.layers:
@@ -456,9 +483,9 @@ class Config(BaseModel):
                 f"{name} has {len(entries)} entries but layers is {self.layers}; "
                 "give one entry per layer, or a single one for all"
             )
-        if any((k < 1 and k != special) or k > MOST_NEIGHBORS for k in entries):
+        if any((k < 1 and k not in special) or k > MOST_NEIGHBORS for k in entries):
             raise ValueError(f"{name} {','.join(map(str, entries))}: {rule}")
-        object.__setattr__(self, name, entries)
+        return entries
 
     @classmethod
     def make(cls, values: Mapping[str, Any], *, where: str = "configuration") -> Config:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from partita.core.node_types import NodeTypes
 from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.layers import LAYERS, Layer
@@ -23,6 +25,11 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 WIDTHS = [(6, 4), (4, 6), (11, 2)]
 
+TYPES = NodeTypes(np.array([0, 25, 1000]), 2)
+"""Of the nodes of all blocks here: ids below 25 have type 0, others 1."""
+RELATIONS = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 0))
+TYPED = {"num_types": 2, "relations": RELATIONS}
+
 
 def variants(able: Callable[[Layer], object] = lambda layer: True) -> list[Any]:
     """Every layer with every combination of widths and of the few arguments that change its form; those that can."""
@@ -32,6 +39,10 @@ def variants(able: Callable[[Layer], object] = lambda layer: True) -> list[Any]:
             {"heads": heads, "concat": concat, "add_self_loops": loops}
             for heads, concat, loops in [(1, True, True), (2, True, False), (2, False, True)]
         ],
+        "rgcn": [{}, TYPED, {**TYPED, "bases": 2}],
+        "hetero-sage": [{}, *({**TYPED, "aggregator": name} for name in ("mean", "sum"))],
+        "rgat": [{}, *({**TYPED, "heads": 2, "concat": concat} for concat in (True, False))],
+        "hgt": [{}, TYPED, {**TYPED, "heads": 2, "inner_width": 8}],
     }
     return [
         pytest.param(name, {**arguments}, widths, id=f"{name}-{'-'.join(map(str, arguments.values()))}-{widths}")
@@ -67,7 +78,7 @@ def blocks(draw: st.DrawFn) -> Block:
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     indices = torch.randint(max(num_src, 1), (sum(counts),), generator=generator, dtype=torch.int32)
     ids = torch.randperm(50, generator=generator)[:num_src]
-    return Block(
+    return typed_block(
         dst=ids[:num_dst],
         src=ids,
         indptr=torch.tensor([0, *counts]).cumsum(0),
@@ -77,8 +88,25 @@ def blocks(draw: st.DrawFn) -> Block:
     )
 
 
+def typed_block(**fields: Any) -> Block:
+    """A block whose edges have relations that fit the types of their ends, sorted for every destination."""
+    block, relations = Block(**fields), torch.tensor(RELATIONS)
+    kinds, dst = torch.from_numpy(TYPES.of(block.src.numpy())), block.edge_dst()
+    ends = torch.stack([kinds[block.indices.long()], kinds[dst]], dim=1)
+    fitting = (ends.unsqueeze(1) == relations).all(2).double()  # there may be several
+    found = torch.multinomial(fitting, 1, generator=torch.Generator().manual_seed(3)).flatten() if len(dst) else dst
+    order = torch.argsort(dst * len(relations) + found, stable=True)
+    return block.with_(edge_type=found[order].int(), indices=block.indices[order], node_types=TYPES)
+
+
+def of_graph(layer: Layer, block: Block) -> Block:
+    """Without types for layers of untyped graphs."""
+    return block if getattr(layer, "num_types", 1) > 1 else block.with_(edge_type=None, node_types=None)
+
+
 def weighted_for(layer: Layer, block: Block) -> Block:
     """The block as the sampler would hand it to the layer."""
+    block = of_graph(layer, block)
     if layer.coefficients is None:
         return block.with_(self_weight=None)
     weight = torch.rand(block.num_edges, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -92,7 +120,13 @@ def some_edges(block: Block, chosen: Tensor, *, own_sources: bool) -> Block:
     indptr = torch.zeros(block.num_dst + 1, dtype=torch.int64)
     indptr[1:] = torch.bincount(dst, minlength=block.num_dst).cumsum(0)
     weight = None if block.weight is None else block.weight[kept]
-    part = block.with_(indptr=indptr, indices=block.indices[kept], weight=weight, transposed=None)
+    part = block.with_(
+        indptr=indptr,
+        indices=block.indices[kept],
+        weight=weight,
+        edge_type=None if block.edge_type is None else block.edge_type[kept],
+        transposed=None,
+    )
     if own_sources:
         needed, local = torch.unique(part.indices.long(), return_inverse=True)
         part = part.with_(src=block.src[needed], indices=local.int())
@@ -114,14 +148,14 @@ def gradients(layer: Layer, out: Tensor, x: Tensor) -> list[Tensor]:
 def in_one_part(split: Split, block: Block, x: Tensor) -> Tensor:
     """The result from a single state."""
     x_dst = x[: block.num_dst]
-    state = split.partial(split.message(x), split.query(x_dst), split.divisible(block))
-    return split.finish(split.merge([state]), split.self_term(x_dst, block))
+    state = split.partial(split.message(x), split.query(x_dst, block), split.divisible(block))
+    return split.finish(split.merge([state]), split.self_term(x_dst, block), block)
 
 
 def in_parts(split: Split, block: Block, x: Tensor, dealt: Tensor, parts: int, own_sources: bool) -> list[Tensor]:
     """One state per part, computed as the owners of the sources would."""
     divided = split.divisible(block)
-    q = split.query(x[: block.num_dst])
+    q = split.query(x[: block.num_dst], block)
     states = []
     for part in range(parts):
         piece = some_edges(divided, dealt == part, own_sources=own_sources)
@@ -155,14 +189,14 @@ def test_any_split_of_the_edges_gives_the_same_result(
     order = data.draw(st.permutations(range(parts)))
     merged = split.merge([states[i] for i in order])
     own = split.self_term(x[: block.num_dst], block)
-    out = split.finish(merged, own)
+    out = split.finish(merged, own, block)
 
     expected = layer(block, x)
     torch.testing.assert_close(out, expected, **CLOSE)
     for found, wanted in zip(gradients(layer, out, x), gradients(layer, expected, x)):
         torch.testing.assert_close(found, wanted, **CLOSE)
     if split.self_joins_state and own is not None:
-        torch.testing.assert_close(split.finish(split.merge([*states, own]), None), expected, **CLOSE)
+        torch.testing.assert_close(split.finish(split.merge([*states, own]), None, block), expected, **CLOSE)
 
 
 @every_split
@@ -183,7 +217,7 @@ def test_states_are_a_commutative_monoid(
     torch.testing.assert_close(split.merge([a, neutral]), a, **CLOSE)
     torch.testing.assert_close(split.merge([neutral, neutral]), neutral, **CLOSE)
     nothing = some_edges(split.divisible(block), torch.zeros(block.num_edges, dtype=torch.bool), own_sources=True)
-    empty = split.partial(split.message(x[:0]), split.query(x[: block.num_dst]), nothing)
+    empty = split.partial(split.message(x[:0]), split.query(x[: block.num_dst], block), nothing)
     torch.testing.assert_close(empty, neutral, **CLOSE)
 
 
@@ -212,6 +246,8 @@ def test_a_row_depends_on_its_own_edges_only(
         dst_original=block.dst_original[chosen],
         weight=None if block.weight is None else block.weight[kept],
         self_weight=None if block.self_weight is None else block.self_weight[chosen],
+        edge_type=None if block.edge_type is None else block.edge_type[kept],
+        node_types=block.node_types,
     )
     torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
 
@@ -250,7 +286,7 @@ def test_a_layer_says_what_travels(name: str, arguments: dict[str, Any], widths:
     split = layer.split
     block = fixed_for(layer)
     x = torch.randn(5, widths[0], dtype=torch.float64)
-    q, own = split.query(x[:3]), split.self_term(x[:3], block)
+    q, own = split.query(x[:3], block), split.self_term(x[:3], block)
     assert split.query_width == (0 if q is None else q.shape[1])
     assert split.self_width == (0 if own is None or split.self_joins_state else own.shape[1])
     state = split.partial(split.message(x), q, split.divisible(block))
@@ -295,9 +331,9 @@ def test_rows_read_on_demand_give_the_same_result(
     assert lazy.read_all != layer.starts_with_sum
 
 
-FIXED = Block(
-    dst=torch.tensor([4, 9, 2]),
-    src=torch.tensor([4, 9, 2, 7, 1]),
+FIXED = typed_block(
+    dst=torch.tensor([4, 39, 2]),
+    src=torch.tensor([4, 39, 2, 37, 1]),
     indptr=torch.tensor([0, 4, 4, 6]),
     indices=torch.tensor([0, 3, 3, 4, 1, 4], dtype=torch.int32),
     dst_original=torch.tensor([40, 90, 20]),
@@ -307,7 +343,8 @@ FIXED = Block(
 
 
 def fixed_for(layer: Layer) -> Block:
-    return FIXED if layer.coefficients is not None else FIXED.with_(weight=None, self_weight=None)
+    block = of_graph(layer, FIXED)
+    return block if layer.coefficients is not None else block.with_(weight=None, self_weight=None)
 
 
 @every_layer
@@ -369,14 +406,15 @@ def test_a_keys_mask_does_not_depend_on_the_rows_computed(name: str) -> None:
     assert torch.equal(layer(block, x, 12), whole)
     assert not torch.equal(layer(block, x, 13), whole)
     assert not torch.equal(layer(block, x), whole)
+    rows = [2, *block.indices[4:].tolist()]
     alone = Block(
         dst=block.dst[2:],
-        src=torch.tensor([2, 9, 1]),
+        src=block.src[rows],
         indptr=torch.tensor([0, 2]),
         indices=torch.tensor([1, 2], dtype=torch.int32),
         dst_original=block.dst_original[2:],
     )
-    torch.testing.assert_close(layer(alone, x[[2, 1, 4]], 12), whole[2:], **CLOSE)
+    torch.testing.assert_close(layer(alone, x[rows], 12), whole[2:], **CLOSE)
 
 
 def star(n: int) -> Block:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from commands import partita
 
+import partita as partita_module
+
 pytestmark = pytest.mark.usefixtures("libraries")
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +54,14 @@ def folder(tmp_path) -> Path:
     for file in (ROOT / "examples" / "topics").iterdir():
         shutil.copy(file, tmp_path)
     return tmp_path
+
+
+def test_typed_graphs(folder):
+    """Both of its runs train the same model."""
+    run_commands("docs/typed_graphs.md", folder)
+    found = [partita_module.evaluate(folder / run, split="test") for run in ("run", "run2")]
+    assert found[0]["accuracy"] == found[1]["accuracy"] > 0.3  # of 19 classes
+    assert "(3570, 64)" in run_python("docs/typed_graphs.md", folder)
 
 
 def test_from_an_edge_list_to_a_report(folder):

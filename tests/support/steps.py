@@ -19,7 +19,7 @@ from partita.comm.group import Group
 from partita.comm.threads import ThreadGroups
 from partita.core.keys import StepKey, fold
 from partita.core.mesh import Mesh
-from partita.core.protocols import Sampler, Topology
+from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Counts, RemoteDraws, Sampled, Traffic
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
@@ -122,6 +122,10 @@ class Step:
         x = x[self.original()].to(self.stored or self.dtype)
         return FeatureColumn(x, dtype=self.dtype, dropout=self.input_dropout)
 
+    def inputs(self) -> Inputs | FeatureColumn:
+        """What reads all input rows in one process."""
+        return self.column()
+
     def rows(self, mesh: Mesh) -> FeatureColumn | HostRows:
         """The input rows that a host has."""
         column, parts = self.column(), self.part_offsets().tolist()
@@ -159,7 +163,7 @@ class OwnTopology(LocalTopology):
     """A topology that knows no edges but those into the nodes of one worker."""
 
     def __init__(self, store: GraphStore, axis: Axis, *, replace: bool, weighted: bool) -> None:
-        super().__init__(store, replace=replace, weighted=weighted)
+        super().__init__(store, replace=replace, weighted=weighted, types=True)
         self._axis = axis
 
     def at_owners(self, ids: Tensor, *arguments: Any, **options: Any) -> Sampled:
@@ -226,8 +230,8 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> Sh
 
 def reference(step: Step) -> Outcome:
     """``[Data] * K`` in one process on the global batch."""
-    model, column = step.model(), step.column()
-    worker = BlockWorker(model, step.topology(), column, step.sampler(Group.alone()), step.dtype)
+    model = step.model()
+    worker = BlockWorker(model, step.topology(), step.inputs(), step.sampler(Group.alone()), step.dtype)
     engine = Engine([Data(worker)] * len(step.fanouts), worker)
     done = run_share(step, engine, model, step.batch_seeds())
     return Outcome(done.loss, done.gradients, done.output, [done.batch])

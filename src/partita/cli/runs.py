@@ -410,6 +410,9 @@ def predict(
     *,
     out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file; .npy for embeddings alone.")],
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
+    node_type: Annotated[
+        str | None, typer.Option(help="Of a typed graph only the nodes of this type; default those that have labels.")
+    ] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probabilities of all classes.")
     ] = False,
@@ -431,6 +434,7 @@ def predict(
         "run": run,
         "out": out,
         "split": split,
+        "node_type": node_type,
         **wanted,
         "embeddings": embeddings,
         "store": store,

@@ -16,6 +16,7 @@ from torch import Tensor
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
+from partita.core.node_types import NodeTypes
 from partita.core.records import Block, RemoteDraws, Sampled, Traffic
 
 Rule = Callable[..., Sampled]
@@ -37,6 +38,8 @@ class Topology(Protocol):
             same steps in the same order, each from one thread, also where they want nothing.
         degree_offsets: int64 (N+1), running sums of the in-degrees of all nodes.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
+        node_types: which type every node has; ``None`` where the graph is untyped.
+        num_relations: R; 1 where the graph is untyped.
     """
 
     num_nodes: int
@@ -44,6 +47,8 @@ class Topology(Protocol):
     collective: bool
     degree_offsets: Int64[Tensor, "N_1"]
     self_loops: Int32[Tensor, "N"] | None
+    node_types: NodeTypes | None
+    num_relations: int
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -118,12 +123,14 @@ class Sampler(Protocol):
             same steps in the same order, each from one thread, also where they want nothing.
         has_importance: its samples have an :attr:`~partita.core.records.Sampled.importance`, all of them, or all of
             them have :attr:`~partita.core.records.Sampled.visit_weight`.
+        draws_relations: it draws from typed graphs, by relation.
         draws_graph_edges: what it draws are edges of the graph, so that :class:`EdgeCoefficients` are known of them.
     """
 
     collective: bool
     has_importance: bool
     draws_graph_edges: bool
+    draws_relations: bool
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """Draw in-edges.

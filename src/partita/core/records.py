@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Int64, UInt32
 from torch import Tensor
 
 from partita.core.adding import Adding
+from partita.core.node_types import NodeTypes
 from partita.core.typed import typed
 
 Reduce = Literal["sum", "mean"]
@@ -111,6 +112,9 @@ class Block:
         src_original: (S) original indices of the sources; ``None`` unless something keys on them (input dropout).
         transposed: the same edges grouped by source; ``None`` until a backward pass needs it.
         remote: what of the sample another worker drew.
+        edge_type: int32 (E), number of the relation of each edge, ascending for every destination; ``None`` in untyped
+            graphs, and where the layer does not look at it.
+        node_types: which type each store id has; ``None`` in untyped graphs.
     """
 
     dst: Int[Tensor, "D"]
@@ -123,6 +127,8 @@ class Block:
     src_original: Int[Tensor, "S"] | None = None
     transposed: Transposed | None = field(default=None, compare=False)
     remote: RemoteDraws = field(default=RemoteDraws(), compare=False)
+    edge_type: Int[Tensor, "E"] | None = None
+    node_types: NodeTypes | None = None
 
     @property
     def num_dst(self) -> int:
@@ -150,11 +156,30 @@ class Block:
         counts = self.indptr[1:] - self.indptr[:-1]
         return torch.repeat_interleave(torch.arange(self.num_dst, device=counts.device), counts)
 
+    def dst_types(self) -> Int64[Tensor, "D"]:
+        """Number of the type of every destination; 0 in untyped graphs."""
+        if self.node_types is None:
+            return torch.zeros(self.num_dst, dtype=torch.int64, device=self.dst.device)
+        return torch.from_numpy(self.node_types.of(self.dst.numpy()))
+
     def edge_index(self) -> Int[Tensor, "2 E"]:
         """``edge_index`` as PyG's bipartite layers take it: row 0 sources, row 1 destinations, both local."""
         if self.src is None:
             raise ValueError("the sources of this block were not de-duplicated")
         return torch.stack([self.indices.long(), self.edge_dst()])
+
+
+@dataclass(frozen=True, slots=True)
+class RowsByType:
+    """Input rows of nodes of a typed graph: each type has a width of its own.
+
+    Attributes:
+        at: of each type int64 (n), which of the nodes have it; every node is in one of them.
+        rows: of each type (n, F) their rows; (n, 0) of types without features.
+    """
+
+    at: tuple[Int64[Tensor, "_"], ...]
+    rows: tuple[Float[Tensor, "_ _"], ...]
 
 
 @runtime_checkable

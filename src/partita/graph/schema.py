@@ -6,7 +6,7 @@ and so on; within the row of a node, its in-edges are sorted by relation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,6 +22,8 @@ SEPARATOR = ":"
 """Between source type, name and destination type where a relation is written as one word."""
 MOST_RELATIONS = 65_535
 MOST_TYPES = 65_535
+OTHERS = "*"
+"""In place of the name of a relation: all that are not named."""
 REVERSE_PREFIX = "rev_"
 """Before the name of a relation: the one whose edges lead the other way."""
 
@@ -136,6 +138,35 @@ class Schema:
         if name not in self.node_types:
             raise ConfigError(f"there is no node type '{name}'", where=where, fix=nearest(name, self.node_types))
         return self.node_types.index(name)
+
+    def by_relation(self, given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[int, ...], ...]:
+        """Numbers for each layer, or hop, and relation, from those that a user has given for names of relations.
+
+        Args:
+            given: by name as for :meth:`relation_numbers`, a number for each layer; :data:`OTHERS` stands for all that
+                are not named besides. Without it those have 0.
+            where: for messages.
+
+        Returns:
+            Of each layer a number for every relation.
+
+        Raises:
+            ConfigError: there is no such relation, one is given twice, or they have other numbers of layers.
+        """
+        layers = {len(numbers) for numbers in given.values()}
+        if len(layers) != 1:
+            what = f"relations have numbers for {' and '.join(map(str, sorted(layers))) or 'no'} layers"
+            raise ConfigError(what, where=where, fix="Give every relation a number for each layer; 0 draws nothing")
+        found = dict[int, Sequence[int]]()
+        for name, numbers in given.items():
+            for at in () if name == OTHERS else self.relation_numbers(name, where):
+                if at in found:
+                    raise ConfigError(
+                        f"relation '{self.relations[at]}' is there twice", where=where, fix="Name it once"
+                    )
+                found[at] = numbers
+        others = given.get(OTHERS, (0,) * layers.pop())
+        return tuple(zip(*(found.get(at, others) for at in range(len(self.relations))), strict=True))
 
     def relation_numbers(self, name: str, where: str = "relation") -> list[int]:
         """Numbers of the relations that a user means: by their whole name, or all with a short one.

@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt, 
 
 from partita.core.errors import ConfigError, StoreError, nearest
 from partita.core.html import facts_table
+from partita.core.node_types import NodeTypes
 from partita.graph.column_specs import known
 from partita.graph.metadata import CLASSES, SPLIT_PREFIX, TYPE_PREFIX, StoreMetadata, how_to_mend
 from partita.graph.schema import Schema
@@ -414,18 +415,26 @@ class GraphStore:
         """
         return self._whole_or_none(f"{TYPE_PREFIX}{self._types.type_number(node_type)}")
 
+    @property
+    def type_widths(self) -> tuple[int, ...]:
+        """Feature columns of each node type, 0 of types without features; of an untyped graph none."""
+        if self.schema is None:
+            return ()
+        found = (self.x_of(name) for name in self.schema.node_types)
+        return tuple(0 if x is None else x.shape[1] for x in found)
+
+    @cached_property
+    def node_types(self) -> NodeTypes:
+        """Which type every node has; in an untyped graph all have type 0."""
+        return NodeTypes(self.type_offsets, 1 if self.schema is None else len(self.schema.node_types))
+
     def types(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Number of the type of each of the given nodes; 0 in an untyped graph."""
-        kinds = 1 if self.schema is None else len(self.schema.node_types)
-        return (np.searchsorted(self.type_offsets, ids, side="right") - 1) % kinds
+        return self.node_types.of(ids)
 
     def type_rows(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Where each of the given nodes is among those of its type, in order of ids: its row in :meth:`x_of`."""
-        kinds = 1 if self.schema is None else len(self.schema.node_types)
-        sizes = np.diff(self.type_offsets).reshape(-1, kinds)
-        before = (np.cumsum(sizes, axis=0) - sizes).reshape(-1)
-        at = np.searchsorted(self.type_offsets, ids, side="right") - 1
-        return ids - self.type_offsets[at] + before[at]
+        return self.node_types.rows(ids)
 
     def nodes_of(self, node_type: str) -> Int64[np.ndarray, "M"]:
         """Store ids of all nodes of a type, ascending.
@@ -433,9 +442,7 @@ class GraphStore:
         Raises:
             ConfigError: there is no such type, or there are none at all.
         """
-        kinds, number = len(self._types.node_types), self._types.type_number(node_type)
-        starts, stops = self.type_offsets[number:-1:kinds], self.type_offsets[number + 1 :: kinds]
-        return np.concatenate([np.arange(start, stop) for start, stop in zip(starts, stops)])
+        return self.node_types.all_ids(self._types.type_number(node_type))
 
     @property
     def _types(self) -> Schema:

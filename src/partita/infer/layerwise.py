@@ -30,6 +30,7 @@ from partita.comm.context import Context
 from partita.core import progress
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
+from partita.features.typed import TypedColumns
 from partita.infer.halo import Halo, outside
 from partita.infer.memory_need import BLOCK_BYTES, own_limit
 from partita.infer.neighbors import neighbors_of
@@ -66,7 +67,8 @@ class LayerwiseInference:
     Args:
         model: in any mode; it is evaluated without dropout.
         topology: must hold all in-neighbors of all nodes that this worker computes; nothing is exchanged to sample.
-        inputs: the input rows: of all nodes, or a table of those that this host holds.
+        inputs: the input rows: of all nodes, or a table of those that this host holds; or those of every node type,
+            which the model's encoder brings to one width.
         memory_limit: bytes of private memory of this worker, for hidden layers and node blocks together; ``None``: a
             quarter of what is available now, divided among the workers of this host.
         scratch: directory for files; default the system's.
@@ -76,6 +78,7 @@ class LayerwiseInference:
             :meth:`partita.sample.base.BaseSampler.for_evaluation`.
 
     Attributes:
+        dtype: of rows.
         tap: called with the ids of nodes that this worker has computed, and their rows that went into the last layer.
     """
 
@@ -83,7 +86,7 @@ class LayerwiseInference:
         self,
         model: Model,
         topology: Topology,
-        inputs: FeatureColumn | RowTable,
+        inputs: FeatureColumn | RowTable | TypedColumns,
         *,
         memory_limit: int | None = None,
         scratch: Path | None = None,
@@ -94,7 +97,7 @@ class LayerwiseInference:
         self.model = model
         self.topology = topology
         self.neighbors = neighbors_of(topology, sampler)
-        self.inputs = inputs if isinstance(inputs, RowTable) else RowTable(inputs, topology.num_nodes)
+        self.inputs = RowTable(inputs, topology.num_nodes) if isinstance(inputs, FeatureColumn) else inputs
         self.ranges = ranges or Ranges.whole(topology.num_nodes)
         self.context = context or Context.alone()
         if self.context.mesh != self.ranges.mesh:
@@ -102,7 +105,7 @@ class LayerwiseInference:
         self.memory_limit = memory_limit or own_limit(self.ranges.mesh.workers)
         self.tap: Callable[[Tensor, Tensor], None] | None = None
         self._folder = scratch
-        self._dtype = self.inputs.home.dtype
+        self.dtype = self.inputs.dtype
         self._relabeller = Relabeller(topology.num_nodes)
 
     def run(self, ids: Int[Tensor, "R"] | None = None) -> Iterator[OutputRows]:
@@ -141,14 +144,14 @@ class LayerwiseInference:
             kept: Tensor | None = None
             for rows in self._run(ids):
                 if kept is None:
-                    kept = self._scratch.private("output", mine, width, self._dtype)
+                    kept = self._scratch.private("output", mine, width, self.dtype)
                 piece = kept[at : at + len(rows.ids)]
                 piece[:, :output_width] = rows.output
                 if embeddings:
                     piece[:, output_width:] = rows.embedding
                 at += len(rows.ids)
             if kept is None:
-                kept = torch.empty((0, width), dtype=self._dtype)
+                kept = torch.empty((0, width), dtype=self.dtype)
             for where, both in self._to_first(ids, kept):
                 yield OutputRows(where, both[:, :output_width], both[:, output_width:])
 
@@ -203,11 +206,13 @@ class LayerwiseInference:
         self._wanted = wanted
         host_first, host_last = self.ranges.host
         offset = self.ranges.own[0] - host_first
-        table = self.inputs
-        with progress.task("infer", total=len(everyone) * (len(stages) - 1) + len(wanted), unit="nodes") as task:
+        encoded = len(everyone) if isinstance(self.inputs, TypedColumns) else 0
+        total = encoded + len(everyone) * (len(stages) - 1) + len(wanted)
+        with progress.task("infer", total=total, unit="nodes") as task:
+            table = self._encoded(self.inputs, task) if isinstance(self.inputs, TypedColumns) else self.inputs
             for number, stage in enumerate(stages[:-1], start=1):
                 what = f"hidden layer {number}"
-                hidden = self._scratch.of_host(what, host_last - host_first, stage.layer.out_width, self._dtype)
+                hidden = self._scratch.of_host(what, host_last - host_first, stage.layer.out_width, self.dtype)
                 for start, rows in self._layer(stage, number, table, everyone, everyone=True):
                     hidden[offset + start : offset + start + len(rows)] = rows
                     task.advance(len(rows))
@@ -221,9 +226,24 @@ class LayerwiseInference:
                     self.tap(part, embedding)
                 yield OutputRows(part, rows, embedding)
 
+    def _encoded(self, columns: TypedColumns, task: progress.Bar) -> RowTable:
+        """The input rows of all types, brought to one width."""
+        encoder = self.model.encoder
+        assert encoder is not None
+        (first, last), (host_first, host_last) = self.ranges.own, self.ranges.host
+        encoded = self._scratch.of_host("encoded features", host_last - host_first, encoder.out_width, self.dtype)
+        row_bytes = self.dtype.itemsize * (max(columns.widths) + 2 * encoder.out_width) + 32
+        step = max(1, min(self.memory_limit // 4, BLOCK_BYTES) // row_bytes)
+        for start in range(first, last, step):
+            stop = min(start + step, last)
+            encoded[start - host_first : stop - host_first] = encoder(columns.read(torch.arange(start, stop)))
+            task.advance(stop - start)
+        self._scratch.barrier()
+        return self._table(encoded)
+
     def _table(self, rows: Tensor) -> RowTable:
         """A table of rows of this host's nodes."""
-        return RowTable(FeatureColumn(rows, dtype=self._dtype), self.topology.num_nodes, self.ranges.host[0])
+        return RowTable(FeatureColumn(rows, dtype=self.dtype), self.topology.num_nodes, self.ranges.host[0])
 
     def _layer(
         self, stage: Stage, number: int, table: RowTable, ids: Tensor, *, everyone: bool
@@ -240,14 +260,14 @@ class LayerwiseInference:
         by_id = sums and (messages or table).whole
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
             relabeller = None if by_id else self._relabeller
-            block = self.neighbors.block(ids[start:stop], layer, number, relabeller, self._dtype)
+            block = self.neighbors.block(ids[start:stop], layer, number, relabeller, self.dtype)
             rows = table.rows(block)
             if messages is None or split is None:
                 yield start, stage(block, rows, None, number)
                 continue
             x_dst, payload = rows.of_destinations(), messages.rows(block)
-            state = split.partial(payload if sums else payload.all(), split.query(x_dst), block)
-            out = split.finish(state, split.self_term(x_dst, block))
+            state = split.partial(payload if sums else payload.all(), split.query(x_dst, block), block)
+            out = split.finish(state, split.self_term(x_dst, block), block)
             yield start, stage.post(out, block.dst_original, None, number)
 
     def _messages(self, layer: Layer, number: int, table: RowTable) -> RowTable | None:
@@ -257,8 +277,8 @@ class LayerwiseInference:
             return None
         (first, last), (host_first, host_last) = self.ranges.own, self.ranges.host
         what = f"messages of layer {number}"
-        messages = self._scratch.of_host(what, host_last - host_first, split.message_width, self._dtype)
-        row_bytes = self._dtype.itemsize * (table.width + 2 * split.message_width)
+        messages = self._scratch.of_host(what, host_last - host_first, split.message_width, self.dtype)
+        row_bytes = self.dtype.itemsize * (table.width + 2 * split.message_width)
         step = max(1, min(self.memory_limit // 4, BLOCK_BYTES) // row_bytes)
         for start in range(first, last, step):
             ids = torch.arange(start, min(start + step, last), dtype=self.topology.id_dtype)
@@ -290,7 +310,7 @@ class LayerwiseInference:
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
         """Cut ``ids`` so that what one block needs stays within a quarter of the budget (hidden layers get half)."""
-        item = self._dtype.itemsize
+        item = self.dtype.itemsize
         # Own row, sum and their sum; then a handful of copies on the way through linear maps, norm and activation.
         row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbors.node_bytes
         split = layer.split

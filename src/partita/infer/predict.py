@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import torch
-from jaxtyping import Float, Shaped
-from torch import nn
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor, nn
 
 from partita.comm.context import Context
 from partita.core.asides import private_folder, written_aside
 from partita.core.errors import ConfigError, nearest
 from partita.core.files import require_parent
 from partita.core.options import Size
+from partita.graph.store import GraphStore
 from partita.infer.layerwise import OutputRows
 from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
@@ -118,6 +119,7 @@ def predict(
     *,
     out: None = None,
     split: str | None = None,
+    node_type: str | None = None,
     probabilities: bool | None = None,
     logits: bool = False,
     labels: bool = False,
@@ -138,6 +140,7 @@ def predict(
     *,
     out: str | os.PathLike[str],
     split: str | None = None,
+    node_type: str | None = None,
     probabilities: bool | None = None,
     logits: bool = False,
     labels: bool = False,
@@ -157,6 +160,7 @@ def predict(
     *,
     out: str | os.PathLike[str] | None = None,
     split: str | None = None,
+    node_type: str | None = None,
     probabilities: bool | None = None,
     logits: bool = False,
     labels: bool = False,
@@ -172,9 +176,10 @@ def predict(
     """Predictions of the best checkpoint of a run, for the graph that it was trained on or any with the same features.
 
     One row per node, in the order in which nodes were ingested, however the store is partitioned: ``node`` (the user's
-    id), ``prediction`` (class name or number; for multi-label a list of names, in CSV joined by ``;``; for regression
-    the value), and for classes ``probability`` of that class, for multi-label ``probabilities`` of all labels. Further
-    columns on request; what are lists of C or F numbers in Parquet are as many columns in CSV.
+    id), of a typed graph ``type``, then ``prediction`` (class name or number; for multi-label a list of names, in CSV
+    joined by ``;``; for regression the value), and for classes ``probability`` of that class, for multi-label
+    ``probabilities`` of all labels. Further columns on request; what are lists of C or F numbers in Parquet are as many
+    columns in CSV.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
     writes the file, or gets the arrays (the others get arrays of no rows).
@@ -183,7 +188,8 @@ def predict(
         run: the run folder. Of several workers only the first one reads it.
         out: a ``.parquet`` or ``.csv`` file, or with ``embeddings`` an ``.npy`` file of nothing else; an existing one
             is replaced when the new one is complete. ``None``: arrays are returned.
-        split: only the nodes of this split; default all nodes.
+        split: only the nodes of this split; default all nodes, of a typed graph all of the types that have labels.
+        node_type: only the nodes of this type.
         probabilities: those of all classes: ``probabilities``, in CSV ``probability_<class>`` ...; default only without
             ``out``.
         logits: the model's output as it is: ``logits``, in CSV ``logit_<class>`` ....
@@ -206,8 +212,8 @@ def predict(
         StoreError, ResourceError: the store or the disk cannot be used.
     """
     given: dict[str, Any] = {
-        "split": split, "probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits,
-        "embeddings": embeddings, "store": store, "memory_limit": memory_limit, "trust": trust,
+        "split": split, "node_type": node_type, "probabilities": probabilities, "logits": logits, "labels": labels,
+        "splits": splits, "embeddings": embeddings, "store": store, "memory_limit": memory_limit, "trust": trust,
     }  # fmt: skip
     if workers == 1 or context is not None or launched():
         return _predict(join(context, workers), run, out, model=model, arrays=out is None, **given)
@@ -234,6 +240,7 @@ def _predict(
     out: str | os.PathLike[str] | None,
     *,
     split: str | None,
+    node_type: str | None,
     probabilities: bool | None,
     logits: bool,
     labels: bool,
@@ -272,7 +279,7 @@ def _predict(
         flat=target is not None and target.suffix == ".csv",
     )
     columns.check()
-    ids = ingest_order(graph) if split is None else as_tensor(graph.split(split))
+    ids = _asked_for(graph, split, node_type)
     count = graph.num_nodes if ids is None else len(ids)
     if count == 0:
         raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
@@ -291,6 +298,26 @@ def _predict(
         deque(pieces, maxlen=0)  # takes part, and yields nothing
         summary = None
     return PredictionSummary.from_json(context.group("all").broadcast(summary))
+
+
+def _asked_for(store: GraphStore, split: str | None, node_type: str | None) -> Int64[Tensor, "n"] | None:
+    """Store ids of the nodes to predict, in the order in which they were ingested; ``None`` for all of them."""
+    if split is not None and node_type is not None:
+        raise ConfigError("a split and a node type are both given", where="predict", fix="Give one of them")
+    if split is not None:
+        return as_tensor(store.split(split))
+    if store.schema is None:
+        if node_type is not None:
+            raise ConfigError("the graph has no node types", where="node_type", fix="Leave it out")
+        return ingest_order(store)
+    types = range(len(store.schema.node_types))
+    if node_type is not None:
+        kinds = [store.schema.type_number(node_type)]
+    else:
+        labeled = np.unique(np.concatenate([np.empty(0, np.int64), *map(store.types, store.splits.values())]))
+        kinds = labeled.tolist() or list(types)
+    ids = np.concatenate([store.node_types.all_ids(kind) for kind in kinds])
+    return as_tensor(ids[np.argsort(store.to_original(ids))])
 
 
 def _check_target(out: Path, embeddings: bool, others: list[str]) -> None:

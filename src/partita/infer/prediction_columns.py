@@ -62,6 +62,9 @@ class PredictionColumns:
         """What is said of some nodes, a row for each."""
         task, output = self.task, rows.output.float()
         columns: dict[str, Any] = {"node": pa.array(task.store.names(rows.ids.numpy()))}
+        if (schema := task.store.schema) is not None:
+            kinds = pa.array(task.store.types(rows.ids.numpy()), type=pa.int32())
+            columns["type"] = pa.DictionaryArray.from_arrays(kinds, list(schema.node_types)).cast(pa.string())
         columns |= task.columns(output, flat=self.flat)
         if self.probabilities:
             scores = task.scores(output).numpy()

@@ -37,6 +37,11 @@ class RowTable:
         return self.home.width
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the rows, as they are read."""
+        return self.home.dtype
+
+    @property
     def whole(self) -> bool:
         """Whether the rows of all nodes lie in one array by store id."""
         return self.home.x.shape[0] == self.num_nodes

@@ -18,6 +18,7 @@ from partita.core.errors import ConfigError
 from partita.core.memory_need import MemoryNeed
 from partita.core.mesh import Mesh, running
 from partita.core.options import Size, size_of
+from partita.features.typed import TypedColumns
 from partita.graph.store import GraphStore
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.memory_need import inference_parts
@@ -27,7 +28,7 @@ from partita.infer.row_table import RowTable
 from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
-from partita.setup.inputs import feature_column, open_features, open_topology
+from partita.setup.inputs import feature_column, open_columns, open_features, open_topology
 from partita.setup.sampler import evaluation_sampler
 
 _THREADS = 8
@@ -73,7 +74,7 @@ def join(context: Context | None, workers: int) -> Context:
     return context
 
 
-def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[LocalTopology, RowTable]:
+def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[LocalTopology, RowTable | TypedColumns]:
     """Neighbors and input rows of a store, or of this host's shard, as the settings of a run want them.
 
     Raises:
@@ -85,6 +86,8 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
     check_walkable(store, sampler)
     if sampler is None and not store.has("edge_weight"):  # nothing is drawn, so nothing is drawn by weight
         config = config.model_copy(update={"weighted": False})
+    if store.schema is not None:
+        return open_topology(store, config), open_columns(store, store.schema, config)
     home, topology, first = open_features(store, config), open_topology(store, config), store.held("x")[1]
     if store.hot is None:
         return topology, RowTable(home, store.num_nodes, first)
@@ -99,7 +102,7 @@ def inference_of(
     context: Context,
     *,
     memory_limit: Size | None = None,
-    opened: tuple[LocalTopology, RowTable] | None = None,
+    opened: tuple[LocalTopology, RowTable | TypedColumns] | None = None,
 ) -> LayerwiseInference:
     """Inference with a model on the nodes of a store, as the settings of a run want it.
 
@@ -139,7 +142,7 @@ def require_memory(inference: LayerwiseInference, store: GraphStore, context: Co
     kernels.load()  # what the compiler itself takes is held then
     model, limit = inference.model, inference.memory_limit
     parts = inference_parts(
-        model, store.num_nodes, store.num_edges, item=inference.inputs.home.dtype.itemsize, limit=limit,
+        model, store.num_nodes, store.num_edges, item=inference.dtype.itemsize, limit=limit,
         node_bytes=inference.neighbors.node_bytes,
     )  # fmt: skip
     need = MemoryNeed.of(parts, threads=_THREADS, sharers=context.mesh.workers)

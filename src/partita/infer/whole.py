@@ -46,10 +46,10 @@ class WholeInference(LayerwiseInference):
             stage = self.model.stages[number - 1]
             assert isinstance(stage, Stage)
             edges = int(self.neighbors.most(ids).sum())
-            spent += edges * (24 + self._dtype.itemsize * width) + len(ids) * 4 * self._dtype.itemsize * width
+            spent += edges * (24 + self.dtype.itemsize * width) + len(ids) * 4 * self.dtype.itemsize * width
             if can_be_cut and spent > self.memory_limit // 2:
                 return None
-            blocks.insert(0, self.neighbors.block(ids, stage.layer, number, self._relabeller, self._dtype))
+            blocks.insert(0, self.neighbors.block(ids, stage.layer, number, self._relabeller, self.dtype))
             found = blocks[0].src
             assert found is not None
             ids = found

@@ -295,18 +295,8 @@ def _fanouts(schema: Schema | None, given: NumNeighbors) -> tuple[int | tuple[in
         return tuple(map(index, given))
     if not isinstance(given, Mapping):
         return tuple((index(number),) * len(schema.relations) for number in given)
-    hops = {len(numbers) for numbers in given.values()}
-    if len(hops) != 1:
-        what = f"relations have {' and '.join(map(str, sorted(hops))) or 'no'} hops"
-        raise ConfigError(what, where=where, fix="Give every relation a number for each hop; 0 draws nothing")
-    of_relation = dict[int, Sequence[int]]()
-    for name, numbers in given.items():
-        for at in schema.relation_numbers(name if isinstance(name, str) else ":".join(name), where):
-            if at in of_relation:
-                raise ConfigError(f"relation '{schema.relations[at]}' is there twice", where=where)
-            of_relation[at] = tuple(map(index, numbers))
-    none = (0,) * hops.pop()
-    return tuple(zip(*(tuple(of_relation.get(at, none)) for at in range(len(schema.relations))), strict=True))
+    named = {name if isinstance(name, str) else ":".join(name): numbers for name, numbers in given.items()}
+    return schema.by_relation({name: tuple(map(index, numbers)) for name, numbers in named.items()}, where)
 
 
 def _check_others(others: Mapping[str, Any]) -> None:

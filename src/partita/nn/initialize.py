@@ -40,7 +40,7 @@ def glorot(module: nn.Module, key: int) -> None:
     What PyG's ``GCNConv`` and ``GATConv`` do.
     """
     for name, parameter in module.named_parameters():
-        if parameter.dim() >= 2:
+        if parameter.dim() >= 2 and not name.endswith("bias"):
             bound = math.sqrt(6.0 / (parameter.shape[-2] + parameter.shape[-1]))
             uniform_(parameter, bound, name_key(key, name))
         else:
@@ -58,6 +58,15 @@ def fan_in(module: nn.Module, key: int) -> None:
             bound = 1.0 / math.sqrt(linear.in_features)
             for name, parameter in linear.named_parameters(recurse=False):
                 uniform_(parameter, bound, name_key(key, f"{path}.{name}"))
+
+
+def stacked_fan_in(module: nn.Module, key: int) -> None:
+    """+-1 / sqrt(columns) for weights, of which each is for a type or relation, as :func:`fan_in`; 0 for biases."""
+    for name, parameter in module.named_parameters():
+        if parameter.dim() >= 2 and not name.endswith("bias"):
+            uniform_(parameter, 1.0 / math.sqrt(parameter.shape[-1]), name_key(key, name))
+        else:
+            torch.nn.init.zeros_(parameter)
 
 
 def linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:

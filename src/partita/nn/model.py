@@ -13,6 +13,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block
 from partita.core.typed import fitting
+from partita.nn.encoder import Encoder
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.residual import Residual
 from partita.nn.ops import Rows
@@ -24,6 +25,8 @@ class Model(nn.Module):
 
     Args:
         stages: the stages; a :class:`Layer` stands for a stage with nothing after the layer.
+        encoder: brings the rows of all node types of a typed graph to the width that the first stage takes; ``None``
+            for untyped graphs.
 
     Attributes:
         widths: columns before the first stage and after each stage, K+1 numbers.
@@ -37,10 +40,11 @@ class Model(nn.Module):
 
     whole = False
 
-    def __init__(self, stages: Sequence[Stage | Layer]) -> None:
+    def __init__(self, stages: Sequence[Stage | Layer], encoder: Encoder | None = None) -> None:
         super().__init__()
         if not stages:
             raise ConfigError("a model needs at least one layer", where="layers")
+        self.encoder = encoder
         self.stages = nn.ModuleList(stage if isinstance(stage, Stage) else Stage(stage) for stage in stages)
         layers = self.layers
         for number, (below, above) in enumerate(pairwise(layers), start=1):
@@ -49,16 +53,27 @@ class Model(nn.Module):
                     f"layer {number} returns {below.out_width} columns, but layer {number + 1} takes {above.in_width}",
                     where="layers",
                 )
+        if encoder is not None and encoder.out_width != layers[0].in_width:
+            raise ConfigError(
+                f"the encoder returns {encoder.out_width} columns, but layer 1 takes {layers[0].in_width}",
+                where="encoder",
+            )
         self.widths = (layers[0].in_width, *(layer.out_width for layer in layers))
         self.row_wise = all(stage.row_wise for stage in self.stages)  # type: ignore[misc]
 
     @classmethod
     def from_layers(
-        cls, layers: Sequence[Layer], *, norm: str = "layer", activation: str = "relu", dropout: float = 0.0
+        cls,
+        layers: Sequence[Layer],
+        *,
+        norm: str = "layer",
+        activation: str = "relu",
+        dropout: float = 0.0,
+        encoder: Encoder | None = None,
     ) -> Model:
         """A model with the same normalization, activation and dropout after each layer but the last."""
         hidden = [Stage(layer, norm=norm, activation=activation, dropout=dropout) for layer in layers[:-1]]
-        return cls([*hidden, *layers[-1:]])
+        return cls([*hidden, *layers[-1:]], encoder)
 
     @property
     def layers(self) -> list[Layer]:
@@ -80,7 +95,12 @@ class Model(nn.Module):
         return h  # type: ignore[return-value]
 
     def reset(self, seed: int) -> None:
-        """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else."""
+        """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else.
+
+        The encoder has number 0.
+        """
+        if self.encoder is not None:
+            self.encoder.reset(fold(fold(int(Purpose.INITIALISE), seed), 0))
         for layer, stage in enumerate(self.stages, start=1):
             stage.reset(fold(fold(int(Purpose.INITIALISE), seed), layer))  # type: ignore[operator]
 
@@ -95,7 +115,8 @@ class Model(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """The model's architecture as JSON-able values, without its parameters."""
-        return {"stages": [stage.describe() for stage in self.stages]}  # type: ignore[operator]
+        encoder = {} if self.encoder is None else {"encoder": self.encoder.describe()}
+        return {**encoder, "stages": [stage.describe() for stage in self.stages]}  # type: ignore[operator]
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Model:
@@ -106,7 +127,9 @@ class Model(nn.Module):
                 description is of something else.
         """
         with fitting("model", ConfigError, "Train again: the description of the model in run.json is damaged"):
-            return cls([_stage(stage) for stage in description["stages"]])
+            encoder = description.get("encoder")
+            stages = [_stage(stage) for stage in description["stages"]]
+            return cls(stages, None if encoder is None else Encoder.from_description(encoder))
 
 
 def build_model(
@@ -125,6 +148,7 @@ def build_model(
     residual: bool = False,
     seed: int = 0,
     options: Mapping[str, Any] = {},
+    encoder: Encoder | None = None,
 ) -> Model:
     """A model of equal layers.
 
@@ -143,6 +167,7 @@ def build_model(
         residual: hidden layers add their input to their output, see :class:`~partita.nn.layers.residual.Residual`.
         seed: of the initialization, see :meth:`Model.reset`.
         options: further ones, of a layer of one's own; those that the layer does not name are left out.
+        encoder: for the node types of a typed graph; it returns ``in_width`` columns.
 
     Raises:
         ConfigError: a name is not known, a number is out of range, or an option is set that the layer does not have.
@@ -166,7 +191,7 @@ def build_model(
         layer.name = name
     if residual:
         chain = [*map(Residual, chain[:-1]), chain[-1]]
-    model = Model.from_layers(chain, norm=norm, activation=activation, dropout=dropout)
+    model = Model.from_layers(chain, norm=norm, activation=activation, dropout=dropout, encoder=encoder)
     model.reset(seed)
     return model
 

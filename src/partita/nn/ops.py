@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -89,6 +89,18 @@ def aggregate_heads(
     return _AggregateHeads.apply(h, weight.to(h.dtype), own, block)
 
 
+def edge_products(block: Block, h: Float[Tensor, "S HC"], q: Float[Tensor, "D HC"], heads: int) -> Float[Tensor, "E H"]:
+    """The product of each edge's source row and destination row, head by head.
+
+    Args:
+        block: its edges.
+        h: rows of the sources.
+        q: rows of the destinations.
+        heads: H, which share the columns.
+    """
+    return _EdgeProducts.apply(h, q, block, heads)
+
+
 def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) -> Float[Tensor, "D F"]:
     """The largest neighbor value per column; ``empty`` for a destination without edges.
 
@@ -100,6 +112,20 @@ def segment_max(block: Block, h: Float[Tensor, "S F"], *, empty: float = 0.0) ->
 def source_to_edges(block: Block, values: Float[Tensor, "S H"]) -> Float[Tensor, "E H"]:
     """Give every edge its source's row."""
     return _apply(values, lambda rows: rows.index_select(0, block.indices), lambda grad: _sum_by_source(block, grad))
+
+
+def pick_rows(values: Float[Tensor, "m F"], index: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+    """Rows by position, repeated or not. Gradients of a row are summed in the order of the index, on any threads."""
+    picks = torch.arange(index.shape[0] + 1, device=index.device)
+    rows = torch.arange(values.shape[0], device=index.device)
+    return source_to_edges(Block(index, rows, picks, index.int(), index), values)
+
+
+def permute_rows(
+    values: Float[Tensor, "n F"], order: Int64[Tensor, "n"], place: Int64[Tensor, "n"]
+) -> Float[Tensor, "n F"]:
+    """Rows in another order; ``place`` is the inverse of it."""
+    return _apply(values, lambda rows: rows.index_select(0, order), lambda grad: grad.index_select(0, place))
 
 
 def destination_to_edges(block: Block, values: Float[Tensor, "D H"]) -> Float[Tensor, "E H"]:
@@ -239,6 +265,25 @@ class _AggregateHeads(Function):
             each = torch.arange(num_dst + 1, device=grad.device)  # one edge for every destination: its own row
             grad_own = kernels.aggregate_weight_grad(grad, h, each, each[:-1], heads)
         return grad_h, grad_weight, grad_own, None
+
+
+class _EdgeProducts(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, q: Tensor, block: Block, heads: int) -> Tensor:
+        ctx.save_for_backward(h, q)
+        ctx.block = block
+        return kernels.aggregate_weight_grad(q.contiguous(), h, block.indptr, block.indices, heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        h, q = ctx.saved_tensors
+        block, grad = ctx.block, grad.contiguous()
+        grad_q = kernels.aggregate(h, block.indptr, block.indices, grad, reduce="sum")
+        grad_h = kernels.aggregate_backward(
+            q.contiguous(), transposed_of(block), block.indptr, h.shape[0], grad, reduce="sum"
+        )
+        return grad_h, grad_q, None, None
 
 
 def _by_head(rows: Float[Tensor, "n HC"], weight: Float[Tensor, "m H"]) -> Float[Tensor, "n H C"]:

@@ -95,7 +95,14 @@ class BlockWorker:
         self.inputs: Inputs = Direct(inputs, topology.num_nodes) if isinstance(inputs, FeatureColumn) else inputs
         self.sampler = as_sampler(sampler)
         self.dtype = dtype
+        if topology.node_types is not None and not self.sampler.draws_relations:
+            raise ConfigError(
+                "the sampler does not draw by relation, as typed graphs are sampled",
+                where="sampler",
+                fix="Use the sampler node",
+            )
         for number, stage in enumerate(self.stages, start=1):
+            _check_relations(stage.layer, topology, f"layer {number} ({stage.layer.name})")
             if stage.layer.coefficients is not None and not self.sampler.draws_graph_edges:
                 raise ConfigError(
                     "the layer's coefficients belong to the edges of the graph, and the sampler takes the nodes that "
@@ -129,9 +136,18 @@ class BlockWorker:
             return True, module.coefficients.has_self_weight
         return self.sampler.has_importance and module.sums is not None, False
 
+    def has_relations(self, layer: int) -> bool:
+        """Whether the blocks that are drawn for a layer have the relations of their edges."""
+        return self.topology.node_types is not None and self.layer(layer).reads_relations
+
+    @property
+    def trains_inputs(self) -> bool:
+        """Whether what layer 1 takes depends on parameters, so that gradients go back to it."""
+        return self.model.encoder is not None
+
     def draw(self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool) -> Block:
         """Draw one block; with ``relabel`` its sources are de-duplicated."""
-        return sample_block(
+        block = sample_block(
             self.topology,
             requests,
             key,
@@ -142,6 +158,7 @@ class BlockWorker:
             relabel=self._scratch() if relabel else None,
             dtype=self.dtype,
         )
+        return block if self.layer(layer).reads_relations else block.with_(edge_type=None)
 
     def whole(
         self, layer: int, requests: Int[Tensor, "D"], key: StepKey, *, relabel: bool = False
@@ -187,7 +204,7 @@ class BlockWorker:
 
     def prepared(self, layer: int, block: Block) -> Block:
         """The block with what computing it will want, worked out here to keep it off the training thread."""
-        if layer > 1:
+        if layer > 1 or self.trains_inputs:
             # The backward pass wants the edges by source.
             return block.with_(transposed=transpose(block.indptr, block.indices, block.num_src))
         if self.inputs.dropout > 0 and block.src is not None:
@@ -205,6 +222,22 @@ class BlockWorker:
         if not hasattr(self._local, "relabeller"):
             self._local.relabeller = Relabeller(self.topology.num_nodes)
         return self._local.relabeller
+
+
+def _check_relations(layer: Layer, topology: Topology, where: str) -> None:
+    if topology.node_types is not None and layer.coefficients is not None:
+        raise ConfigError(
+            "the layer's coefficients are for draws from all in-edges, and typed graphs are sampled by relation",
+            where=where,
+            fix="Use the model rgcn, hetero-sage, rgat, hgt, sage, gin or gat",
+        )
+    relations = len(layer.relations) if layer.reads_relations else topology.num_relations
+    if relations != topology.num_relations:
+        raise ConfigError(
+            f"the layer is made for {relations} relations, and the graph has {topology.num_relations}",
+            where=where,
+            fix="Make the layer for the relations of the store: relations=store.schema.ends.tolist()",
+        )
 
 
 @dataclass(frozen=True)
@@ -235,4 +268,6 @@ def without_edges(block: Block, dst: Int[Tensor, "n"], self_weight: Float[Tensor
         dst_original=dst,
         weight=None if block.weight is None else block.weight[:0],
         self_weight=self_weight,
+        edge_type=None if block.edge_type is None else block.edge_type[:0],
+        node_types=block.node_types,
     )

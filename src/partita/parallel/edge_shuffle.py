@@ -25,6 +25,7 @@ class ShuffledEdges:
         counts: (V) edges of each.
         src: (E) store ids of the edges' sources, by virtual node.
         weight: (E) coefficients of the edges; ``None`` where the block had none.
+        edge_type: int32 (E) relations of the edges; ``None`` likewise.
         self_weight: (O) coefficients of the own virtual nodes; ``None`` likewise.
         own: (O) which virtual nodes are owned here: each asking worker has one for each of its destinations that is.
         virtual_receive, own_receive: virtual nodes, and own ones among them, of each asking worker.
@@ -34,6 +35,7 @@ class ShuffledEdges:
     counts: Int64[Tensor, "V"]
     src: Int[Tensor, "E"]
     weight: Float[Tensor, "E"] | None
+    edge_type: Int[Tensor, "E"] | None
     self_weight: Float[Tensor, "O"] | None
     own: Int64[Tensor, "O"]
     virtual_receive: Sizes
@@ -99,9 +101,10 @@ class EdgeShuffle:
     def exchange(self, block: Block, axis: Axis) -> ShuffledEdges:
         """Send the block's edges to the owners of their sources; returns what comes from all.
 
-        Up to five messages, each to all workers: (1) how many virtual nodes and edges; (2) the virtual nodes, each a
-        destination and its number of edges; (3) the sources of the edges; (4) the edges' coefficients and (5) those of
-        the destinations' own terms, where the block has them. How many own terms come follows from (2).
+        Up to six messages, each to all workers: (1) how many virtual nodes and edges; (2) the virtual nodes, each a
+        destination and its number of edges; (3) the sources of the edges; (4) the edges' coefficients, (5) their
+        relations and (6) the coefficients of the destinations' own terms, where the block has them. How many own terms
+        come follows from (2).
         """
         group, ones = axis.sampling, [1] * axis.size
         sizes = group.exchange(torch.tensor([self.virtual_send, self.edge_send]).T, ones, ones, "metadata")
@@ -112,13 +115,15 @@ class EdgeShuffle:
         dst, counts = (column.contiguous() for column in virtual.T)
         owned = axis.owner(dst) == axis.rank
         own_receive = [int(own.sum()) for own in owned.split(virtual_receive)]
-        weight = self_weight = None
+        weight = edge_type = self_weight = None
         if block.weight is not None:
             weight = group.exchange(block.weight[self.edges], self.edge_send, edge_receive, "ids")
+        if block.edge_type is not None:
+            edge_type = group.exchange(block.edge_type[self.edges], self.edge_send, edge_receive, "ids")
         if block.self_weight is not None:
             self_weight = group.exchange(block.self_weight[self.own], self.own_send, own_receive, "ids")
         dtype = block.dst.dtype
         return ShuffledEdges(
-            dst.to(dtype), counts, src.to(dtype), weight, self_weight, owned.nonzero().flatten(),
+            dst.to(dtype), counts, src.to(dtype), weight, edge_type, self_weight, owned.nonzero().flatten(),
             tuple(virtual_receive), tuple(own_receive),
         )  # fmt: skip

@@ -107,6 +107,8 @@ class Engine:
         Every worker's loss must depend on what is returned, also where that is no row: backward runs exchanges.
         """
         h: Any = self.load(batch).rows
+        if self.worker.model.encoder is not None:
+            h = self.worker.model.encoder(h)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h

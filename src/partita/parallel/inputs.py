@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from partita import kernels
 from partita.core.estimates import ReadEstimate, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
-from partita.core.protocols import CacheTier, FeatureTier, TierWork, Topology
+from partita.core.protocols import CacheTier, FeatureTier, TierWork
 from partita.core.records import ID_BYTES, Traffic, read_here, tier_rows
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
@@ -102,7 +103,7 @@ class Tiered:
         tier: the highest.
         column: says what is computed in, how wide a whole row is, and what is dropped out.
         columns: those that the tiers give, of a whole row.
-        topology: gives original indices, the key of input dropout.
+        original: gives original indices of ids, the key of input dropout.
         cache: one of the tiers; ``None`` where none is one.
 
     Attributes:
@@ -119,7 +120,7 @@ class Tiered:
         tier: FeatureTier,
         column: FeatureColumn,
         columns: slice,
-        topology: Topology,
+        original: Callable[[Int[Tensor, "n"]], Int[Tensor, "n"]],
         cache: CacheTier | None = None,
     ) -> None:
         self.tier = tier
@@ -129,7 +130,7 @@ class Tiered:
         self._dropout = column.dropout
         self._width = column.width
         self._columns = columns
-        self._topology = topology
+        self._original = original
 
     def sums_by_id(self, training: bool) -> bool:
         """No: a row that comes from far comes once."""
@@ -138,7 +139,7 @@ class Tiered:
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TieredReads:
         """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
         work = self.tier.ask(requests)
-        original = self._topology.original(requests) if self._dropout > 0 else None
+        original = self._original(requests) if self._dropout > 0 else None
         return TieredReads(work.reads, work.hits, self.traffic(work.remote), work, original, key)
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:

@@ -62,7 +62,11 @@ class _Replay(BlockWorker):
             torch.zeros(n, dtype=self.dtype) if there else None
             for n, there in zip((len(indices), len(dst)), self.weights(layer), strict=True)
         )
-        return Block(dst, src, indptr, indices, self.topology.original(dst), weight, self_weight)
+        return Block(
+            dst, src, indptr, indices, self.topology.original(dst), weight, self_weight,
+            edge_type=whole.edge_type[edges] if whole.edge_type is not None and self.has_relations(layer) else None,
+            node_types=whole.node_types,
+        )  # fmt: skip
 
     def prepared(self, layer: int, block: Block) -> Block:
         """The block as it is: it is not computed."""

@@ -19,6 +19,7 @@ from partita.features.host import HostRows
 from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers
+from partita.features.typed import TypedColumns
 from partita.nn.model import Model
 from partita.nn.modules import ModuleModel
 from partita.parallel.block_worker import BlockWorker
@@ -26,6 +27,7 @@ from partita.parallel.engine import Engine, WholeModelEngine
 from partita.parallel.inputs import Direct, Tiered, columns_of
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS, CacheRule, PlacementKind, goes_with
 from partita.parallel.simulation import Simulation
+from partita.parallel.typed_inputs import TypedInputs
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def build_engine(
     strategy: Strategy,
     model: Model,
     topology: Topology,
-    column: FeatureColumn | HostRows,
+    column: FeatureColumn | HostRows | TypedColumns,
     sampler: Sampler | Sequence[int],
     dtype: torch.dtype,
     context: Workers,
@@ -219,7 +221,7 @@ def build_engine(
         strategy: what is placed how.
         model: of K layers, the same parameters on every worker.
         topology: where neighbors are drawn.
-        column: the input rows of all nodes, or those that this host holds.
+        column: the input rows of all nodes, or those that this host holds; of a typed graph those of every type.
         sampler: what is drawn; fanouts, layer 1 (input side) first, -1 for all neighbors, stand for
             :class:`~partita.sample.samplers.NodeWise`.
         dtype: of the model and of edge coefficients.
@@ -233,7 +235,8 @@ def build_engine(
     check_model(model, context.mesh.size)
     if model.whole:
         check_strategy_of_module(strategy)
-    host = column if isinstance(column, HostRows) else HostRows(column)
+    check_encoder(model, column)
+    host = HostRows(column) if isinstance(column, FeatureColumn) else column
     inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache)
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
 
@@ -262,7 +265,7 @@ def make_placement(
     strategy: Strategy,
     worker: BlockWorker,
     context: Workers,
-    host: HostRows,
+    host: HostRows | TypedColumns,
     part_offsets: Int64[Tensor, "P_1"],
 ) -> Placement:
     """A placement of a strategy on this worker. Called by every worker, as groups may be made.
@@ -287,15 +290,17 @@ def _axis(strategy: Strategy, context: Workers, part_offsets: Int64[Tensor, "P_1
     return make_axis(context, strategy.axis, part_offsets, owners=strategy.needs_owners)
 
 
-def _columns(strategy: Strategy, host: HostRows, axis: Axis | None) -> slice:
+def _columns(strategy: Strategy, host: HostRows | TypedColumns, axis: Axis | None) -> slice:
     """The feature columns that a worker reads."""
+    if isinstance(host, TypedColumns):
+        return slice(0, 0)  # of no meaning: types have other columns
     sliced = INPUT_PLACEMENTS.find(strategy.inputs).sliced and axis is not None
     return columns_of(host.home.width, axis.rank, axis.size) if sliced and axis is not None else host.columns
 
 
 def _make_inputs(
     strategy: Strategy,
-    host: HostRows,
+    host: HostRows | TypedColumns,
     topology: Topology,
     context: Workers,
     part_offsets: Int64[Tensor, "P_1"],
@@ -303,6 +308,8 @@ def _make_inputs(
 ) -> Inputs:
     """The input placement of a strategy."""
     axis = _axis(strategy, context, part_offsets)
+    if isinstance(host, TypedColumns):
+        return _typed_inputs(strategy, host, topology, context, axis, cache)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
@@ -325,7 +332,39 @@ def _make_inputs(
     tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
     if level.by_owner and axis is not None:
         tier = Peers(axis, tier, axis.owner, mesh.workers)
-    return Tiered(tier, host.home, host.columns, topology, held)
+    return Tiered(tier, host.home, host.columns, topology.original, held)
+
+
+def _typed_inputs(
+    strategy: Strategy,
+    columns: TypedColumns,
+    topology: Topology,
+    context: Workers,
+    axis: Axis | None,
+    cache: CacheSettings,
+) -> TypedInputs:
+    """The input placement of a strategy on a typed graph."""
+    level = INPUT_PLACEMENTS.find(strategy.inputs)
+    if level.sliced and axis is not None:
+        raise ConfigError(
+            f"input placement '{strategy.inputs}' deals out the columns of features, which every node type has other "
+            "ones of",
+            where=f"strategy '{strategy}'",
+            fix="Use gdp, snp, dnp or gsplit for typed graphs",
+        )
+    if cache.bytes:
+        raise ConfigError(
+            "caches of input rows do not support typed graphs yet", where="cache", fix="Leave cache out, or set it to 0"
+        )
+
+    def make(kind: int, column: FeatureColumn) -> FeatureTier:
+        if not level.by_owner or axis is None:
+            return HostRows(column)
+        bounds = columns.types.before(kind, axis.part_offsets.numpy())
+        of_type = replace(axis, part_offsets=torch.from_numpy(bounds), _copies={})
+        return Peers(of_type, HostRows(column), of_type.owner, context.mesh.workers)
+
+    return TypedInputs(columns, topology, make)
 
 
 def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"], layout: str) -> Axis:
@@ -338,6 +377,34 @@ def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"], layout: str) 
             where=f"cache_layout '{layout}'",
             fix="Partition the store into a part for every worker of a host, or of all hosts; or use the layout 'own'",
         ) from None
+
+
+def check_encoder(model: Model, column: FeatureColumn | HostRows | TypedColumns) -> None:
+    """Refuse a model that does not take the rows of a graph.
+
+    Raises:
+        ConfigError: the graph is typed and the model has no encoder for its types, or the other way round.
+    """
+    if isinstance(column, TypedColumns):
+        if model.encoder is None:
+            raise ConfigError(
+                "the graph is typed, and the model has no encoder to bring the rows of all node types to one width",
+                where="model",
+                fix="Give the model one: partita.Model.from_layers(layers, encoder=partita.Encoder(...))",
+            )
+        if model.encoder.widths != column.widths:
+            raise ConfigError(
+                f"the model's encoder is for node types of {model.encoder.widths} feature columns, those of the store "
+                f"have {column.widths}",
+                where="model",
+                fix="Make the encoder for the node types of the store",
+            )
+    elif model.encoder is not None:
+        raise ConfigError(
+            "the model has an encoder for node types, and the graph has none",
+            where="model",
+            fix="Leave the encoder out",
+        )
 
 
 def check_model(model: Model, workers: int) -> None:

@@ -73,7 +73,7 @@ class DryRun:
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
         self._local = open_topology(store, config)
-        self._sampler = make_sampler(config, Group.alone())
+        self._sampler = make_sampler(config, Group.alone(), store.schema)
         seeds = training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
         self.num_steps = self._order.num_steps
@@ -96,7 +96,7 @@ class DryRun:
         config = self.config
         return build_engine(
             strategy, self.model, place_topology(self._local, config.topology, self._store, context),
-            open_rows(self._store, config), make_sampler(config, context.group("all", "sample")),
+            open_rows(self._store, config), make_sampler(config, context.group("all", "sample"), self._store.schema),
             DTYPES[config.precision], context, self._part_offsets, self._cache,
         )  # fmt: skip
 
@@ -188,5 +188,6 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             where=f"device {config.device}",
             fix="Name a strategy, or use device cpu",
         )
+    store.require_untyped("a plan")
     require_features(store)
     store.require_whole("a plan")

@@ -166,7 +166,7 @@ class _Bench:
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
-        sampler = make_sampler(config, Group.alone())
+        sampler = make_sampler(config, Group.alone(), store.schema)
         self._data = Data(BlockWorker(self._model, open_topology(store, config), self._column, sampler, self._dtype))
         self._task, seeds = task, training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))

@@ -59,6 +59,8 @@ class Trained:
         num_classes: classes, labels, or 1 for a number.
         class_names: names of the classes; ``None`` where they have none.
         names_known: false for an old run that does not say what its classes are called.
+        types: feature columns of each node type, by name; empty of an untyped graph.
+        relations: of a typed graph, their whole names.
     """
 
     path: str
@@ -69,6 +71,8 @@ class Trained:
     num_classes: int
     class_names: tuple[str, ...] | None
     names_known: bool
+    types: Mapping[str, int]
+    relations: tuple[str, ...]
 
     @classmethod
     def of(cls, store: Mapping[str, Any]) -> Trained:
@@ -84,6 +88,8 @@ class Trained:
             num_classes=store["classes"],
             class_names=None if names is None else tuple(names),
             names_known="class_names" in store,
+            types={name: store["type_features"].get(name, 0) for name in store.get("node_types", ())},
+            relations=tuple(store.get("relations", ())),
         )
 
     @property
@@ -106,6 +112,7 @@ def apply_to(store: GraphStore, trained: Trained, *, labels: bool) -> tuple[Grap
     Raises:
         RunError: the store does not fit; the message says what differs.
     """
+    _require_types(store, trained)
     columns, notes = _features(store, trained)
     columns["y"] = _labels(store, trained, required=labels)
     if not trained.names_known:
@@ -118,6 +125,30 @@ def apply_to(store: GraphStore, trained: Trained, *, labels: bool) -> tuple[Grap
 
 def _refusal(store: GraphStore, trained: Trained, what: str) -> RunError:
     return RunError(what, where=str(store.path), fix=f"Ingest the graph again with --like {trained.path}")
+
+
+def _require_types(store: GraphStore, trained: Trained) -> None:
+    """See that a typed graph has the node types, with their features, and relations that the model was made for."""
+    schema = store.schema
+    types = {} if schema is None else dict(zip(schema.node_types, store.type_widths, strict=True))
+    relations = () if schema is None else tuple(map(str, schema.relations))
+    for what, found, wanted in (
+        (
+            "node types",
+            *([f"'{name}' of {width} features" for name, width in each.items()] for each in (types, trained.types)),
+        ),
+        ("relations", list(relations), list(trained.relations)),
+    ):
+        if found != wanted:
+            at = next(
+                (at for at, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]), min(len(found), len(wanted))
+            )
+            one, other = (each[at] if at < len(each) else "none" for each in (found, wanted))
+            raise RunError(
+                f"has other {what} than the model was trained on, of which the first is {one} where there was {other}",
+                where=str(store.path),
+                fix="Use a graph of the same schema, its types and relations in the same order",
+            )
 
 
 def _features(store: GraphStore, trained: Trained) -> tuple[dict[str, Shaped[np.ndarray, "..."]], list[str]]:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from partita.comm.group import Group
+from partita.core.errors import ConfigError
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
 
@@ -19,12 +20,12 @@ class SamplerSettings:
     """What a sampler may be told; see :class:`partita.Config` for what each means.
 
     Attributes:
-        fanouts: per layer, layer 1 (input side) first.
+        fanouts: per layer, layer 1 (input side) first; of a layer a number, or those of all relations of a typed graph.
         budgets: likewise; empty where none are given.
         options: those of the sampler's own, by name.
     """
 
-    fanouts: tuple[int, ...] = ()
+    fanouts: tuple[int | tuple[int, ...], ...] = ()
     budgets: tuple[int, ...] = ()
     walks: int = 10
     walk_length: int = 3
@@ -33,6 +34,22 @@ class SamplerSettings:
     weighted: bool = False
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The fanouts, for samplers that do not draw by relation.
+
+        Raises:
+            ConfigError: they are of relations.
+        """
+        found = tuple(fanout for fanout in self.fanouts if isinstance(fanout, int))
+        if len(found) < len(self.fanouts):
+            raise ConfigError(
+                "fanouts are given for relations, by which this sampler does not draw",
+                where="fanout",
+                fix="Give a number for each layer, or use the sampler node",
+            )
+        return found
 
 
 class EvaluationSampler(Sampler, Protocol):
@@ -76,6 +93,7 @@ class BaseSampler:
     collective: bool = False
     has_importance: bool = False
     draws_graph_edges: bool = True
+    draws_relations: bool = False
 
     @classmethod
     def of(cls, settings: SamplerSettings, group: Group) -> BaseSampler:

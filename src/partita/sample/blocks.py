@@ -67,6 +67,8 @@ def sample_block(
         indices=indices,
         dst_original=topology.original(dst),
         remote=sampled.remote,
+        edge_type=sampled.edge_type,
+        node_types=topology.node_types,
     )
     if sampled.visit_weight is not None:
         if coefficients is not None:

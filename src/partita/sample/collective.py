@@ -27,6 +27,7 @@ from partita.kernels import checks, rank_masks
 from partita.sample.topology import ArrayTopology
 
 _COUNT_BYTES = 4
+_TYPE_BYTES = 4
 _DRAW_BYTES = 8
 
 
@@ -44,7 +45,7 @@ class CollectiveTopology:
         num_nodes: N, of the whole graph.
         id_dtype: of store ids; ids travel in it.
         collective: the axis has more than one worker.
-        degree_offsets, self_loops: those of ``local``.
+        degree_offsets, self_loops, node_types, num_relations: those of ``local``.
     """
 
     def __init__(self, local: ArrayTopology, axis: Axis) -> None:
@@ -53,6 +54,7 @@ class CollectiveTopology:
         self.collective = axis.size > 1
         self.degree_offsets = local.degree_offsets
         self.self_loops = local.self_loops
+        self.node_types, self.num_relations = local.node_types, local.num_relations
         self._local = local
         self._axis = axis
 
@@ -112,15 +114,16 @@ class CollectiveTopology:
         return [RemoteDraws(*numbers) for numbers in zip(nodes.tolist(), edges.tolist(), strict=True)]
 
     def traffic(self, remote: RemoteDraws) -> Traffic:
-        """An id and a count for each node drawn elsewhere, and an id for each of its picks; for each step of a walk
-        taken elsewhere an id, a draw, and an id back.
+        """An id and a count for each node drawn elsewhere, and an id for each of its picks, with the number of its
+        relation in a typed graph; for each step of a walk taken elsewhere an id, a draw, and an id back.
 
         Where a rule gives positions, which training does not, 8 bytes a pick come on top; with weights, 4.
         """
         if not self.collective:
             return Traffic()
         id_bytes = self.id_dtype.itemsize
-        ids = (id_bytes + _COUNT_BYTES) * remote.destinations + id_bytes * remote.edges
+        edge_bytes = id_bytes + (0 if self.node_types is None else _TYPE_BYTES)
+        ids = (id_bytes + _COUNT_BYTES) * remote.destinations + edge_bytes * remote.edges
         return Traffic(ids=ids + (2 * id_bytes + _DRAW_BYTES) * remote.steps)
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:

@@ -31,12 +31,12 @@ class Fanout:
 
     Attributes:
         key: of the step and layer; a node's draws are a function of it and of the node's original index.
-        fanout: edges per node; -1 for all.
+        fanout: edges per node, and in typed graphs per relation; or those of each relation. -1 for all.
         positions: say where in the store's ``indices`` every edge is.
     """
 
     key: int
-    fanout: int
+    fanout: int | tuple[int, ...]
     positions: bool = False
 
     def __call__(self, held: ArrayTopology, ids: Int[Tensor, "n"]) -> Sampled:
@@ -48,15 +48,17 @@ class NodeWise(BaseSampler):
     """A number of in-edges for every node, whoever else is in the batch.
 
     Args:
-        fanouts: neighbors per layer, layer 1 (input side) first; -1 for all.
+        fanouts: neighbors per layer, layer 1 (input side) first; -1 for all. In typed graphs they are per relation: the
+            same for all, or a number for each.
     """
 
     settings = ("fanout",)
     draws_on_device = True
     counts_neighbors = True
     may_draw_nothing = True
+    draws_relations = True
 
-    def __init__(self, fanouts: Sequence[int]) -> None:
+    def __init__(self, fanouts: Sequence[int | tuple[int, ...]]) -> None:
         self.fanouts = tuple(fanouts)
 
     @classmethod
@@ -66,7 +68,10 @@ class NodeWise(BaseSampler):
 
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """As many as the fanout allows."""
-        return expected_neighbors(self.fanouts[layer - 1], destinations, degree)
+        fanout = self.fanouts[layer - 1]
+        if not isinstance(fanout, int):  # a node may have edges of every relation
+            fanout = -1 if min(fanout) < 0 else sum(fanout)
+        return expected_neighbors(fanout, destinations, degree)
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
@@ -183,6 +188,6 @@ SAMPLERS: Registry[type[BaseSampler]] = Registry("sampler", {"node": NodeWise, "
 """By name."""
 
 
-def as_sampler(sampler: Sampler | Sequence[int]) -> Sampler:
+def as_sampler(sampler: Sampler | Sequence[int | tuple[int, ...]]) -> Sampler:
     """A sampler; fanouts stand for :class:`NodeWise`."""
     return sampler if isinstance(sampler, Sampler) else NodeWise(sampler)

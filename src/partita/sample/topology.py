@@ -14,6 +14,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
+from partita.core.node_types import NodeTypes
 from partita.core.protocols import Rule
 from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.column_specs import COLUMNS, known
@@ -61,6 +62,8 @@ class ArrayTopology:
             graph is untyped.
         degree_offsets: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where
             rows hold only some of a node's edges; ``None``: those of ``indptr``.
+        node_types: which type every node has; ``None`` where the graph is untyped.
+        num_relations: R; 1 where the graph is untyped.
         nodes: ids for which it draws; ``None`` for all.
         first_edge: position in the rows of the first of ``indices``.
         replace: draw with replacement.
@@ -71,7 +74,7 @@ class ArrayTopology:
         nodes: ids for which it draws.
         id_dtype: of ids, that of ``indices``.
         degree_offsets: as given, or those of ``indptr``.
-        self_loops, replace, weighted: as given.
+        self_loops, replace, weighted, node_types, num_relations: as given.
         collective: no: sampling exchanges nothing.
 
     Raises:
@@ -90,6 +93,8 @@ class ArrayTopology:
         weights: UInt32[Tensor, "M"] | None = None,
         edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None = None,
         degree_offsets: Int64[Tensor, "N_1"] | None = None,
+        node_types: NodeTypes | None = None,
+        num_relations: int = 1,
         nodes: range | None = None,
         first_edge: int = 0,
         replace: bool = False,
@@ -105,6 +110,7 @@ class ArrayTopology:
         self.nodes = range(self.num_nodes) if nodes is None else nodes
         self.id_dtype = indices.dtype
         self.self_loops = self_loops
+        self.node_types, self.num_relations = node_types, num_relations
         self.replace = replace
         self.weighted = weighted
         self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
@@ -125,6 +131,8 @@ class ArrayTopology:
             "nodes": self.nodes,
             "weighted": self.weighted,
             "edge_type": self._edge_type,
+            "node_types": self.node_types,
+            "num_relations": self.num_relations,
             **self._edges,
         }
 
@@ -148,23 +156,31 @@ class ArrayTopology:
     def sample(
         self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
     ) -> Sampled:
-        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`, and for several fanouts, one for each
-        relation, :func:`partita.kernels.sample_relations`.
+        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`, and for typed graphs
+        :func:`partita.kernels.sample_relations`.
+
+        Args:
+            dst: store ids.
+            key: of the step and layer.
+            fanout: edges per node, and in typed graphs per relation; several are of the relations one by one.
+            positions: say where the edges are.
 
         Raises:
-            ValueError: the graph is untyped, and there are several fanouts, or the other way round.
+            ValueError: there are several fanouts, and the graph is untyped or has another number of relations.
             EdgesError: one of them is no node.
         """
-        if isinstance(fanout, int) != (self._edge_type is None):
-            raise ValueError("typed graphs are sampled with a fanout for each relation, others with one fanout")
-        if not isinstance(fanout, int):
-            assert self._edge_type is not None
+        if self._edge_type is not None:
+            fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
+            if len(fanouts) != self.num_relations:
+                raise ValueError(f"{len(fanouts)} fanouts for {self.num_relations} relations")
             return self._of_nodes(
                 kernels.sample_relations(
-                    self._indptr, self._indices, self._edge_type, dst, self.original(dst), key, fanout,
+                    self._indptr, self._indices, self._edge_type, dst, self.original(dst), key, fanouts,
                     positions=positions, **self._edges,
                 )
             )  # fmt: skip
+        if not isinstance(fanout, int):
+            raise ValueError("an untyped graph is sampled with one fanout")
         return self._of_nodes(
             kernels.sample_neighbors(
                 self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
@@ -257,10 +273,12 @@ class LocalTopology(ArrayTopology):
         if not types:
             store.require_untyped("sampling")
         store.require_rows()
-        columns = known(store.columns).items()
+        columns, schema = known(store.columns).items(), store.schema
         arrays = {spec.sampler: as_tensor(store.held(name)[0]) for name, spec in columns if spec.sampler}
         super().__init__(
             **arrays,
+            node_types=None if schema is None else store.node_types,
+            num_relations=1 if schema is None else len(schema.relations),
             nodes=store.nodes_with_edges,
             first_edge=store.held("indices")[1],
             replace=replace,

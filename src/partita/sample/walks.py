@@ -92,15 +92,15 @@ class WalkWise(BaseSampler):
     def of(cls, settings: SamplerSettings, group: Group | None, key: int | None = None) -> WalkWise:
         """As the settings say."""
         return cls(
-            settings.fanouts, walks=settings.walks, length=settings.walk_length, restart=settings.walk_restart, key=key
+            settings.numbers, walks=settings.walks, length=settings.walk_length, restart=settings.walk_restart, key=key
         )  # fmt: skip
 
     @classmethod
     def check(cls, settings: SamplerSettings) -> None:
         """Say how many nodes to take, and nothing of replacement; see :meth:`BaseSampler.check`."""
-        if any(fanout < 1 for fanout in settings.fanouts):
+        if any(fanout < 1 for fanout in settings.numbers):
             raise ConfigError(
-                f"fanout {','.join(map(str, settings.fanouts[::-1]))}: the sampler 'walk' takes the nodes that its "
+                f"fanout {','.join(map(str, settings.numbers[::-1]))}: the sampler 'walk' takes the nodes that its "
                 "walks visit most, so say how many",
                 where="fanout",
                 fix="Give at least 1 for every layer",

@@ -10,6 +10,8 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn, l1_scale
+from partita.features.typed import TypedColumns
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.sample.topology import LocalTopology, as_tensor
 
@@ -18,7 +20,7 @@ DTYPES = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.floa
 
 def open_topology(store: GraphStore, config: Config) -> LocalTopology:
     """The store's topology with the sampling settings of a run."""
-    return LocalTopology(store, replace=config.replace, weighted=config.weighted)
+    return LocalTopology(store, replace=config.replace, weighted=config.weighted, types=True)
 
 
 def open_features(store: GraphStore, config: Config) -> FeatureColumn:
@@ -35,11 +37,9 @@ def require_features(store: GraphStore) -> None:
     """See that there is something to train on.
 
     Raises:
-        ConfigError: the store has no features.
-        StoreError: the graph is typed.
+        ConfigError: the store has no features; node types may have none, which then have a learnt vector each.
     """
-    store.require_untyped("training")
-    if not store.has("x"):
+    if store.schema is None and not store.has("x"):
         raise ConfigError(
             "the store has no features to train on",
             where=str(store.path),
@@ -47,12 +47,21 @@ def require_features(store: GraphStore) -> None:
         )
 
 
-def open_rows(store: GraphStore, config: Config) -> HostRows:
-    """The same as a feature tier; with the hot rows of other hosts' nodes that a shard has.
+def open_columns(store: GraphStore, schema: Schema, config: Config) -> TypedColumns:
+    """The features of all node types as the settings of a run want them."""
+    found = (store.x_of(name) for name in schema.node_types)
+    columns = tuple(None if x is None else feature_column(x, config) for x in found)
+    return TypedColumns(store.node_types, columns, DTYPES[config.precision])
+
+
+def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
+    """The features as workers read them; with the hot rows of other hosts' nodes that a shard has.
 
     Raises:
         ConfigError: the store has no features.
     """
+    if store.schema is not None:
+        return open_columns(store, store.schema, config)
     home = open_features(store, config)
     if store.shard is None:
         return HostRows(home)

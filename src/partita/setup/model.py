@@ -12,6 +12,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.memory_need import MemoryNeed
 from partita.graph.store import GraphStore
+from partita.nn.encoder import Encoder
 from partita.nn.layers import LAYERS
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
@@ -49,6 +50,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     """
     kind = find_model(config.model)
     if isinstance(kind, ModuleType):
+        store.require_untyped(f"the model '{config.model}', which is computed as a whole,")
         if config.residual:
             raise ConfigError(
                 f"'{config.model}' is a model of its own, whose layers have no residual connections added",
@@ -64,9 +66,14 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
             hidden=config.hidden,
             dropout=config.dropout,
         )
+    encoder, of_graph, in_width = None, dict[str, Any](), store.num_features
+    if store.schema is not None:
+        in_width = config.hidden
+        encoder = Encoder(store.type_widths, in_width, store.schema.node_types)
+        of_graph = {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
     return build_model(
         config.model,
-        in_width=store.num_features,
+        in_width=in_width,
         hidden=config.hidden,
         out_width=out_width,
         layers=config.layers,
@@ -78,7 +85,8 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         aggregator=config.aggregator,
         residual=config.residual,
         seed=config.seed,
-        options={**config.options, **config.model_options},
+        options={**config.options, **config.model_options, **of_graph},
+        encoder=encoder,
     )
 
 

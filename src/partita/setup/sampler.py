@@ -6,6 +6,7 @@ from partita.comm.group import Group
 from partita.config import Config, default_fanout
 from partita.core.errors import ConfigError
 from partita.core.protocols import Sampler
+from partita.graph.schema import Schema
 from partita.nn.modules import find_model
 from partita.sample.base import BaseSampler, EvaluationSampler, SamplerSettings
 from partita.sample.samplers import SAMPLERS
@@ -23,11 +24,26 @@ def sampler_type(config: Config) -> type[BaseSampler]:
     return SAMPLERS.find(config.sampler)
 
 
-def sampler_settings(config: Config) -> SamplerSettings:
-    """What the sampler is told: no neighbors, where the model reads none and the sampler can do without."""
+def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSettings:
+    """What the sampler is told: no neighbors, where the model reads none and the sampler can do without.
+
+    Args:
+        config: the settings.
+        schema: of the graph; without it, fanouts by relation are for no graph, and good for checks only.
+    """
     alone = sampler_type(config).may_draw_nothing and not reads_neighbors(config)
+    fanouts: tuple[int | tuple[int, ...], ...]
+    if isinstance(config.fanout, dict):
+        named = config.fanout.items()
+        fanouts = (
+            tuple(zip(*(numbers for _, numbers in named)))
+            if schema is None
+            else schema.by_relation(config.fanout, "fanout")
+        )
+    else:
+        fanouts = config.fanout
     return SamplerSettings(
-        fanouts=(0,) * config.layers if alone else config.fanout[::-1],
+        fanouts=(0,) * config.layers if alone else fanouts[::-1],
         budgets=config.layer_budget[::-1],
         walks=config.walks,
         walk_length=config.walk_length,
@@ -45,18 +61,25 @@ def reads_neighbors(config: Config) -> bool:
     return not isinstance(layer, type) or layer.reads_neighbors
 
 
-def make_sampler(config: Config, group: Group) -> Sampler:
+def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> Sampler:
     """The sampler of a run.
 
     Args:
         config: the settings.
         group: all workers, for what is sent while sampling.
+        schema: of the graph; ``None`` for an untyped one.
 
     Raises:
         ConfigError: there is no such sampler, or its settings cannot be used.
     """
     check_sampler(config)
-    return sampler_type(config).of(sampler_settings(config), group)
+    if schema is None and isinstance(config.fanout, dict):
+        raise ConfigError(
+            "fanouts are given for relations, and the graph has none",
+            where="fanout",
+            fix="Give a number for each layer, for instance 15,10",
+        )
+    return sampler_type(config).of(sampler_settings(config, schema), group)
 
 
 def evaluation_sampler(config: Config) -> EvaluationSampler | None:

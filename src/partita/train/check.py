@@ -67,14 +67,16 @@ def check_run(
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:
+        opened.require_untyped("training on views of the graph")
         check_views(config, opened, config.workers, strategy, task)
         VIEW_SCHEDULES.find(config.views)(opened.num_parts, config.workers, config.epochs)
         return
     context = FakeContext(mesh)
     build_engine(
         strategy, model, place_topology(open_topology(opened, config), config.topology, opened, context),
-        open_rows(opened, config), make_sampler(config, context.group("all", "sample")), DTYPES[config.precision],
-        context, part_offsets, CacheSettings(config.cache, config.cache_policy, config.cache_layout),
+        open_rows(opened, config), make_sampler(config, context.group("all", "sample"), opened.schema),
+        DTYPES[config.precision], context, part_offsets,
+        CacheSettings(config.cache, config.cache_policy, config.cache_layout),
     )  # fmt: skip
     split = seed_split_of(config.seed_split, strategy, opened.num_parts, mesh)
     share_of(task.seeds("train")[:0], mesh, split, part_offsets)

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 from partita.comm.context import Context
 from partita.core.errors import ConfigError
+from partita.features.typed import TypedColumns
 from partita.infer.analysis import Observer
 from partita.infer.evaluate import evaluate_split
 from partita.infer.row_table import RowTable
@@ -36,7 +37,7 @@ class Evaluation:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.classes: dict[str, ClassCounts] = {}
-        self._opened: tuple[LocalTopology, RowTable] | None = None
+        self._opened: tuple[LocalTopology, RowTable | TypedColumns] | None = None
         self._copy: Model | None = None
         self._alone = job.config.views != WHOLE and job.store.shard is None
 

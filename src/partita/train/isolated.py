@@ -67,6 +67,7 @@ class PartViews(Views):
         model: Model,
         optimizer: torch.optim.Optimizer,
     ) -> None:
+        store.require_untyped("training on views of the graph")
         check_views(config, store, team.size, strategy, task)
         self.config, self.store, self.team, self.strategy = config, store, team, strategy
         self._task, self._model, self._context = task, model, Context.alone()

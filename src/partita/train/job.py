@@ -15,9 +15,9 @@ from partita.infer.neighbors import check_walkable
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.seed_split import seed_split_of
-from partita.parallel.strategies import Strategy, parse_strategy
+from partita.parallel.strategies import Strategy, check_encoder, parse_strategy
 from partita.setup.check import check_names
-from partita.setup.inputs import DTYPES, require_features
+from partita.setup.inputs import DTYPES, open_columns, require_features
 from partita.setup.model import named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
@@ -70,7 +70,7 @@ class Job:
             ConfigError: a setting, the model and the store do not fit each other, or not those of other workers.
         """
         check_names(config)
-        _check_device(config, context)
+        _check_device(config, store, context)
         if config.matmul != "auto":
             matmul.require(config.matmul)
         task, config = adjusted_task(config, store)
@@ -132,8 +132,14 @@ def check_computed(model: Model, config: Config, store: GraphStore) -> None:
         )
 
 
-def _check_device(config: Config, context: Context) -> None:
+def _check_device(config: Config, store: GraphStore, context: Context) -> None:
     """Refuse what does not compute on a device yet."""
+    if context.device.type != "cpu" and store.schema is not None:
+        raise ConfigError(
+            "typed graphs are trained on the CPU only, so far",
+            where=f"device {context.device.type}",
+            fix="Use device cpu",
+        )
     if context.device.type != "cpu" and config.views != WHOLE:
         raise ConfigError(
             f"views '{config.views}' train on the CPU only, so far",
@@ -157,7 +163,10 @@ def _check_model(model: Model, config: Config, task: Task) -> None:
     layers, store = len(model.stages), task.store
     if layers != config.layers:
         raise ConfigError(f"the model has {layers} layers but layers is {config.layers}", fix=f"Set layers={layers}")
-    if (model.widths[0], model.widths[-1]) != (store.num_features, task.width):
+    if store.schema is not None:  # what it takes is the encoder's affair
+        check_encoder(model, open_columns(store, store.schema, config))
+    expected = store.num_features if store.schema is None else model.widths[0]
+    if (model.widths[0], model.widths[-1]) != (expected, task.width):
         raise ConfigError(
             f"the model maps {model.widths[0]} columns to {model.widths[-1]}, the store has "
             f"{store.num_features} feature columns and {task.width} classes",

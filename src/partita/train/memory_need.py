@@ -50,7 +50,7 @@ class LayerSizes:
 
 def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> list[LayerSizes]:
     """Blocks of a batch of so many seeds, layer 1 (input side) first."""
-    sampler = sampler_type(config).of(sampler_settings(config), Group.alone())
+    sampler = sampler_type(config).of(sampler_settings(config, store.schema), Group.alone())
     degree = _degree(store)
     nodes, found, destinations = store.num_nodes, list[LayerSizes](), min(seeds, store.num_nodes)
     for layer in range(config.layers, 0, -1):
@@ -83,7 +83,17 @@ def training_need(job: Job) -> MemoryNeed:
     apart = whole and not job.strategy.is_collective and config.seed_split == "even"
     sizes = batch_sizes(config, store, -(-batch // workers) if apart else batch, workers if apart else 1)
     rows = sizes[0].sources * layers[0].in_width * item
-    loads = not layers[0].starts_with_sum or bool(config.cache or config.input_dropout) or workers > 1
+    if store.schema is not None:  # as they are read, besides as they are encoded
+        rows += item * sum(
+            min(sizes[0].sources, count) * width
+            for count, width in zip(store.schema.num_nodes, store.type_widths, strict=True)
+        )
+    loads = (
+        store.schema is not None
+        or not layers[0].starts_with_sum
+        or bool(config.cache or config.input_dropout)
+        or workers > 1
+    )
     index = sum(_EDGE_BYTES * each.edges + _ROW_BYTES * (each.destinations + each.sources) for each in sizes)
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     pairs = list(zip(layers, sizes, strict=True))

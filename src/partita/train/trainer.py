@@ -42,7 +42,7 @@ from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
 from partita.train.matmul_backend import resolve_matmul
 from partita.train.memory_need import require_training, training_need
-from partita.train.parts import with_dealt_parts
+from partita.train.parts import dealing_note, with_dealt_parts
 from partita.train.phase import TrainPhase
 from partita.train.pipeline import Pipeline
 from partita.train.plan_monitor import PlanMonitor, stage_seconds
@@ -109,9 +109,11 @@ class Trainer:
             raise ConfigError("give either config= or single settings", fix="Make one with partita.Config.make")
         if model is not None:
             config = of_model(model, config, settings)
-        opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
+        whole = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
-        opened = with_dealt_parts(opened, config, context.mesh)
+        opened = with_dealt_parts(whole, config, context.mesh)
+        if context.mesh.rank == 0 and (note := dealing_note(whole, opened)):
+            progress.say(note)
         own = None if model is None else given_model(model, config, opened, make_task(config, opened).width)
         self._resolved = resolve_strategy(context, opened, config, own, plan)
         self.job = Job.prepare(self._resolved.config, opened, context, own)

@@ -11,6 +11,7 @@ from torch import Tensor
 from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
+from partita.features.host import HostRows
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
@@ -54,7 +55,7 @@ class WholeGraph(Views):
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
         local: ArrayTopology = open_topology(store, config)
-        if context.device.type != "cpu":
+        if context.device.type != "cpu" and isinstance(rows, HostRows):
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
                 cache=config.cache, draws=sampler_type(config).draws_on_device,
@@ -62,7 +63,7 @@ class WholeGraph(Views):
             local, rows, self._notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
             self._cache = replace(self._cache, bytes=placed.cache)
         topology = place_topology(local, config.topology, store, context)
-        sampler = make_sampler(config, context.group("all", "sample"))
+        sampler = make_sampler(config, context.group("all", "sample"), store.schema)
         self.engine = build_engine(
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, self._part_offsets, self._cache
         )

@@ -109,8 +109,8 @@ def test_batches_do_not_depend_on_parts_and_threads(folder, store):
     [
         ({"cite": [2]}, "train", "there is no relation 'cite'.*'cites'"),
         ({("paper", "cites", "author"): [2]}, "train", "there is no relation 'paper:cites:author'"),
-        ({"cites": [2], "topic": [2, 3]}, "train", "relations have 1 and 2 hops"),
-        ({}, "train", "relations have no hops"),
+        ({"cites": [2], "topic": [2, 3]}, "train", "numbers for 1 and 2 layers"),
+        ({}, "train", "numbers for no layers"),
         ({"cites": [2], CITES: [3]}, "train", "relation 'paper:cites:paper' is there twice"),
         ({"cites": [-2]}, "train", "a number of at least -1 a hop"),
         ([], "train", "a number of at least -1 a hop"),

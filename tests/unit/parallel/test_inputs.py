@@ -36,7 +36,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> LocalTopology:
 @pytest.fixture
 def read_columns(topology) -> ColumnsOf:
     """Level 0 that reads some columns at hand."""
-    return lambda column, columns: Tiered(HostRows(column, columns=columns), column, columns, topology)
+    return lambda column, columns: Tiered(HostRows(column, columns=columns), column, columns, topology.original)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -49,7 +49,7 @@ def test_owners_ship_what_would_have_been_read(topology, read_columns, scaled, d
 
     def work(context: ThreadContext) -> tuple[int, int, list[int]]:
         axis = Axis(*(context.group("all", purpose) for purpose in dict.fromkeys(PURPOSES)), OFFSETS, torch.arange(3))
-        inputs = Tiered(Peers(axis, HostRows(column), axis.owner), column, slice(0, 5), topology)
+        inputs = Tiered(Peers(axis, HostRows(column), axis.owner), column, slice(0, 5), topology.original)
         requests = torch.tensor(REQUESTS[axis.rank], dtype=torch.int32)
         reads = inputs.expand(requests, KEY)
         alone = read_columns(column, slice(0, 5))
@@ -94,7 +94,7 @@ def test_a_cached_row_is_dropped_out_like_any_other(topology, read_columns) -> N
     cache = Cached(HostRows(column), 40, 1000)
     cache.fill(torch.arange(0, 40, 2))
     ids = torch.arange(3, 20)
-    inputs, plain = Tiered(cache, column, slice(0, 5), topology, cache), read_columns(column, slice(0, 5))
+    inputs, plain = Tiered(cache, column, slice(0, 5), topology.original, cache), read_columns(column, slice(0, 5))
     reads = inputs.expand(ids, KEY)
     assert torch.equal(inputs.forward(reads), plain.forward(plain.expand(ids, KEY)))
     assert (reads.hits, reads.num_read) == ((8, 9, 0, 0), 17)

@@ -36,7 +36,13 @@ def test_every_worker_gets_as_many_parts(offsets, owners, expected) -> None:
         (2, 1, 3, {"strategy": "gsplit"}, 3),
         (4, 1, 3, {"strategy": "auto"}, 3),
         (3, 1, 3, {"strategy": "gsplit"}, 3),
-        (1, 1, 3, {"strategy": "gsplit"}, 1),
+        (1, 1, 3, {"strategy": "gsplit"}, 3),
+        (1, 1, 3, {"strategy": "gsplit", "deal_parts": False}, 3),  # otherwise it would be refused
+        (1, 1, 3, {"strategy": "data,source", "deal_parts": False}, 3),
+        (1, 1, 3, {"strategy": "auto"}, 1),
+        (1, 1, 3, {"strategy": "nfp"}, 1),
+        (1, 1, 3, {"strategy": "gdp"}, 1),
+        (1, 2, 2, {"strategy": "data@hosts+gsplit@workers"}, 4),
         (2, 1, 1, {"strategy": "gsplit"}, 2),
         (2, 2, 2, {"strategy": "data@hosts+gsplit@workers"}, 2),  # one part for each worker of a host
         (2, 2, 2, {"strategy": "auto"}, 2),

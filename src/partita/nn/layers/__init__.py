@@ -10,11 +10,18 @@ from partita.nn.layers.gcn import GCN
 from partita.nn.layers.gin import GIN
 from partita.nn.layers.mlp import MLP
 from partita.nn.layers.pyg import PygLayer
+from partita.nn.layers.relational import RGCN, HeteroSAGE
+from partita.nn.layers.relational_attention import HGT, RGAT
 from partita.nn.layers.sage import SAGE
 
+_OWN = (SAGE, GCN, GAT, GIN, MLP, RGCN, HeteroSAGE, RGAT, HGT)
+
 LAYERS: Registry[type[Layer]] = Registry(
-    "layer", {layer.name: layer for layer in (SAGE, GCN, GAT, GIN, MLP)}, setting="model", adapt=as_layer_type
+    "layer", {layer.name: layer for layer in _OWN}, setting="model", adapt=as_layer_type
 )
 """By name; ``pyg:Name`` stands for a convolution of ``torch_geometric.nn``."""
 
-__all__ = ["GAT", "GCN", "GIN", "LAYERS", "MLP", "SAGE", "ColumnSplit", "Layer", "PygLayer", "Split"]
+__all__ = [
+    "GAT", "GCN", "GIN", "HGT", "LAYERS", "MLP", "RGAT", "RGCN", "SAGE", "ColumnSplit", "HeteroSAGE", "Layer",
+    "PygLayer", "Split",
+]  # fmt: skip

@@ -64,8 +64,8 @@ class Split:
         """What a source contributes to each of its edges; linear in ``x_src``."""
         raise NotImplementedError
 
-    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D q"] | None:
-        """What a partial aggregate must know of its destination; ``None`` for nothing."""
+    def query(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D q"] | None:
+        """What a partial aggregate must know of its destinations, those of the block; ``None`` for nothing."""
         return None
 
     def partial(self, payload: Rows, q: Float[Tensor, "D q"] | None, block: Block) -> Tensor:
@@ -92,8 +92,8 @@ class Split:
         """Merge states of the same destinations over disjoint sets of edges: associative and commutative."""
         raise NotImplementedError
 
-    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
-        """The layer's result."""
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
+        """The layer's result for the destinations of a block."""
         raise NotImplementedError
 
 
@@ -145,6 +145,8 @@ class Layer(nn.Module):
         sums: the layer joins its neighbors by a ``"sum"`` or ``"mean"``, which ``block.weight`` may make a weighted
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
+        reads_relations: the layer looks at the relations of its edges, where the graph has some.
+        relations: where it does, the numbers of the node types that each of them comes from and leads to.
         reads_neighbors: the layer looks at its neighbors' rows; where none of a model does, none are sampled.
         initial_values: fills the parameters from a key, see :mod:`partita.nn.initialize`.
         in_width, out_width: columns of a source's row and of the result.
@@ -156,6 +158,8 @@ class Layer(nn.Module):
     options: ClassVar[frozenset[str]] = frozenset()
     coefficients: ClassVar[EdgeCoefficients | None] = None
     reads_neighbors: ClassVar[bool] = True
+    reads_relations: bool = False
+    relations: Sequence[Sequence[int]] = ()
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:
@@ -280,13 +284,14 @@ class ReducedLayer(Split, ColumnSplit, Layer):
     ) -> Float[Tensor, "D out"]:
         """The layer's result from the rows reduced over all edges and the destinations' own rows."""
         state = self.project(reduced) if self.projects_state else reduced
-        return self.finish(state, self.self_term(x_dst, block))
+        return self.finish(state, self.self_term(x_dst, block), block)
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
         if self.projects_sources:
             x_dst = ops.own_rows(block, h)
-            return self.finish(self.partial(self.message(ops.all_rows(h)), None, block), self.self_term(x_dst, block))
+            state = self.partial(self.message(ops.all_rows(h)), None, block)
+            return self.finish(state, self.self_term(x_dst, block), block)
         if self.sums is not None and isinstance(h, Tensor):
             return self.join(*ops.aggregate_with_own(block, h, self.sums), block)
         return self.join(self.reduction.over(block, h), ops.own_rows(block, h), block)

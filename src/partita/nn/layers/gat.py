@@ -15,6 +15,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import fold
 from partita.core.records import Block, LazyRows
 from partita.nn import initialize, ops
+from partita.nn.layers import softmax
 from partita.nn.layers.base import ColumnSplit, Layer, Split
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
@@ -34,10 +35,7 @@ class GAT(Split, ColumnSplit, Layer):
     destinations share W (``lin``), existing loops are removed and every destination gets one. The parameter names
     are the same. Dropout of the attention coefficients is keyed, so its mask differs from PyG's.
 
-    The state is that of online softmax (Milakov and Gimelshein, arXiv 1805.02867): ``heads`` columns with the
-    largest e (-inf without edges), ``heads`` with the sum of ``exp(e - largest)``, ``heads * out_per_head`` with the
-    sum of ``exp(e - largest) h_u``. The largest e only shifts the exponent: the result does not depend on it, so no
-    gradient flows through it, and the gradient is exact.
+    The state is that of :mod:`~partita.nn.layers.softmax`.
 
     Args:
         in_width: columns of the input.
@@ -80,7 +78,7 @@ class GAT(Split, ColumnSplit, Layer):
         self.negative_slope = negative_slope
         self.attn_dropout = attn_dropout
         self.add_self_loops = add_self_loops
-        self.state_width = heads * (out_per_head + 2)
+        self.state_width = softmax.state_width(heads, out_per_head)
         self.message_width = heads * (out_per_head + 1)
         self.self_joins_state = True
         self.query_width = heads
@@ -140,7 +138,7 @@ class GAT(Split, ColumnSplit, Layer):
         """``W x_u``, then ``a_src . W x_u`` per head: ``heads * (out_per_head + 1)`` columns."""
         return torch.cat([self.lin(x_src), self._score(x_src, self.att_src)], dim=1)
 
-    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D H"]:
+    def query(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D H"]:
         """``a_dst . W x_v`` per head."""
         return self._score(x_dst, self.att_dst)
 
@@ -151,17 +149,13 @@ class GAT(Split, ColumnSplit, Layer):
         if q is None:
             raise ValueError("a GAT layer's partial aggregate needs the destinations' query")
         projected, score = ops.all_rows(payload).split([self.heads * self.out_per_head, self.heads], dim=1)
-        logits = self._logits(score, q, block)
-        largest = ops.edges_max(block, logits)
-        weights = torch.exp(logits - ops.destination_to_edges(block, _finite(largest)))
-        sums = ops.edges_to_destination(block, weights)
-        return torch.cat([largest, sums, ops.aggregate_heads(block, projected, weights)], dim=1)
+        return softmax.state_over(block, self._logits(score, q, block), projected)
 
     def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D state"] | None:
         """The state over the destination's own loop alone; ``None`` without ``add_self_loops``."""
         if not self.add_self_loops:
             return None
-        logits = self._score(x_dst, self.att_src) + self.query(x_dst)
+        logits = self._score(x_dst, self.att_src) + self.query(x_dst, block)
         logits = functional.leaky_relu(kernels.widened(logits), self.negative_slope)
         largest = logits.detach()
         weights = torch.exp(logits - largest)  # 1; the gradient of e_vv flows through it
@@ -170,35 +164,24 @@ class GAT(Split, ColumnSplit, Layer):
 
     def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
         """See :meth:`Split.neutral`."""
-        state = super().neutral(rows, like)
-        state[:, : self.heads] = -torch.inf
-        return state
+        return softmax.neutral(rows, self.heads, self.out_per_head, like)
 
     def merge(self, states: Sequence[Float[Tensor, "D state"]]) -> Float[Tensor, "D state"]:
         """See :meth:`Split.merge`."""
-        stacked = torch.stack(list(states))
-        largest, total = stacked[..., : self.heads].detach(), stacked[..., self.heads :]
-        new_largest = largest.amax(0)
-        factor = torch.exp(largest - _finite(new_largest)).unsqueeze(-1)
-        sums, rows = total[..., : self.heads], total[..., self.heads :]
-        merged_sums = (sums * factor.squeeze(-1)).sum(0)
-        merged_rows = (rows.unflatten(-1, (self.heads, self.out_per_head)) * factor).sum(0)
-        return torch.cat([new_largest, merged_sums, merged_rows.flatten(1)], dim=1)
+        return softmax.merge(states, self.heads, self.out_per_head)
 
-    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """Divide by the sum of exponentials (0 for a destination without neighbors), join the heads, add the bias."""
         if self_term is not None:
             state = self.merge([state, self_term])
-        sums = state[:, self.heads : 2 * self.heads]
-        rows = state[:, 2 * self.heads :].unflatten(1, (self.heads, self.out_per_head))
-        rows = rows / sums.masked_fill(sums == 0, 1.0).unsqueeze(-1)
+        rows = softmax.finish(state, self.heads, self.out_per_head)
         out = rows.flatten(1) if self.concat else rows.mean(1)
         return out if self.bias is None else out + self.bias
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`. The destinations are projected once, with the other sources."""
         x = ops.all_rows(h)
-        projected, score, q = self.lin(x), self._score(x, self.att_src), self.query(x[: block.num_dst])
+        projected, score, q = self.lin(x), self._score(x, self.att_src), self.query(x[: block.num_dst], block)
         return self._whole(projected, score, q, block, key)
 
     def from_columns(
@@ -225,7 +208,7 @@ class GAT(Split, ColumnSplit, Layer):
         if self.add_self_loops:
             own = functional.leaky_relu(kernels.widened(score[:num_dst] + q), self.negative_slope)
             largest = torch.maximum(largest, own.detach())
-        largest = _finite(largest)
+        largest = softmax.finite(largest)
         weights = torch.exp(logits - ops.destination_to_edges(block, largest))
         sums = ops.edges_to_destination(block, weights)
         if own is not None:
@@ -259,11 +242,6 @@ class GAT(Split, ColumnSplit, Layer):
         one_each = torch.arange(block.num_dst + 1, device=block.indptr.device)
         own_key = fold(key, OWN_LOOP)
         return kernels.edge_dropout(one_each, block.dst_original, own_key, self.attn_dropout, self.heads, dtype)
-
-
-def _finite(largest: Tensor) -> Tensor:
-    """-inf (no edge) becomes the lowest number, so that ``exp(-inf - largest)`` is 0 instead of nan."""
-    return largest.clamp(min=torch.finfo(largest.dtype).min)
 
 
 def _loops(block: Block) -> Tensor:

@@ -83,7 +83,7 @@ class GCN(ReducedLayer):
         weighted = x_dst * _own_weight(block, x_dst)
         return self.project(weighted) if self.projects_state else weighted
 
-    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """Add the self term, apply W where it was not yet applied, and add the bias."""
         total = state if self_term is None else state + self_term
         if not self.projects_state:

@@ -71,7 +71,7 @@ class GIN(ReducedLayer):
         """``(1 + eps) x_v``."""
         return (1.0 + self.eps) * x_dst
 
-    def finish(self, state: Float[Tensor, "D in"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D in"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """The mlp of the sum."""
         return self.nn(state if self_term is None else state + self_term)
 

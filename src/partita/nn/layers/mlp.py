@@ -62,7 +62,7 @@ class MLP(Split, ColumnSplit, Layer):
         """Their sum."""
         return states[0] if len(states) == 1 else sum(states[1:], start=states[0])
 
-    def finish(self, state: Float[Tensor, "D 1"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D 1"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """Add the bias."""
         return self.lin.bias + state if self_term is None else self_term + self.lin.bias + state
 

@@ -36,6 +36,7 @@ class Residual(Split, ColumnSplit, Layer):
         self.inner, self.name = inner, inner.name
         self.coefficients = inner.coefficients  # type: ignore[misc]
         self.reads_neighbors = inner.reads_neighbors  # type: ignore[misc]
+        self.reads_relations, self.relations = inner.reads_relations, inner.relations
         self.sums, self.starts_with_sum = inner.sums, inner.starts_with_sum
         if isinstance(inner, Split):
             self.state_width, self.message_width = inner.state_width, inner.message_width
@@ -107,9 +108,9 @@ class Residual(Split, ColumnSplit, Layer):
         """See :meth:`Split.message`."""
         return self._split.message(x_src)
 
-    def query(self, x_dst: Float[Tensor, "D in"]) -> Float[Tensor, "D q"] | None:
+    def query(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D q"] | None:
         """See :meth:`Split.query`."""
-        return self._split.query(x_dst)
+        return self._split.query(x_dst, block)
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
         """See :meth:`Split.partial`."""
@@ -128,11 +129,11 @@ class Residual(Split, ColumnSplit, Layer):
         own, added = self._split.self_term(x_dst, block), self._residual(x_dst)
         return added if own is None else torch.cat([own, added.to(own.dtype)], dim=1)
 
-    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """The layer's result plus ``R x_v``."""
         assert self_term is not None
         own, added = self_term[:, : -self.out_width], self_term[:, -self.out_width :]
-        return self._split.finish(state, own if own.shape[1] else None) + added
+        return self._split.finish(state, own if own.shape[1] else None, block) + added
 
     def from_columns(
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block

@@ -62,7 +62,7 @@ class SAGE(ReducedLayer):
         """``W_r x_v``."""
         return self.lin_r(x_dst)
 
-    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None) -> Float[Tensor, "D out"]:
+    def finish(self, state: Float[Tensor, "D state"], self_term: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """``W_l`` where it was not yet applied, the bias, and the self term."""
         reduced = self.reduction.finish(state)
         if not self.projects_state:

@@ -80,7 +80,16 @@ class SourceStates(SharedWork):
         got = shuffle.exchange(drawn, self.axis)
         indptr = torch.cat([got.counts.new_zeros(1), got.counts.cumsum(0)])
         # A partial state draws nothing, so no original index is needed to key it.
-        virtual = Block(dst=got.dst, src=None, indptr=indptr, indices=got.src, dst_original=got.dst, weight=got.weight)
+        virtual = Block(
+            dst=got.dst,
+            src=None,
+            indptr=indptr,
+            indices=got.src,
+            dst_original=got.dst,
+            weight=got.weight,
+            edge_type=got.edge_type,
+            node_types=drawn.node_types,
+        )
         below = torch.cat([got.dst[got.own], got.src])
         own_rows, num_own, num_virtual = None, got.own.shape[0], got.dst.shape[0]
         if not self.worker.by_id(layer):
@@ -111,7 +120,7 @@ class SourceStates(SharedWork):
         payload, x_own = self._messages(module, work, h)
         q = None
         if module.query_width:
-            q = kernels.widened(module.query(x_own))  # type: ignore[arg-type]
+            q = kernels.widened(module.query(x_own, work.own_block))  # type: ignore[arg-type]
             q = work.own_back(group.exchange_rows(q, work.own_receive, shuffle.own_send))
             q = group.exchange_rows(work.query_spread(q), shuffle.virtual_send, work.virtual_receive)
         states = kernels.widened(module.partial(payload, q, work.virtual))
@@ -129,7 +138,7 @@ class SourceStates(SharedWork):
         padded = work.states(torch.cat([states, module.neutral(1, states)]))
         merged = module.merge(padded.view(self.axis.size, work.num_computed, padded.shape[1]).unbind())
         stage = self.worker.stages[layer - 1]
-        return stage.post(module.finish(merged, own), work.block.dst_original, work.key, layer)
+        return stage.post(module.finish(merged, own, work.block), work.block.dst_original, work.key, layer)
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Owners sum up what their group's workers draw; see :class:`partita.core.protocols.Estimator`."""
@@ -168,6 +177,8 @@ class SourceStates(SharedWork):
         probe = module.divisible(self._probe(layer))
         if probe.weight is not None:
             ids += item * remote_edges
+        if probe.edge_type is not None:
+            ids += probe.edge_type.itemsize * remote_edges
         if probe.self_weight is not None:
             ids += item * remote_destinations
         states = module.state_width * remote_pairs
@@ -180,12 +191,13 @@ class SourceStates(SharedWork):
         ids, weights = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=self.worker.dtype)
         weight, self_weight = (weights if there else None for there in self.worker.weights(layer))
         return Block(
-            ids, None, torch.zeros(1, dtype=torch.int64), ids, ids, weight=weight, self_weight=self_weight
+            ids, None, torch.zeros(1, dtype=torch.int64), ids, ids, weight=weight, self_weight=self_weight,
+            edge_type=torch.empty(0, dtype=torch.int32) if self.worker.has_relations(layer) else None,
         )  # fmt: skip
 
     def _needs_gradient(self, layer: int) -> bool:
         """Input rows need no gradient, so neither do sums of them."""
-        return layer > 1 or self.worker.split(layer).state_is_trained
+        return layer > 1 or self.worker.trains_inputs or self.worker.split(layer).state_is_trained
 
     def _messages(self, module: Split, work: StatesWork, h: Tensor | FeatureColumn) -> tuple[Any, Tensor]:
         """The payload of the block's sources, and the rows of the destinations owned here."""

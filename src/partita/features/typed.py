@@ -1,0 +1,60 @@
+"""The features of a typed graph: a column for each node type, of a width and a dtype of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from partita.core.node_types import NodeTypes
+from partita.core.records import RowsByType
+from partita.features.rows import FeatureColumn
+
+
+@dataclass(frozen=True)
+class TypedColumns:
+    """Columns of rows that this process can address, usually the memory-mapped features of a store.
+
+    Attributes:
+        types: which type every node has.
+        columns: of each type; ``None`` of types without features.
+        dtype: float32 or float64: what is computed in.
+    """
+
+    types: NodeTypes
+    columns: tuple[FeatureColumn | None, ...]
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each type, 0 of types without features."""
+        return tuple(0 if column is None else column.width for column in self.columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of a node, as it is computed with, on average."""
+        sizes = [self.types.size(kind) for kind in range(self.types.count)]
+        total = sum(size * width for size, width in zip(sizes, self.widths, strict=True))
+        return -(-total * self.dtype.itemsize // max(1, sum(sizes)))
+
+    def split(self, ids: Int[Tensor, "n"]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Of each type, which of the given store ids have it, and their rows among those of the type; both int64."""
+        on_host = ids.cpu().numpy()
+        kinds, rows = torch.from_numpy(self.types.of(on_host)), torch.from_numpy(self.types.rows(on_host))
+        at = tuple(torch.nonzero(kinds == kind).flatten() for kind in range(self.types.count))
+        return at, tuple(rows[each] for each in at)
+
+    def empty(self, count: int) -> Float[Tensor, "n 0"]:
+        """Rows of nodes without features."""
+        return torch.empty(count, 0, dtype=self.dtype)
+
+    def read(self, ids: Int[Tensor, "n"]) -> RowsByType:
+        """Rows of the given store ids, as evaluation sees them."""
+        at, rows = self.split(ids)
+        found = [
+            self.empty(len(each)) if column is None else column.read(each)
+            for column, each in zip(self.columns, rows, strict=True)
+        ]
+        return RowsByType(at, tuple(found))

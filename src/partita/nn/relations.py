@@ -1,0 +1,211 @@
+"""What layers of typed graphs are made of: edges by relation, and products with a weight for every group of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.core.records import Block
+from partita.nn import ops
+from partita.nn.matmul import linear
+
+_DENSE = 16
+"""Sources are numbered by a table with a place for every source and relation where that has so many times the edges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows sorted by the group that they belong to.
+
+    Attributes:
+        order: int64 (n) position of each sorted row among the rows as they were; rows of a group keep their order.
+        place: int64 (n) the inverse of it.
+        sizes: rows of each group.
+    """
+
+    order: Int64[Tensor, "n"]
+    place: Int64[Tensor, "n"]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, group: Int[Tensor, "n"], count: int) -> Groups:
+        """Sort by counting.
+
+        Args:
+            group: number of the group of each row.
+            count: how many groups there are.
+        """
+        each = torch.arange(group.shape[0] + 1, device=group.device)
+        sorted_ = kernels.transpose(each, group, count)
+        place = torch.empty_like(sorted_.edge)
+        place[sorted_.edge] = each[:-1]
+        return cls(sorted_.edge, place, sorted_.indptr.diff().tolist())
+
+
+def grouped_linear(
+    rows: Float[Tensor, "n in"],
+    weight: Float[Tensor, "G out in"],
+    sizes: list[int],
+    bias: Float[Tensor, "G out"] | None = None,
+) -> Float[Tensor, "n out"]:
+    """``x W_g^T + b_g`` of rows that are sorted by group. Groups without rows get gradients of 0.
+
+    Args:
+        rows: of group 0, then of group 1, and so on.
+        weight: of each group.
+        sizes: rows of each group.
+        bias: of each group.
+    """
+    weights = weight.unbind()
+    biases = (None,) * len(weights) if bias is None else bias.unbind()
+    pieces = rows.split(sizes)
+    # One product there must be, so that gradients are there, too.
+    chosen = [group for group, size in enumerate(sizes) if size] or [0]
+    found = [linear(pieces[group], weights[group], biases[group]) for group in chosen]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def typed_linear(
+    x: Float[Tensor, "n in"],
+    kinds: Int64[Tensor, "n"],
+    weight: Float[Tensor, "T out in"],
+    bias: Float[Tensor, "T out"] | None = None,
+) -> Float[Tensor, "n out"]:
+    """``x W_t^T + b_t``, where t is the type of each row.
+
+    Args:
+        x: rows in any order.
+        kinds: the type of each.
+        weight, bias: of each type.
+    """
+    if weight.shape[0] == 1:
+        return linear(x, weight[0], None if bias is None else bias[0])
+    groups = Groups.of(kinds, weight.shape[0])
+    rows = ops.permute_rows(x, groups.order, groups.place)
+    return ops.permute_rows(grouped_linear(rows, weight, groups.sizes, bias), groups.place, groups.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The edges of a block by destination and relation. A *pair* is a destination and a relation that it has edges of.
+
+    Attributes:
+        block: the same edges, whose destinations are the pairs, sorted by relation, then by destination.
+        edges: int64 (E) position in the block of each of its edges.
+        sizes: pairs of each relation.
+        dst: int64 (P) destination of each pair, as a position in the block.
+        by_dst: a block that leads from the pairs to the destinations: its sources are the pairs.
+    """
+
+    block: Block
+    edges: Int64[Tensor, "E"]
+    sizes: list[int]
+    dst: Int64[Tensor, "P"]
+    by_dst: Block
+
+    @classmethod
+    def of(cls, block: Block, num_relations: int) -> Pairs:
+        """Of a block whose edges are sorted by relation within every destination; without relations all have number 0.
+
+        Args:
+            block: its edges.
+            num_relations: R.
+        """
+        dst_of_edge, kinds = block.edge_dst(), relations_of(block)
+        begins = torch.ones_like(kinds, dtype=torch.bool)
+        begins[1:] = (dst_of_edge.diff() != 0) | (kinds.diff() != 0)
+        (first,) = torch.nonzero(begins, as_tuple=True)
+        groups = Groups.of(kinds[first], num_relations)
+        sizes = torch.cat([first, first.new_tensor([kinds.shape[0]])]).diff()
+        dst, lengths, starts = dst_of_edge[first][groups.order], sizes[groups.order], first[groups.order]
+        indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        edges = torch.repeat_interleave(starts - indptr[:-1], lengths, output_size=kinds.shape[0])
+        edges += torch.arange(kinds.shape[0], device=edges.device)
+        of_dst = torch.zeros(block.num_dst + 1, dtype=torch.int64, device=edges.device)
+        of_dst[1:] = torch.bincount(dst, minlength=block.num_dst).cumsum(0)
+        return cls(
+            block=Block(
+                dst=block.dst[dst],
+                src=block.src,
+                indptr=indptr,
+                indices=block.indices[edges],
+                dst_original=block.dst_original[dst],
+                weight=None if block.weight is None else block.weight[edges],
+                edge_type=None if block.edge_type is None else block.edge_type[edges],
+                node_types=block.node_types,
+            ),
+            edges=edges,
+            sizes=groups.sizes,
+            dst=dst,
+            # Pairs of a destination follow each other in the order of the edges.
+            by_dst=Block(block.dst, dst, of_dst, groups.place.int(), block.dst_original),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Messengers:
+    """The edges of a block by source and relation: what a source sends along a relation is made once.
+
+    Attributes:
+        block: the same edges in the same order, whose sources are the distinct sources of every relation, sorted by
+            relation.
+        src: int64 (M) source of each of these, as a position in the block.
+        sizes: how many there are of each relation.
+    """
+
+    block: Block
+    src: Int64[Tensor, "M"]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, block: Block, num_relations: int) -> Messengers:
+        """Of a block whose sources are de-duplicated.
+
+        Args:
+            block: its edges.
+            num_relations: R.
+        """
+        num_src, kinds = block.num_src, relations_of(block)
+        code = kinds * num_src + block.indices
+        if num_relations * num_src <= _DENSE * max(1, code.shape[0]):
+            there = torch.zeros(num_relations * num_src, dtype=torch.bool, device=code.device)
+            there[code] = True
+            (found,) = torch.nonzero(there, as_tuple=True)
+            number = torch.empty(there.shape, dtype=torch.int32, device=code.device)
+            number[found] = torch.arange(found.shape[0], dtype=torch.int32, device=code.device)
+            indices = number[code]
+        else:
+            found, indices = torch.unique(code, return_inverse=True)
+        bounds = torch.arange(num_relations + 1, device=code.device) * num_src
+        sizes = torch.searchsorted(found, bounds).diff().tolist()
+        src = found % max(1, num_src)
+        return cls(block.with_(src=src, src_original=None, indices=indices.int(), transposed=None), src, sizes)
+
+
+def relations_of(block: Block) -> Int64[Tensor, "E"]:
+    """Number of the relation of every edge; 0 where the block does not say."""
+    if block.edge_type is None:
+        return torch.zeros(block.num_edges, dtype=torch.int64, device=block.indices.device)
+    return block.edge_type.long()
+
+
+def sum_by_relation(
+    block: Block, h: Float[Tensor, "S in"], weight: Float[Tensor, "R out in"], *, mean: bool
+) -> Float[Tensor, "D out"]:
+    """The sum over relations r of ``W_r`` times the sum, or mean, of the neighbors' rows along r.
+
+    Rows are summed first, so that there is a product for each destination and relation, not for each edge.
+
+    Args:
+        block: its ``weight``, where present, makes the mean a weighted sum.
+        h: rows of the sources.
+        weight: of each relation.
+        mean: of each relation; otherwise a sum.
+    """
+    pairs = Pairs.of(block, weight.shape[0])
+    rows = ops.aggregate(pairs.block, h, "mean" if mean else "sum")
+    return ops.aggregate(pairs.by_dst, grouped_linear(rows, weight, pairs.sizes), "sum")

@@ -1,0 +1,119 @@
+"""The input placement of typed graphs: rows of every node type through tiers of the type's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64, UInt64
+from torch import Tensor
+
+from partita.core.estimates import ReadEstimate
+from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
+from partita.core.protocols import CacheTier, FeatureTier, Topology
+from partita.core.records import TIERS, RowsByType, Traffic
+from partita.features.rows import FeatureColumn
+from partita.features.typed import TypedColumns
+from partita.parallel.inputs import Reads, Tiered, TieredReads
+
+
+@dataclass(frozen=True, slots=True)
+class TypedReads(Reads):
+    """Rows of all types; see :class:`partita.core.protocols.InputWork`.
+
+    Attributes:
+        at: of each type (n), which of the requests have it.
+        works: of each type; ``None`` of types without features.
+    """
+
+    at: tuple[Int64[Tensor, "_"], ...]
+    works: tuple[TieredReads | None, ...]
+
+    @property
+    def num_accesses(self) -> int:
+        """As many as rows: what others read here is read once."""
+        return self.num_read
+
+
+MakeTier = Callable[[int, FeatureColumn], FeatureTier]
+"""The highest tier for the rows of a type, by number of the type."""
+
+
+class TypedInputs:
+    """Every type has a chain of tiers; a row's place in it is its row among those of its type.
+
+    Args:
+        columns: the features of the store.
+        topology: gives original indices, the key of input dropout.
+        make: makes the tiers of a type.
+
+    Attributes:
+        collective: whether the tiers exchange anything.
+    """
+
+    dropout = 0.0  # applied here, not by the layer
+    prefetchable = True
+    cache: CacheTier | None = None
+
+    def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
+        self.columns = columns
+        self._parts: list[Tiered | None] = []
+        for kind, column in enumerate(columns.columns):
+            if column is None:
+                self._parts.append(None)
+                continue
+            self._parts.append(
+                Tiered(make(kind, column), column, slice(0, column.width), partial(self._original, topology, kind))
+            )
+        self.collective = any(part is not None and part.collective for part in self._parts)
+
+    def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Original indices of rows of a type."""
+        return topology.original(torch.from_numpy(self.columns.types.ids(kind, rows.numpy())))
+
+    def sums_by_id(self, training: bool) -> bool:
+        """No: rows are encoded first."""
+        return False
+
+    def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TypedReads:
+        """Ask the tiers of all types, in one order on all workers."""
+        at, rows = self.columns.split(requests)
+        works = tuple(None if part is None else part.expand(each, key) for part, each in zip(self._parts, rows))
+        there = [(kind, work) for kind, work in enumerate(works) if work is not None]
+        hits = [work.hits for _, work in there] or [(0,) * len(TIERS)]
+        reads = [torch.from_numpy(self.columns.types.ids(kind, work.reads.numpy())) for kind, work in there]
+        return TypedReads(
+            reads=torch.cat(reads) if reads else requests[:0].long(),
+            hits=tuple(map(sum, zip(*hits))),
+            traffic=sum((work.traffic for _, work in there), Traffic()),
+            at=at,
+            works=works,
+        )
+
+    def forward(self, work: TypedReads) -> RowsByType:
+        """Read the rows."""
+        found = [
+            self.columns.empty(len(at)) if part is None or each is None else part.forward(each)
+            for part, each, at in zip(self._parts, work.works, work.at, strict=True)
+        ]
+        return RowsByType(work.at, tuple(found))
+
+    def estimate(
+        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
+    ) -> tuple[ReadEstimate, list[Traffic]]:
+        """As the tiers of all types say."""
+        hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
+        reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
+        for part, at, rows in zip(self._parts, *self.columns.split(ids), strict=True):
+            if part is None:
+                continue
+            where = at.numpy()
+            found, bytes_ = part.estimate(rows, asked[where], mesh)
+            hits, remote = hits + found.hits, remote + found.remote
+            reads[where] = found.reads
+            traffic = [before + more for before, more in zip(traffic, bytes_, strict=True)]
+        return ReadEstimate(hits, remote, reads), traffic

@@ -1,0 +1,78 @@
+"""Typed graphs: every list of placements, layer and number of workers against one process."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from estimating import check as check_estimate
+from steps import difference, distributed, reference
+from typed_graphs import TypedStep, typed_store
+
+from partita.core.errors import ConfigError
+from partita.graph.store import GraphStore
+from partita.nn.layers import LAYERS
+from partita.parallel.placements.kinds import PLACEMENTS
+
+KINDS = [
+    *(name for name in LAYERS if LAYERS.find(name).reads_relations),
+    "rgcn+bases", "hetero-sage+aggregator", "sage", "gat", "gin",
+]  # fmt: skip
+ABLE = [name for name in PLACEMENTS if not PLACEMENTS.find(name).first_layer_only]
+PAIRS = [",".join(pair) for pair in product(ABLE, repeat=2)]
+STRATEGIES = [*PAIRS, *(f"by-owner,{pair}" for pair in PAIRS)]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, GraphStore]:
+    folder = tmp_path_factory.mktemp("typed")
+    return {parts: typed_store(folder / f"g{parts}", parts=parts) for parts in (1, 2, 3)}
+
+
+def step_of(store: GraphStore, kind: str, **changes: object) -> TypedStep:
+    return TypedStep(store, kind, **{"fanouts": (3, 2), "seeds": tuple(range(0, 60, 4)), **changes})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gradients_are_those_of_one_process_and_bytes_are_those_that_are_said(stores, strategy, workers) -> None:
+    for number, kind in enumerate(KINDS):
+        step = step_of(stores[workers], kind, dropout=0.3, input_dropout=0.2 * (number % 2))
+        found = distributed(step, strategy, workers, seed_split="even")
+        assert difference(found, reference(step)) < 1e-9, kind
+        assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_is_estimated_is_what_is_counted(stores, strategy, workers) -> None:
+    for number, kind in enumerate(KINDS):
+        check_estimate(step_of(stores[workers], kind, split_topology=number % 2 == 0), strategy, workers)
+
+
+@pytest.mark.parametrize("kind", ["rgcn", "hgt"])
+def test_a_topology_in_parts_draws_the_same(stores, kind) -> None:
+    step = step_of(stores[3], kind, split_topology=True)
+    found = distributed(step, "source,destination", 3, seed_split="owner")
+    assert difference(found, reference(step_of(stores[3], kind))) < 1e-9
+    assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_that_a_batch_does_not_reach_have_gradients_of_zero(stores, kind) -> None:
+    """Papers and the papers that they cite: no other type is reached, on no worker."""
+    seeds = stores[2].to_original(stores[2].nodes_of("paper"))[:9]
+    step = step_of(stores[2], kind, fanouts=((2, 0, 0, 0, 0), (3, 0, 0, 0, 0)), seeds=tuple(seeds.tolist()))
+    found, wanted = distributed(step, "source,destination", 2, seed_split="even"), reference(step)
+    assert found.gradients.keys() == wanted.gradients.keys()
+    assert not any(found.gradients[f"encoder.lins.{kind}.weight"].any() for kind in (1, 2))
+    assert found.gradients["encoder.lins.0.weight"].any()
+    for batch_grads in (found.gradients, wanted.gradients):
+        assert all(gradient.isfinite().all() for gradient in batch_grads.values())
+
+
+def test_what_cannot_be_placed_is_refused(stores) -> None:
+    with pytest.raises(ConfigError, match="other ones of"):
+        distributed(step_of(stores[2], "rgcn"), "feature,data", 2)
+    with pytest.raises(ConfigError, match="sampled by relation"):
+        distributed(step_of(stores[2], "gcn"), "data,data", 2)

@@ -1,0 +1,137 @@
+"""Whole runs on typed graphs: the model of one worker, whatever the strategy; resumed, evaluated, predicted."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from on_workers import train_on_workers
+from safetensors.numpy import load_file
+from typed_graphs import TYPES, typed_store
+
+import partita
+from partita.core.errors import ConfigError, PartitaError, RunError
+from partita.graph.generate_typed import generate_typed
+from partita.testing.graphs import small_random_store
+
+pytestmark = pytest.mark.usefixtures("libraries")
+
+SETTINGS = {
+    "layers": 2, "hidden": 8, "fanout": "cites=3,2 *=2,2", "batch_size": 30, "epochs": 3, "precision": "float64",
+    "input_dropout": 0.1,
+}  # fmt: skip
+CASES = [("snp", 2, "rgcn"), ("gsplit", 3, "hgt"), ("dnp", 2, "rgat"), ("gdp", 2, "hetero-sage"), ("snp", 3, "sage")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("typed")
+    for parts in (2, 3):
+        typed_store(folder / f"parts{parts}", 240, parts=parts)
+    for kind in {kind for *_, kind in CASES}:
+        partita.Trainer(folder / "parts2.whole", out=folder / kind, model=kind, **SETTINGS).fit()
+    return folder
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return load_file(max((run / "checkpoints").glob("epoch-*")) / "model.safetensors")
+
+
+def assert_same(run: Path, other: Path) -> None:
+    found, expected = weights(run), weights(other)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.abs(found[name] - value).max() <= 1e-9 * np.abs(value).max(), name
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_strategy_trains_the_model_of_one_worker(folder, tmp_path, workers) -> None:
+    cases = [(strategy, kind) for strategy, number, kind in CASES if number == workers]
+    runs = {
+        tmp_path / f"{strategy}-{kind}": {**SETTINGS, "strategy": strategy, "model": kind} for strategy, kind in cases
+    }
+    train_on_workers(folder / f"parts{workers}", workers, runs)
+    for run, (_, kind) in zip(runs, cases, strict=True):
+        assert_same(run, folder / kind)
+
+
+def test_a_store_that_is_not_partitioned_is_dealt_out(folder, tmp_path) -> None:
+    run = {tmp_path / "run": {**SETTINGS, "strategy": "snp", "model": "rgcn"}}
+    train_on_workers(folder / "parts2.whole", 2, run)
+    assert_same(tmp_path / "run", folder / "rgcn")
+
+
+def test_a_run_goes_on_where_it_stopped(folder, tmp_path) -> None:
+    first = {**SETTINGS, "epochs": 1}
+    partita.Trainer(folder / "parts2.whole", out=tmp_path / "run", model="hgt", **first).fit()
+    partita.Trainer.resume(tmp_path / "run", epochs=3).fit()
+    assert_same(tmp_path / "run", folder / "hgt")
+
+
+def test_evaluation_does_not_depend_on_workers_or_memory(folder) -> None:
+    found = [
+        partita.evaluate(folder / "hgt", split="test", **options)
+        for options in ({}, {"workers": 2}, {"memory_limit": "1MiB"}, {"store": folder / "parts3"})
+    ]
+    for other in found[1:]:
+        assert {name: found[0][name] for name in ("nodes", "accuracy")}.items() <= other.items()
+        assert other["loss"] == pytest.approx(found[0]["loss"], rel=1e-9)
+
+
+def test_predictions_are_of_the_labeled_types_and_of_others_on_request(folder, tmp_path) -> None:
+    store = partita.open(folder / "parts2.whole")
+    partita.predict(folder / "rgcn", out=tmp_path / "all.csv")
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text().splitlines()))
+    assert {row["type"] for row in rows} == {"paper"}
+    assert [int(row["node"]) for row in rows] == store.nodes_of("paper").tolist()
+    for name in TYPES:
+        found = partita.predict(folder / "rgcn", node_type=name, embeddings=True)
+        assert found.ids.tolist() == store.nodes_of(name).tolist()
+        assert found.embeddings.shape == (len(found.ids), 8)
+    with pytest.raises(ConfigError, match="no node type 'papers'"):
+        partita.predict(folder / "rgcn", node_type="papers")
+    with pytest.raises(ConfigError, match="both given"):
+        partita.predict(folder / "rgcn", node_type="paper", split="test")
+
+
+def test_a_graph_of_another_schema_is_refused(folder, tmp_path) -> None:
+    generate_typed(tmp_path / "other", scale=0.001, num_features=8, num_classes=2)
+    with pytest.raises(RunError, match=r"other node types.*'paper' of 8 features where.*'paper' of 5"):
+        partita.evaluate(folder / "rgcn", store=tmp_path / "other")
+    small_random_store(tmp_path / "untyped", 60, 300)
+    with pytest.raises(RunError, match=r"is none where there was.*paper"):
+        partita.evaluate(folder / "rgcn", store=tmp_path / "untyped")
+
+
+REFUSED = [
+    ({"fanout": "sites=3,2 *=1"}, "no relation 'sites'.*'cites'"),
+    ({"fanout": "cites=3,2 cites=1"}, "once"),
+    ({"fanout": "cites=3,2 paper:cites:paper=1"}, "is there twice"),
+    ({"fanout": "cites=3,2,1"}, "3 entries but layers is 2"),
+    ({"fanout": "cites=0"}, "at least one relation"),
+    ({"model": "gcn"}, "sampled by relation"),
+    ({"model": "pyg:GCN"}, "does not support typed graphs"),
+    ({"sampler": "layer", "layer_budget": "50", "fanout": None}, "does not draw by relation"),
+    ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
+    ({"cache": "1MiB"}, "caches.*typed"),
+    ({"views": "cyclic"}, "does not support typed graphs"),
+    ({"model": "rgat", "heads": 3}, "cannot be shared by 3 heads"),
+    ({"model": "hetero-sage", "aggregator": "max"}, "mean or sum"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=lambda each: str(each)[:40])
+def test_what_is_refused(folder, tmp_path, settings, message) -> None:
+    given = {name: value for name, value in {**SETTINGS, "model": "rgcn", **settings}.items() if value is not None}
+    with pytest.raises(PartitaError, match=message):
+        partita.Trainer(folder / "parts2.whole", out=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_relations_are_for_typed_graphs(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 60, 300)
+    with pytest.raises(ConfigError, match="the graph has none"):
+        partita.Trainer(store, out=tmp_path / "run", layers=2, fanout="cites=3,2")
+    partita.Trainer(store, out=tmp_path / "run", layers=2, hidden=8, epochs=1, model="rgcn").fit()  # of one relation

@@ -1,0 +1,102 @@
+"""A typed graph for oracles: node types of other widths, one without features, several relations between two types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from steps import Step
+from torch import Tensor
+
+import partita
+from partita.core.mesh import Mesh
+from partita.features.host import HostRows
+from partita.features.rows import FeatureColumn
+from partita.features.typed import TypedColumns
+from partita.graph.store import GraphStore
+from partita.nn.encoder import Encoder
+from partita.nn.layers import LAYERS
+from partita.nn.model import Model
+from partita.parallel.typed_inputs import TypedInputs
+from partita.sample.topology import LocalTopology, as_tensor
+
+TYPES = ("paper", "author", "place")
+WIDTHS = (5, 3, 0)
+RELATIONS = {"cites": (0, 0), "wrote": (1, 0), "knows": (1, 1), "at": (0, 2), "likes": (1, 0)}
+
+
+def typed_store(path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int = 3) -> GraphStore:
+    """Nodes are re-ordered into parts; papers have one of two classes."""
+    generator = np.random.default_rng(4)
+    kinds = np.sort(generator.choice(3, num_nodes, p=(0.5, 0.35, 0.15))).astype(np.uint8)
+    edges, relations = [], []
+    for number, (source, target) in enumerate(RELATIONS.values()):
+        ends = [np.flatnonzero(kinds == kind) for kind in (source, target)]
+        count = degree * len(ends[1])
+        edges.append(np.stack([generator.choice(each, count) for each in ends]))  # with loops, and several alike
+        relations.append(np.full(count, number, np.uint8))
+    arrays = {
+        "edge_index": np.concatenate(edges, axis=1).astype(np.int32),
+        "edge_type": np.concatenate(relations),
+        "node_type": kinds,
+        "node_type_names": np.array(TYPES),
+        "edge_type_names": np.array(list(RELATIONS)),
+        "target_node_type": np.array("paper"),
+        "y": np.where(kinds == 0, np.arange(num_nodes) % 2, -1),
+        **{
+            f"x_{name}": generator.normal(size=(int((kinds == at).sum()), width)).astype(np.float32)
+            for at, (name, width) in enumerate(zip(TYPES, WIDTHS, strict=True))
+            if width
+        },
+    }
+    np.savez(path.with_suffix(".npz"), **arrays)
+    partita.ingest(path.with_suffix(".npz"), path.with_suffix(".whole"), split=(0.5, 0.25, 0.25))
+    partita.partition(path.with_suffix(".whole"), path, parts=parts, algorithm="random")
+    return GraphStore.open(path)
+
+
+@dataclass(frozen=True)
+class TypedStep(Step):
+    """A step on such a graph; the fanouts are of every relation."""
+
+    def model(self) -> Model:
+        ends = self.store.schema.ends.tolist()
+        widths = [self.hidden] * len(self.fanouts) + [self.classes]
+        layers = []
+        for number in range(len(self.fanouts)):
+            last = number == len(self.fanouts) - 1
+            kind, _, option = self.kind.partition("+")
+            known = {"num_types": 3, "relations": ends, "heads": 3 if not last else 1, "bases": 2, "aggregator": "sum"}
+            names = LAYERS.find(kind).options & {"num_types", "relations", "heads", *option.split(",")}
+            options = {name: known[name] for name in names}
+            layers.append(LAYERS.find(kind).for_model(widths[number], widths[number + 1], last=last, **options))
+        encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types)
+        model = Model.from_layers(layers, activation="elu", dropout=self.dropout, encoder=encoder)
+        model.reset(self.model_seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.dim() < 2 or name.endswith("bias"):
+                    parameter += torch.linspace(0.1, 0.4, parameter.numel()).view_as(parameter)
+        return model.to(self.dtype).train()
+
+    def topology(self) -> LocalTopology:
+        return LocalTopology(self.store, replace=self.replace, weighted=self.weighted, types=True)
+
+    def original(self) -> Tensor:
+        return self.topology().original(torch.arange(self.store.num_nodes))
+
+    def column(self) -> TypedColumns:
+        found = [self.store.x_of(name) for name in self.store.schema.node_types]
+        columns = [
+            None if x is None else FeatureColumn(as_tensor(x).to(self.dtype), self.dtype, dropout=self.input_dropout)
+            for x in found
+        ]
+        return TypedColumns(self.store.node_types, tuple(columns), self.dtype)
+
+    def inputs(self) -> TypedInputs:
+        return TypedInputs(self.column(), self.topology(), lambda kind, column: HostRows(column))
+
+    def rows(self, mesh: Mesh) -> TypedColumns:
+        return self.column()

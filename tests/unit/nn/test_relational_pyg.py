@@ -1,0 +1,129 @@
+"""Layers of typed graphs beside those of PyG: rows and gradients, with the same parameters."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from partita.core.node_types import NodeTypes
+from partita.core.records import Block
+from partita.nn.layers import HGT, RGAT, RGCN, HeteroSAGE
+
+pyg = pytest.importorskip("torch_geometric.nn")
+
+NAMES = ("a", "b", "c")
+SIZES = (7, 5, 6)
+RELATIONS = ((0, 0), (1, 0), (0, 1), (0, 0), (2, 1), (1, 2))
+ENDS = {"num_types": 3, "relations": RELATIONS}
+TRIPLES = [(NAMES[source], f"r{at}", NAMES[target]) for at, (source, target) in enumerate(RELATIONS)]
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+BOUNDS = [0, *accumulate(SIZES)]
+
+
+@pytest.fixture
+def edges() -> dict[tuple[str, str, str], Tensor]:
+    """Of every relation; some nodes have none, some several between the same ends."""
+    generator = torch.Generator().manual_seed(3)
+    found = {}
+    for triple, (source, target) in zip(TRIPLES, RELATIONS, strict=True):
+        ends = [torch.randint(SIZES[kind] - 1, (12,), generator=generator) for kind in (source, target)]
+        found[triple] = torch.stack(ends)
+    return found
+
+
+@pytest.fixture
+def block(edges: dict[tuple[str, str, str], Tensor]) -> Block:
+    """All nodes, with all their in-edges."""
+    rows = [
+        (BOUNDS[target] + int(v), at, BOUNDS[source] + int(u))
+        for at, (source, target) in enumerate(RELATIONS)
+        for u, v in edges[TRIPLES[at]].T
+    ]
+    dst, kinds, src = torch.tensor(sorted(rows)).T
+    nodes = torch.arange(BOUNDS[-1])
+    indptr = torch.searchsorted(dst.contiguous(), torch.arange(BOUNDS[-1] + 1))
+    types = NodeTypes(np.array(BOUNDS), 3)
+    return Block(nodes, nodes, indptr, src.int(), nodes, edge_type=kinds.int(), node_types=types)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    rows = torch.randn(BOUNDS[-1], 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return rows.requires_grad_()
+
+
+def by_type(x: Tensor) -> dict[str, Tensor]:
+    return {name: x[first:last] for name, (first, last) in zip(NAMES, pairwise(BOUNDS), strict=True)}
+
+
+def compare(ours: Tensor, theirs: Tensor, x: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+    cotangent = torch.randn(ours.shape, generator=torch.Generator().manual_seed(5), dtype=ours.dtype)
+    grads = [torch.autograd.grad((out * cotangent).sum(), x, retain_graph=True)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*grads, **CLOSE)
+
+
+@pytest.mark.parametrize("bases", [0, 2])
+def test_rgcn_is_that_of_pyg_with_the_mean_of_each_relation(block, edges, x, bases: int) -> None:
+    theirs = pyg.RGCNConv(8, 5, len(RELATIONS), num_bases=bases or None).double()
+    ours = RGCN(8, 5, bases=bases, **ENDS).double()
+    ours.load_state_dict(theirs.state_dict())
+    index = torch.stack([block.indices.long(), block.edge_dst()])
+    compare(ours(block, x), theirs(x, index, block.edge_type.long()), x)
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "sum"])
+def test_hetero_sage_is_a_hetero_conv_of_sage(block, edges, x, aggregator: str) -> None:
+    theirs = pyg.HeteroConv({triple: pyg.SAGEConv(8, 5, aggr=aggregator) for triple in TRIPLES}).double()
+    ours = HeteroSAGE(8, 5, aggregator=aggregator, **ENDS).double()
+    with torch.no_grad():
+        ours.root.zero_()
+        ours.bias.zero_()
+        for at, triple in enumerate(TRIPLES):
+            conv, target = theirs.convs[triple], RELATIONS[at][1]
+            ours.weight[at] = conv.lin_l.weight
+            ours.root[target] += conv.lin_r.weight
+            ours.bias[target] += conv.lin_l.bias
+    compare(ours(block, x), torch.cat(list(theirs(by_type(x), edges).values())), x)
+
+
+@pytest.mark.parametrize(("heads", "concat"), [(1, True), (2, True), (2, False)])
+def test_rgat_is_a_hetero_conv_of_gat(block, edges, x, heads: int, concat: bool) -> None:
+    convs = {triple: pyg.GATConv(8, 3, heads, concat=concat, add_self_loops=False) for triple in TRIPLES}
+    theirs, ours = pyg.HeteroConv(convs).double(), RGAT(8, 3, heads, concat=concat, **ENDS).double()
+    with torch.no_grad():
+        ours.bias.zero_()
+        for at, triple in enumerate(TRIPLES):
+            conv = theirs.convs[triple]
+            conv.bias.uniform_()
+            ours.weight[at], ours.att_src[at], ours.att_dst[at] = conv.lin.weight, conv.att_src[0], conv.att_dst[0]
+            ours.bias[RELATIONS[at][1]] += conv.bias
+    compare(ours(block, x), torch.cat(list(theirs(by_type(x), edges).values())), x)
+
+
+@pytest.mark.parametrize(("heads", "width"), [(1, 8), (2, 8), (2, 6)])
+def test_hgt_is_that_of_pyg(block, edges, x, heads: int, width: int) -> None:
+    """With an input as wide as the result the own row skips the layer."""
+    theirs = pyg.HGTConv(8, width, (list(NAMES), TRIPLES), heads).double()
+    ours = HGT(8, width, heads, **ENDS).double()
+    count = len(RELATIONS)
+    with torch.no_grad():
+        for at, name in enumerate(NAMES):
+            lin = theirs.kqv_lin.lins[name]
+            lin.bias.uniform_()
+            for part, target in enumerate(("key", "query", "value")):
+                getattr(ours, f"{target}_weight")[at] = lin.weight.chunk(3)[part]
+                getattr(ours, f"{target}_bias")[at] = lin.bias.chunk(3)[part]
+            ours.out_weight[at] = theirs.out_lin.lins[name].weight
+            ours.out_bias[at] = theirs.out_lin.lins[name].bias.uniform_()
+            if ours.skip is not None:
+                ours.skip[at] = theirs.skip[name].uniform_()[0]
+        for at, triple in enumerate(TRIPLES):
+            numbers = [head * count + theirs.edge_types_map[triple] for head in range(heads)]
+            ours.attention[at], ours.messages[at] = theirs.k_rel.weight[numbers], theirs.v_rel.weight[numbers]
+            ours.prior[at] = theirs.p_rel["__".join(triple)].uniform_()[0]
+    compare(ours(block, x), torch.cat(list(theirs(by_type(x), edges).values())), x)
