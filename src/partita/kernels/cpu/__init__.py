@@ -16,7 +16,7 @@ from partita.kernels.cpu.sampling import (
     gcn_coefficients,
     keyed_permutation,
     relabel,
-    relation_bounds,
     sample_neighbors,
+    sample_relations,
 )
 from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

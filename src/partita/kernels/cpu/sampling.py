@@ -7,6 +7,8 @@ entries of ids that come a few places later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped, UInt32
@@ -22,6 +24,7 @@ from partita.kernels.relabeller import Relabeller
 
 GROUP = 16  # destinations whose picks are under way together
 AHEAD = 24  # places ahead that the relabeller asks for
+WALK = 8  # edges of one relation that are compared one by one before the end of their run is searched
 SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
 
 
@@ -37,7 +40,7 @@ def sample_neighbors(
     first_edge: int,
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    num_dst, seed = dst.shape[0], np.uint64(key)
+    num_dst = dst.shape[0]
     begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
     rows = np.zeros(num_dst + 1, np.int64)
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
@@ -46,37 +49,75 @@ def sample_neighbors(
         indptr, first_edge, weight, weights is not None, dst, fanout, replace, begins, degrees, counts,
     )  # fmt: skip
     np.cumsum(counts, out=counts)
-    store = indices.numpy()
+    alike = np.array([fanout], np.int64), np.empty(0, np.int32)
+    ids, positions = _picked(indices, dst_original, key, *alike, replace, weights, begins, degrees, rows)
+    return torch.from_numpy(rows), ids, positions
+
+
+def sample_relations(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    fanouts: Sequence[int],
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
+    num_dst, wanted = dst.shape[0], np.array(fanouts, np.int64)
+    rows, weight = np.zeros(num_dst + 1, np.int64), or_empty(weights, (0,), np.dtype(np.uint32))
+    bounds = threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK)
+    starts, stops = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
+    run(count_runs, bounds, indptr, edge_type, first_edge, dst, wanted, starts, stops, rows[1:])
+    np.cumsum(rows, out=rows)
+    runs = int(rows[-1])
+    begins, degrees, originals = (np.empty(runs, np.int64) for _ in range(3))
+    kinds, counts = np.empty(runs, np.int32), np.zeros(runs + 1, np.int64)
+    run(
+        find_runs, bounds,
+        starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, rows,
+        begins, degrees, originals, kinds, counts[1:],
+    )  # fmt: skip
+    np.cumsum(counts, out=counts)
+    ids, positions = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
+    types = np.empty(len(ids), np.int32)
+    run(spread_kinds, threads.balanced_bounds(counts, 1), kinds, counts, types)
+    return torch.from_numpy(counts[rows]), ids, positions, torch.from_numpy(types)
+
+
+def _picked(
+    indices: Int[Tensor, "M"],
+    originals: Shaped[Tensor, "n"] | Shaped[np.ndarray, "n"],
+    key: int,
+    fanouts: Shaped[np.ndarray, "_"],
+    kinds: Shaped[np.ndarray, "_"],
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    begins: Shaped[np.ndarray, "n"],
+    degrees: Shaped[np.ndarray, "n"],
+    rows: Shaped[np.ndarray, "n_1"],
+) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"]]:
+    """Ids and positions of the picks of rows of which it is known how many there are."""
+    store, seed = indices.numpy(), np.uint64(key)
     positions, ids = np.empty(int(rows[-1]), np.int64), np.empty(int(rows[-1]), store.dtype)
     if weights is None:
-        seen_size = 0 if fanout <= SCAN or replace else 1 << (2 * fanout - 1).bit_length()
+        most = int(fanouts.max(initial=0))
+        seen_size = 0 if most <= SCAN or replace else 1 << (2 * most - 1).bit_length()
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
-            store, dst_original, seed, fanout, replace, begins, degrees, rows, seen_size, positions, ids,
+            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, seen_size, positions, ids,
         )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
-            store, weight, log_table(), dst_original, seed, fanout, replace, begins, degrees, rows, positions, ids,
+            store, weights, log_table(), originals, seed, fanouts, kinds, replace, begins, degrees, rows,
+            positions, ids,
         )  # fmt: skip
-    return torch.from_numpy(rows), torch.from_numpy(ids), torch.from_numpy(positions)
-
-
-def relation_bounds(
-    indptr: Int[Tensor, "N_1"],
-    edge_type: Shaped[Tensor, "M"],
-    dst: Int[Tensor, "D"],
-    relations: Int[Tensor, "C"],
-    first_edge: int,
-) -> Int[Tensor, "DC 2"]:
-    """See :func:`partita.kernels.reference.relation_bounds`."""
-    found = np.empty((dst.shape[0] * relations.shape[0], 2), np.int64)
-    run(
-        bounds_loop, threads.even_bounds(dst.shape[0], len(found) * WORDS_PER_PICK),
-        indptr, edge_type, first_edge, dst, relations, found,
-    )  # fmt: skip
-    return torch.from_numpy(found)
+    return torch.from_numpy(ids), torch.from_numpy(positions)
 
 
 def relabel(
@@ -134,11 +175,15 @@ def keyed_permutation(start: int, n: int, key: int, out: Int[Tensor, "m"]) -> No
 
 
 @njit
-def _first_at_least(kinds, low, high, kind):
-    """The first place of ``low`` to ``high`` whose kind is not below ``kind``; ``high`` where there is none."""
+def _run_end(kinds, low, high, kind):
+    """Where the run that ``low`` - 1 is of ends: short ones are walked through, others searched. Kinds ascend."""
+    for _ in range(WALK):
+        if low == high or np.int64(kinds[low]) != kind:
+            return low
+        low += 1
     while low < high:
         middle = (low + high) // 2
-        if np.int64(kinds[middle]) < kind:
+        if np.int64(kinds[middle]) == kind:
             low = middle + 1
         else:
             high = middle
@@ -146,17 +191,53 @@ def _first_at_least(kinds, low, high, kind):
 
 
 @njit(nogil=True, cache=True)
-def bounds_loop(indptr, kinds, first, dst, relations, found, low, high):
-    """Bounds of the runs of destinations ``low`` to ``high``. ``relations`` ascend, so each search begins where the
-    one before has ended."""
-    num = relations.shape[0]
+def count_runs(indptr, kinds, first, dst, fanouts, starts, stops, counts, low, high):
+    """Rows of destinations ``low`` to ``high``, and how many runs they have of whose relations anything is drawn."""
     for i in range(low, high):
-        at, end = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
-        for c in range(num):
-            at = _first_at_least(kinds, at, end, relations[c])
-            found[i * num + c, 0] = at + first
-            at = _first_at_least(kinds, at, end, relations[c] + 1)
-            found[i * num + c, 1] = at + first
+        prefetch(indptr, dst[min(i + AHEAD, high - 1)])
+        starts[i], stops[i] = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
+    for i in range(low, high):
+        prefetch(kinds, starts[min(i + AHEAD, high - 1)])
+        at, end, found = starts[i], stops[i], np.int64(0)
+        while at < end:
+            kind = np.int64(kinds[at])
+            found += fanouts[kind] != 0
+            at = _run_end(kinds, at + 1, end, kind)
+        counts[i] = found
+
+
+@njit(nogil=True, cache=True)
+def find_runs(
+    starts, stops, kinds, weights, weighted, original, fanouts, replace, rows,
+    begins, degrees, originals, kind_of_run, counts, low, high,
+):  # fmt: skip
+    """First edge, degree, number of picks, relation and key of these runs; edges count from ``first`` on."""
+    relations = fanouts.shape[0]
+    for i in range(low, high):
+        prefetch(kinds, starts[min(i + AHEAD, high - 1)])
+        at, end, place = starts[i], stops[i], rows[i]
+        while at < end:
+            kind = np.int64(kinds[at])
+            stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind]
+            if fanout != 0:
+                able = stop - at
+                if weighted:
+                    able = np.int64(0)
+                    for position in range(at, stop):
+                        able += weights[position] > 0
+                begins[place], degrees[place], kind_of_run[place] = at, stop - at, kind
+                originals[place] = original[i] * relations + kind
+                counts[place] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
+                place += 1
+            at = stop
+
+
+@njit(nogil=True, cache=True)
+def spread_kinds(kinds, indptr, types, low, high):
+    """Give every pick of runs ``low`` to ``high`` the relation of its run."""
+    for i in range(low, high):
+        for e in range(indptr[i], indptr[i + 1]):
+            types[e] = kinds[i]
 
 
 @njit(nogil=True, cache=True)
@@ -210,15 +291,18 @@ def _floyd(node_key, begin, degree, fanout, seen, positions, at):
 
 @njit(nogil=True, cache=True)
 def pick_uniform(
-    indices, original, key, fanout, replace, begins, degrees, indptr, seen_size, positions, ids, low, high
+    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, seen_size, positions, ids, low, high
 ):
-    """Picks of destinations ``low`` to ``high``: positions in the store and the ids that stand there."""
+    """Picks of destinations ``low`` to ``high``: positions in the store and the ids that stand there.
+
+    The fanout is that of each one's kind; of those that have no kind, all alike.
+    """
     seen = np.empty(seen_size, np.int64)
     for group in range(low, high, GROUP):
         stop = min(group + GROUP, high)
         for i in range(group, stop):
             begin, degree, at = begins[i], degrees[i], indptr[i]
-            count = indptr[i + 1] - at
+            count, fanout = indptr[i + 1] - at, fanouts[kinds[i] if kinds.shape[0] else 0]
             if count == degree and not (replace and fanout >= 0):
                 for slot in range(degree):
                     positions[at + slot] = begin + slot
@@ -268,14 +352,15 @@ def _sort(times, slots, size):
 
 @njit(nogil=True, cache=True)
 def pick_weighted(
-    indices, weights, table, original, key, fanout, replace, begins, degrees, indptr, positions, ids, low, high
+    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, positions, ids, low, high
 ):
     """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
-    times = np.empty(max(fanout, 0), np.uint64)
-    slots = np.empty(max(fanout, 0), np.int64)
+    most = max(fanouts.max(), 0)
+    times = np.empty(most, np.uint64)
+    slots = np.empty(most, np.int64)
     for i in range(low, high):
         begin, degree, at = begins[i], degrees[i], indptr[i]
-        count = indptr[i + 1] - at
+        count, fanout = indptr[i + 1] - at, fanouts[kinds[i] if kinds.shape[0] else 0]
         if count == 0:
             continue
         node_key = fold(key, U(original[i]))

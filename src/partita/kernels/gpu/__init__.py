@@ -17,7 +17,13 @@ from partita.kernels.gpu.rows import (
     segment_max_backward,
     transpose,
 )
-from partita.kernels.gpu.sampling import gcn_coefficients, keyed_permutation, relabel, relation_bounds, sample_neighbors
+from partita.kernels.gpu.sampling import (
+    gcn_coefficients,
+    keyed_permutation,
+    relabel,
+    sample_neighbors,
+    sample_relations,
+)
 from partita.kernels.reference.sampling import count_distinct
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -11,6 +13,7 @@ from torch import Tensor
 from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
 from partita.kernels.gpu.launch import LARGEST, blocks, launch, launch_each, power_of_two, signed
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
+from partita.kernels.reference.relations import Drawn, drawn_by_run
 from partita.kernels.relabeller import Relabeller
 
 IN_REGISTERS = 128  # largest fanout whose picks one program holds in registers
@@ -56,6 +59,11 @@ def relation_bounds(
         bounds_kernel, found.numel(), dst, indptr, kinds, dst, relations, found, first_edge, max(1, num), mask
     )  # fmt: skip
     return found
+
+
+def sample_relations(*given: Any) -> Drawn:
+    """See :func:`partita.kernels.reference.sample_relations`."""
+    return drawn_by_run(relation_bounds, sample_neighbors, *given)
 
 
 def relabel(

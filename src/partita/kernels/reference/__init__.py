@@ -93,7 +93,7 @@ from partita.kernels.reference.sampling import (
     gcn_coefficients,
     keyed_permutation,
     relabel,
-    relation_bounds,
     sample_neighbors,
+    sample_relations,
 )
 from partita.kernels.reference.walks import random_walks, top_visits, walk_draws, walk_step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from partita.core.keys import below, fold
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, arrival_time, fold_all
+from partita.kernels.reference.relations import Drawn, drawn_by_run
 from partita.kernels.relabeller import Relabeller
 
 
@@ -84,6 +86,11 @@ def relation_bounds(
             low, high = np.searchsorted(row, relation, "left"), np.searchsorted(row, relation, "right")
             found.append((begin + int(low), begin + int(high)))
     return torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
+
+
+def sample_relations(*given: Any) -> Drawn:
+    """A number of in-edges of each relation for every destination; arguments as of the other implementations."""
+    return drawn_by_run(relation_bounds, sample_neighbors, *given)
 
 
 def relabel(
