@@ -86,7 +86,7 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
         ],
     )
     yield "Embeddings", each(answers.embeddings)
-    yield "Data", each(answers.balance)
+    yield "Data", each(tables.node_types, tables.relations, answers.balance)
     yield "Time and memory", [
         *_there(figures.stages(runs), figures.memory(runs), tables.ahead(runs)), *each(figures.timeline)
     ]  # fmt: skip

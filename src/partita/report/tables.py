@@ -218,9 +218,41 @@ def quality(name: str, measured: Mapping[str, Any]) -> Table:
     return Table(f"Partition: {name}", ["", ""], rows, "Balance: largest part relative to the mean.")
 
 
+def node_types(run: RunFiles) -> Table | None:
+    """What types the nodes of a typed graph have."""
+    store = run.record["store"]
+    if "node_types" not in store:
+        return None
+    features = store["type_features"]
+    rows = [
+        [name, f"{size:,}", f"{features[name]:,}" if name in features else "-"]
+        for name, size in store["node_types"].items()
+    ]
+    return Table(
+        "Node types", ["node type", "nodes", "features"], rows, "Types without features have a learned vector."
+    )
+
+
+def relations(run: RunFiles) -> Table | None:
+    """Which types the relations of a typed graph lead from and to."""
+    store = run.record["store"]
+    if "relations" not in store:
+        return None
+    rows = []
+    for name, edges in store["relations"].items():
+        source, relation, target = name.split(":")
+        mean = edges / max(1, store["node_types"][target])
+        rows.append([relation, source, target, f"{edges:,}", f"{mean:,.1f}"])
+    return Table("Relations", ["relation", "source type", "target type", "edges", "mean in-degree"], rows)
+
+
 def _graph(run: RunFiles) -> str:
     store = run.record["store"]
-    facts = [count(store[name], name.removesuffix("s")) for name in ("nodes", "edges", "features")]
+    facts = [count(store[name], name.removesuffix("s")) for name in ("nodes", "edges")]
+    if "node_types" in store:
+        facts += [count(len(store["node_types"]), "node type"), count(len(store["relations"]), "relation")]
+    else:
+        facts.append(count(store["features"], "feature"))
     return ", ".join(facts if store.get("parts", 1) < 2 else [*facts, count(store["parts"], "part")])
 
 

@@ -276,3 +276,13 @@ def test_other_tasks(tmp_path, monkeypatch, task) -> None:
     assert ("Micro-F1 by in-degree" if task == "multilabel" else "Predicted and true values") in html
     assert ("Residuals" in html) == ("Target values by split" in html) == (task == "regression")
     assert "Baseline" in html
+
+
+def test_types_and_relations_of_the_graph_are_shown(tmp_path):
+    partita.generate_typed(tmp_path / "graph", scale=0.001, num_features=8, num_classes=2)
+    settings = {"model": "rgcn", "layers": 1, "fanout": (3,), "epochs": 1, "threads": 1}
+    partita.Trainer(tmp_path / "graph", out=tmp_path / "run", **settings).fit()
+    html = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+    for shown in ("Node types", "Relations", "rev_affiliated_to", "4 node types, 8 relations"):
+        assert shown in html
+    assert "0 features" not in html
