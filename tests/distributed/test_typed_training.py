@@ -96,6 +96,20 @@ def test_predictions_are_of_the_labeled_types_and_of_others_on_request(folder, t
         partita.predict(folder / "rgcn", node_type="paper", split="test")
 
 
+def test_no_plain_model_is_written_that_would_lack_the_encoder(folder, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="typed graphs are not exported"):
+        partita.export_model(folder / "sage", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"model": "mlp"}, {"residual": True, "replace": True}, {"normalize_features": True}]
+)
+def test_other_settings_work_on_types(folder, tmp_path, settings) -> None:
+    run = partita.Trainer(folder / "parts2", out=tmp_path / "run", **{**SETTINGS, "model": "rgcn", **settings}).fit()
+    assert np.isfinite(run.record["metrics"]["test"]["loss"])
+
+
 def test_a_graph_of_another_schema_is_refused(folder, tmp_path) -> None:
     generate_typed(tmp_path / "other", scale=0.001, num_features=8, num_classes=2)
     with pytest.raises(RunError, match=r"other node types.*'paper' of 8 features where.*'paper' of 5"):

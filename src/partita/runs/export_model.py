@@ -72,7 +72,7 @@ def export_model(
     Raises:
         RunError: there is no run, or no checkpoint yet.
         ConfigError: there are such files, or the model has no equal in plain PyG: a layer, a normalization or an
-            activation of one's own, or one that is evaluated on random walks.
+            activation of one's own, one that is evaluated on random walks, or one of a typed graph.
         ResourceError: the disk is full.
     """
     folder, record, config = read_run(Context.alone(), run, trust=trust)
@@ -82,6 +82,12 @@ def export_model(
             "was trained with a model of your own, whose code is yours already",
             where=str(run),
             fix="Save its state_dict() where you have it",
+        )
+    if "encoder" in described:
+        raise ConfigError(
+            "models of typed graphs are not exported yet",
+            where=str(run),
+            fix="Use partita predict; the parameters are in the checkpoint, as model.safetensors",
         )
     if evaluation_sampler(config) is not None:
         raise ConfigError(
