@@ -96,6 +96,16 @@ def test_predictions_are_of_the_labeled_types_and_of_others_on_request(folder, t
         partita.predict(folder / "rgcn", node_type="paper", split="test")
 
 
+def test_what_no_layer_reaches_is_said(folder, tmp_path) -> None:
+    one = {**SETTINGS, "fanout": "3", "layers": 1, "epochs": 1}
+    partita.Trainer(folder / "parts2.whole", out=tmp_path / "run", model="rgcn", **one).fit()
+    said = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert (
+        "node types that 1 layer does not reach from seeds of type 'paper', so nothing is learned of them: place"
+        in said
+    )
+
+
 def test_no_plain_model_is_written_that_would_lack_the_encoder(folder, tmp_path) -> None:
     with pytest.raises(ConfigError, match="typed graphs are not exported"):
         partita.export_model(folder / "sage", tmp_path / "out")

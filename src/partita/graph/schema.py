@@ -139,6 +139,23 @@ class Schema:
             raise ConfigError(f"there is no node type '{name}'", where=where, fix=nearest(name, self.node_types))
         return self.node_types.index(name)
 
+    def unreached(self, kinds: Iterable[int], layers: int) -> tuple[list[str], list[str]]:
+        """What a model does not look at, however many neighbors are sampled.
+
+        Args:
+            kinds: numbers of the types of the seeds.
+            layers: of the model; each looks one relation further, against its direction.
+
+        Returns:
+            Names of node types and of relations.
+        """
+        reached, used = set(kinds), set[int]()
+        for _ in range(layers):
+            used |= {at for at, (_, target) in enumerate(self.ends.tolist()) if target in reached}
+            reached |= {self.ends[at, 0] for at in used}
+        types = [name for at, name in enumerate(self.node_types) if at not in reached]
+        return types, [str(each) for at, each in enumerate(self.relations) if at not in used]
+
     def by_relation(self, given: Mapping[str, Sequence[int]], where: str) -> tuple[tuple[int, ...], ...]:
         """Numbers for each layer, or hop, and relation, from those that a user has given for names of relations.
 
