@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
-from partita.core.records import Block
+from partita.core.records import Block, RowsByType
 from partita.core.typed import fitting
 from partita.nn.encoder import Encoder
 from partita.nn.layers import LAYERS, Layer
@@ -80,16 +80,22 @@ class Model(nn.Module):
         """The layers, the input-side one first."""
         return [stage.layer for stage in self.stages]  # type: ignore[misc]
 
-    def forward(self, blocks: Sequence[Block], h: Rows, step_key: StepKey | None = None) -> Float[Tensor, "D out"]:
+    def forward(
+        self, blocks: Sequence[Block], h: Rows | RowsByType, step_key: StepKey | None = None
+    ) -> Float[Tensor, "D out"]:
         """Rows of the seed nodes, where one process computes everything.
 
         Args:
             blocks: one per layer, the input-side one first; each one's destinations are the next one's sources.
-            h: rows of the first block's sources.
+            h: rows of the first block's sources; of a typed graph those of every type, for the encoder.
             step_key: names the training step; ``None`` in evaluation (no dropout).
         """
         if len(blocks) != len(self.stages):
             raise ValueError(f"{len(self.stages)} blocks are needed, one per layer, not {len(blocks)}")
+        if isinstance(h, RowsByType):
+            if self.encoder is None:
+                raise ValueError("rows of several types need an encoder")
+            h = self.encoder(h)
         for layer, (stage, block) in enumerate(zip(self.stages, blocks), start=1):
             h = stage(block, h, step_key, layer)
         return h  # type: ignore[return-value]

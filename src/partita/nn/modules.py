@@ -20,7 +20,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
-from partita.core.records import Block
+from partita.core.records import Block, RowsByType
 from partita.core.registry import imported
 from partita.core.typed import fitting
 from partita.nn.layers import LAYERS, Layer
@@ -86,12 +86,17 @@ class ModuleModel(Model):
         with seeded(_PROBE_SEED):
             self._probe()
 
-    def forward(self, blocks: Sequence[Block], h: Rows, step_key: StepKey | None = None) -> Float[Tensor, "D out"]:
+    def forward(
+        self, blocks: Sequence[Block], h: Rows | RowsByType, step_key: StepKey | None = None
+    ) -> Float[Tensor, "D out"]:
         """Rows of the seed nodes; see :meth:`Model.forward`. What the module draws is a function of the step's key.
 
         Raises:
             ConfigError: the module calls more or fewer convolutions than there are layers, or returns other rows.
+            ValueError: the rows are of several types.
         """
+        if isinstance(h, RowsByType):
+            raise ValueError("a module that is computed as a whole takes rows of one type")
         x = h if isinstance(h, Tensor) else h.all()
         with ExitStack() as stack:
             if step_key is not None and self.training:

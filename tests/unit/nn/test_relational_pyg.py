@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from partita.core.node_types import NodeTypes
-from partita.core.records import Block
+from partita.core.records import Block, RowsByType
+from partita.nn.encoder import Encoder
 from partita.nn.layers import HGT, RGAT, RGCN, HeteroSAGE
+from partita.nn.model import Model
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
@@ -127,3 +129,21 @@ def test_hgt_is_that_of_pyg(block, edges, x, heads: int, width: int) -> None:
             ours.attention[at], ours.messages[at] = theirs.k_rel.weight[numbers], theirs.v_rel.weight[numbers]
             ours.prior[at] = theirs.p_rel["__".join(triple)].uniform_()[0]
     compare(ours(block, x), torch.cat(list(theirs(by_type(x), edges).values())), x)
+
+
+def test_a_model_of_two_layers_takes_the_rows_of_all_types(block, x) -> None:
+    """The encoder, then the layers; a type without features has one row for all of its nodes."""
+    layers = [RGCN(8, 4, **ENDS), HGT(4, 2, **ENDS)]
+    encoder = Encoder([8, 8, 0], 8, NAMES)
+    model = Model.from_layers(layers, norm="none", encoder=encoder).double().eval()
+    at = tuple(torch.arange(first, last) for first, last in pairwise(BOUNDS))
+    inputs = RowsByType(at, (x[at[0]], x[at[1]], x[at[2], :0]))
+    encoded = torch.cat([encoder.lins[0](x[at[0]]), encoder.lins[1](x[at[1]])])
+    encoded = torch.cat([encoded, encoder.lins[2].weight.T.expand(SIZES[2], -1)])
+    expected = layers[1](block, layers[0](block, encoded).relu())
+    torch.testing.assert_close(model([block, block], inputs), expected, **CLOSE)
+    again = Model.from_description(model.describe()).double().eval()
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again([block, block], inputs), model([block, block], inputs))
+    with pytest.raises(ValueError, match="need an encoder"):
+        Model.from_layers([RGCN(8, 4, **ENDS)]).double()([block], inputs)
