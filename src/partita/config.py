@@ -162,7 +162,8 @@ class Config(BaseModel):
         1,
         ge=1,
         le=2**10,
-        description="Attention heads (gat, rgat, hgt): concatenated in hidden layers, averaged in the last.",
+        description="Attention heads (gat, gatv2, transformer, rgat, hgt): concatenated in hidden layers, averaged in "
+        "the last.",
     )
     aggregator: str = Field("mean", description="GraphSAGE neighbor aggregation: mean, sum, max.")
     residual: bool = Field(
@@ -209,6 +210,9 @@ class Config(BaseModel):
     )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
+    edge_weights: bool = Field(
+        False, description="Multiply each neighbor's row by the weight of its edge (gcn, sage, graphconv)."
+    )
     options: Options = Field(default_factory=dict, description="Options of a custom sampler or layer, name=value each.")
 
     # Workers

@@ -31,6 +31,10 @@ RELATIONS = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 0))
 TYPED = {"num_types": 2, "relations": RELATIONS}
 
 
+EDGES = 3
+"""Columns of the features of edges."""
+
+
 def variants(able: Callable[[Layer], object] = lambda layer: True) -> list[Any]:
     """Every layer with every combination of widths and of the few arguments that change its form; those that can."""
     extra: dict[str, list[dict[str, Any]]] = {
@@ -39,6 +43,14 @@ def variants(able: Callable[[Layer], object] = lambda layer: True) -> list[Any]:
             {"heads": heads, "concat": concat, "add_self_loops": loops}
             for heads, concat, loops in [(1, True, True), (2, True, False), (2, False, True)]
         ],
+        "gatv2": [
+            {"edge_width": width, "heads": heads, "concat": concat, "add_self_loops": loops}
+            for width, heads, concat, loops in [(EDGES, 2, True, True), (EDGES, 2, False, False), (0, 1, True, True)]
+        ],
+        "transformer": [
+            {"edge_width": width, "heads": 2, "concat": concat} for width, concat in [(EDGES, True), (0, False)]
+        ],
+        "gine": [{"edge_width": EDGES}],
         "rgcn": [{}, TYPED, {**TYPED, "bases": 2}],
         "hetero-sage": [{}, *({**TYPED, "aggregator": name} for name in ("mean", "sum"))],
         "rgat": [{}, *({**TYPED, "heads": 2, "concat": concat} for concat in (True, False))],
@@ -85,6 +97,8 @@ def blocks(draw: st.DrawFn) -> Block:
         indices=indices,
         dst_original=ids[:num_dst] * 5,
         self_weight=torch.rand(num_dst, generator=generator, dtype=torch.float64),
+        edge_attr=torch.randn(sum(counts), EDGES, generator=generator, dtype=torch.float64),
+        loop_attr=torch.randn(num_dst, EDGES, generator=generator, dtype=torch.float64),
     )
 
 
@@ -125,6 +139,7 @@ def some_edges(block: Block, chosen: Tensor, *, own_sources: bool) -> Block:
         indices=block.indices[kept],
         weight=weight,
         edge_type=None if block.edge_type is None else block.edge_type[kept],
+        edge_attr=None if block.edge_attr is None else block.edge_attr[kept],
         transposed=None,
     )
     if own_sources:
@@ -248,6 +263,8 @@ def test_a_row_depends_on_its_own_edges_only(
         self_weight=None if block.self_weight is None else block.self_weight[chosen],
         edge_type=None if block.edge_type is None else block.edge_type[kept],
         node_types=block.node_types,
+        edge_attr=None if block.edge_attr is None else block.edge_attr[kept],
+        loop_attr=None if block.loop_attr is None else block.loop_attr[chosen],
     )
     torch.testing.assert_close(layer(smaller, x[order]), expected[chosen], **CLOSE)
 
@@ -339,6 +356,8 @@ FIXED = typed_block(
     dst_original=torch.tensor([40, 90, 20]),
     weight=torch.tensor([0.0, 0.5, 0.5, 0.2, 0.4, 0.1], dtype=torch.float64),
     self_weight=torch.tensor([0.3, 1.0, 0.5], dtype=torch.float64),
+    edge_attr=torch.linspace(-1, 1, 6 * EDGES, dtype=torch.float64).reshape(6, EDGES),
+    loop_attr=torch.linspace(0, 1, 3 * EDGES, dtype=torch.float64).reshape(3, EDGES),
 )
 
 
@@ -386,7 +405,10 @@ def test_no_edge_and_no_row_still_give_gradients(name: str, arguments: dict[str,
     layer = build(name, arguments, widths)
     none = torch.empty(0, dtype=torch.int64)
     empty = torch.empty(0, dtype=torch.float64)
-    block = Block(none, none, torch.zeros(1, dtype=torch.int64), none.int(), none, weight=empty, self_weight=empty)
+    block = Block(
+        none, none, torch.zeros(1, dtype=torch.int64), none.int(), none, weight=empty, self_weight=empty,
+        edge_attr=empty.reshape(0, EDGES), loop_attr=empty.reshape(0, EDGES),
+    )  # fmt: skip
     x = torch.empty(0, widths[0], dtype=torch.float64, requires_grad=True)
     out = layer(block, x)
     assert out.shape == (0, layer.out_width)

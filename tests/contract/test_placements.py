@@ -16,7 +16,7 @@ import pytest
 import torch
 from estimating import check as check_estimate
 from estimating import engine_of, sampled
-from steps import Step, difference, distributed, reference
+from steps import EDGE_LAYERS, EDGE_WIDTH, Step, difference, distributed, reference
 
 import partita
 from partita.comm.axis import Workers
@@ -78,6 +78,33 @@ def test_gradients_are_those_of_one_process_and_bytes_are_those_that_are_said(st
     for number, kind in enumerate(("sage", "gat", "gcn")):
         step = Step(store, kind, fanouts=(3, 2), parts=PARTS[workers], dropout=0.3, split_topology=number == 0)
         check(step, strategy, workers)
+
+
+@pytest.fixture(scope="module")
+def edge_store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+    """The same graph, whose edges have weights and features."""
+    path = tmp_path_factory.mktemp("placements") / "edges"
+    return formula_store(path, num_nodes=60, num_features=7, shuffle_seed=3, weighted=True, edge_features=EDGE_WIDTH)
+
+
+READING_EDGES = ("gcn-weighted", "sage-weighted", "graphconv-weighted", *EDGE_LAYERS)
+
+
+@every_list
+@pytest.mark.parametrize("workers", PARTS)
+@pytest.mark.parametrize("kind", READING_EDGES)
+def test_layers_that_read_edges_are_placed_as_well(edge_store, strategy, workers, kind) -> None:
+    """Loss, gradients, bytes, and what is estimated of them; with neighbors drawn by their owners for some."""
+    split = kind in ("gcn-weighted", "gatv2")
+    step = Step(edge_store, kind, fanouts=(3, 2), parts=PARTS[workers], dropout=0.3, split_topology=split)
+    check(step, strategy, workers)
+    check_estimate(step, strategy, workers)
+
+
+@pytest.mark.parametrize("kind", READING_EDGES)
+def test_layers_that_read_edges_take_importances(edge_store, kind) -> None:
+    step = Step(edge_store, kind, fanouts=(-1, -1), budgets=(40, 20), parts=PARTS[2])
+    check(step, "source,data", 2)
 
 
 @every_list

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -54,6 +55,14 @@ def folder(tmp_path) -> Path:
     for file in (ROOT / "examples" / "topics").iterdir():
         shutil.copy(file, tmp_path)
     return tmp_path
+
+
+def test_edge_weights_and_features(folder):
+    """In the graph of the page, weights matter."""
+    run_python("docs/edges.md", folder)
+    run_commands("docs/edges.md", folder)
+    record = json.loads((folder / "weighted" / "run.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["test"]["accuracy"] > 0.8
 
 
 def test_typed_graphs(folder):

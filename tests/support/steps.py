@@ -43,6 +43,10 @@ from partita.sample.topology import LocalTopology, as_tensor
 
 KEY = StepKey(seed=5, epoch=2, step=3)
 
+EDGE_LAYERS = ("gatv2", "gine", "transformer")
+"""Layers that read the features of edges."""
+EDGE_WIDTH = 5
+
 Share = Callable[[Workers, Tensor], Tensor]
 
 
@@ -55,7 +59,13 @@ def make_layer(kind: str, width: int, out: int, last: bool) -> Layer:
 
         return PygLayer({"pyg-graph": GraphConv, "pyg-sage": SAGEConv}[kind](width, out), width, out)
     name, _, option = kind.partition("-")
-    options = {"aggregator": option} if option in ("max", "sum") else {}
+    options: dict[str, Any] = {"aggregator": option} if option in ("max", "sum") else {}
+    if option == "weighted":
+        options["edge_weights"] = True
+    if name in EDGE_LAYERS:
+        options["edge_width"] = EDGE_WIDTH
+    if name in ("gatv2", "transformer"):
+        options["heads"] = 2 if last else 3
     if name == "gat":
         options = {"heads": 2 if last else 3, "attn_dropout": 0.3 if option == "dropout" else 0.0}
     return LAYERS.find(name).for_model(width, out, last=last, **options)
@@ -286,6 +296,10 @@ def distributed(
 
 
 def difference(found: Outcome | ShareOutcome, wanted: Outcome) -> float:
-    """Largest difference of the loss and of any gradient, each relative to its largest element."""
+    """Largest difference of the loss and of any gradient, each relative to its largest element.
+
+    A gradient that is 0 but for rounding (a bias of the keys that a softmax takes) is compared with the others.
+    """
+    least = 1e-6 * max(float(gradient.abs().max()) for gradient in wanted.gradients.values())
     pairs = [(found.loss, wanted.loss), *((found.gradients[n], wanted.gradients[n]) for n in wanted.gradients)]
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    return max(float((a - b).abs().max()) / max(float(b.abs().max()), least) for a, b in pairs)

@@ -5,12 +5,12 @@ A ``layer`` is 1 (input side) to K (seed side). The ``mesh`` that estimates are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int32, Int64, UInt64
+from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, UInt64
 from torch import Tensor
 
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
@@ -38,6 +38,8 @@ class Topology(Protocol):
             same steps in the same order, each from one thread, also where they want nothing.
         degree_offsets: int64 (N+1), running sums of the in-degrees of all nodes.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
+        weight_sums: float64 (N), sum of the weights of every node's in-edges but self loops; ``None`` without weights.
+        loop_weights: float64 (N), weight of every node's last self loop, 1 where it has none; ``None`` without weights.
         node_types: which type every node has; ``None`` where the graph is untyped.
         num_relations: R; 1 where the graph is untyped.
     """
@@ -47,6 +49,8 @@ class Topology(Protocol):
     collective: bool
     degree_offsets: Int64[Tensor, "N_1"]
     self_loops: Int32[Tensor, "N"] | None
+    weight_sums: Float64[Tensor, "N"] | None
+    loop_weights: Float64[Tensor, "N"] | None
     node_types: NodeTypes | None
     num_relations: int
 
@@ -63,6 +67,16 @@ class Topology(Protocol):
 
         Raises:
             IndexError: an id is no node, or its edges are not where they should be.
+        """
+        ...
+
+    def drawing(self, columns: Sequence[str]) -> Topology:
+        """The same one, whose samples have columns of the edges: ``"edge_weight"``, ``"edge_attr"``.
+
+        They are read where the edges are drawn, and travel with them.
+
+        Raises:
+            ConfigError: the graph does not have one of them.
         """
         ...
 
@@ -108,7 +122,8 @@ class EdgeCoefficients(Protocol):
 
         Args:
             topology: that the block was drawn from.
-            block: sources de-duplicated or not.
+            block: sources de-duplicated or not. Its ``weight`` is that of the edges in the graph, where the layer has
+                ``"edge_weight"`` among its edge columns.
             dtype: of the result, float32 or float64; computed in float64.
         """
         ...

@@ -2,7 +2,7 @@
 
 Index spaces: *store ids* are positions in the graph store at hand; *original indices* are positions at ingest
 (the key of all sampling; equal to store ids unless the store was re-ordered); *local indices* point into a
-block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature columns.
+block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature columns, A columns of edge features.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class RemoteDraws(Adding):
     steps: int = 0
 
 
-_EDGE_COLUMNS = ("indices", "positions", "weights", "importance", "visit_weight", "edge_type")
+_EDGE_COLUMNS = (
+    "indices", "positions", "weights", "importance", "visit_weight", "edge_type", "edge_weight", "edge_attr",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Sampled:
             the place of the layer's own rule; ``None`` where the sampler has no opinion.
         edge_type: int32 (E), number of the relation of every sampled edge, ascending for every destination; ``None`` of
             untyped graphs.
+        edge_weight: float32 (E), weight of every sampled edge as the store has it; ``None`` if not asked for.
+        edge_attr: (E, A) features of every sampled edge, in the dtype of the store; ``None`` if not asked for.
     """
 
     indptr: Int[Tensor, "D_1"]
@@ -72,6 +76,8 @@ class Sampled:
     importance: Float[Tensor, "E"] | None = None
     visit_weight: Float[Tensor, "E"] | None = None
     edge_type: Int[Tensor, "E"] | None = None
+    edge_weight: Float[Tensor, "E"] | None = None
+    edge_attr: Float[Tensor, "E A"] | None = None
 
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Sampled:
         """A copy in which every column of edges that is there is moved: the one way in which they travel."""
@@ -115,6 +121,9 @@ class Block:
         edge_type: int32 (E), number of the relation of each edge, ascending for every destination; ``None`` in untyped
             graphs, and where the layer does not look at it.
         node_types: which type each store id has; ``None`` in untyped graphs.
+        edge_attr: (E, A) features of each edge; ``None`` where the layer does not look at them.
+        loop_attr: (D, A) mean features of the edges of each destination, self loops left out: those of the loop that
+            the layer adds. 0 without edges; ``None`` where the layer adds none.
     """
 
     dst: Int[Tensor, "D"]
@@ -129,6 +138,8 @@ class Block:
     remote: RemoteDraws = field(default=RemoteDraws(), compare=False)
     edge_type: Int[Tensor, "E"] | None = None
     node_types: NodeTypes | None = None
+    edge_attr: Float[Tensor, "E A"] | None = None
+    loop_attr: Float[Tensor, "D A"] | None = None
 
     @property
     def num_dst(self) -> int:

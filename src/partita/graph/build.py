@@ -12,6 +12,7 @@ import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ from partita.core import progress
 from partita.core.errors import ConfigError, InputError
 from partita.core.files import map_array
 from partita.graph import build_loops as kernels
+from partita.graph import weight_sums
 from partita.graph.columns import ColumnStream
 from partita.graph.files import allocate_file, write_all
 from partita.graph.metadata import index_dtype
@@ -35,6 +37,7 @@ _LARGEST_INT32 = 2**31 - 1
 _CHECKED_AT_ONCE = 1 << 20
 _FEWEST_EDGES_AT_ONCE = 256
 _NO_KINDS = np.empty(0, dtype=np.uint8)
+_NO_NUMBERS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +70,20 @@ class TopologySummary:
 
 
 class TopologyBuilder:
-    """Sorts edges into the columns ``indptr``, ``indices``, ``edge_type``, ``edge_weight``, ``self_loops``.
+    """Sorts edges into the columns ``indptr``, ``indices``, ``edge_type``, ``edge_weight``, ``edge_attr`` and others.
 
     Private memory stays below ``memory_limit`` plus O(nodes): 8 bytes per node for ``indptr``, 4 each for counting
     self loops, for the largest weight of each row and for de-duplication, 2 while edges are distributed;
-    with types, 1 or 2 more for de-duplication.
-    On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more, types 1 or 2).
+    with types, 1 or 2 more for de-duplication; 16 for sums of weights.
+    On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more, types 1 or 2, numbers
+    8).
 
     Args:
         writer: of the store.
         memory_limit: bytes.
         weighted: every edge has a weight.
         edge_dtype: every edge has a type of this dtype, by which rows are sorted; ``None``: there are none.
+        numbered: every edge has a number, by which its features are found.
         undirected: every edge (u, v) stands for u -> v and then v -> u; a self loop for one edge.
         unless_both: not where the input has both directions of every edge, equally often.
         deduplicate: of edges with the same source, destination and type only the first stays, with its weight.
@@ -93,6 +98,7 @@ class TopologyBuilder:
         memory_limit: int,
         weighted: bool = False,
         edge_dtype: np.dtype[Any] | None = None,
+        numbered: bool = False,
         undirected: bool = False,
         unless_both: bool = False,
         deduplicate: bool = False,
@@ -105,7 +111,7 @@ class TopologyBuilder:
         self._writer = writer
         self._edge_dtype = edge_dtype
         self._memory_limit = max(1, int(memory_limit))
-        self._weighted = weighted
+        self._weighted, self._numbered = weighted, numbered
         self._undirected = undirected
         self._unless_both = unless_both
         self._deduplicate = deduplicate
@@ -122,6 +128,7 @@ class TopologyBuilder:
         dst: Integer[np.ndarray, "n"],
         weight: Float[np.ndarray, "n"] | None = None,
         kind: Integer[np.ndarray, "n"] | None = None,
+        number: Integer[np.ndarray, "n"] | None = None,
     ) -> None:
         """Add edges, in order.
 
@@ -130,6 +137,7 @@ class TopologyBuilder:
             dst: provisional ids of the destinations.
             weight: of each edge, any float dtype, finite and >= 0, if the graph is weighted.
             kind: type of each edge, if edges have types.
+            number: of each edge, if they are numbered: its row in the features that :meth:`finish` is given.
 
         Raises:
             InputError: a weight is negative or not finite.
@@ -140,8 +148,10 @@ class TopologyBuilder:
             or (weight is not None and len(weight) != len(src))
             or (kind is None) != (self._edge_dtype is None)
             or (kind is not None and len(kind) != len(src))
+            or (number is None) == self._numbered
+            or (number is not None and len(number) != len(src))
         ):
-            raise ValueError("src, dst and (if and only if there are some) weight and kind must have the same length")
+            raise ValueError("src, dst and (if there are some) weight, kind and number must have the same length")
         for start in range(0, len(src), _CHECKED_AT_ONCE):
             part = slice(start, start + _CHECKED_AT_ONCE)
             columns = {"src": src[part], "dst": dst[part]}
@@ -149,6 +159,8 @@ class TopologyBuilder:
                 columns["weight"] = self._checked(weight[part])
             if kind is not None:
                 columns["kind"] = kind[part]
+            if number is not None:
+                columns["number"] = number[part]
             one_way, straight = kernels.direction_sum(columns["src"], columns["dst"])
             self._direction_sum = (self._direction_sum + int(one_way)) % 2**64
             self._any_straight |= bool(straight)
@@ -175,13 +187,19 @@ class TopologyBuilder:
 
     # All further passes
 
-    def finish(self, num_nodes: int, rank: Integer[np.ndarray, "N"] | None = None) -> TopologySummary:
+    def finish(
+        self,
+        num_nodes: int,
+        rank: Integer[np.ndarray, "N"] | None = None,
+        features: Float[np.ndarray, "n A"] | None = None,
+    ) -> TopologySummary:
         """Sort all edges and write the columns.
 
         Args:
             num_nodes: N; provisional ids must be below, or below the length of ``rank``.
             rank: final id of each provisional id, each of 0..N-1 once; -1: its edges are left out. ``None`` if they
                 are the same.
+            features: of numbered edges, by number; zeros are those of self loops that are added.
 
         Raises:
             InputError: an edge names a node outside [0, num_nodes).
@@ -201,11 +219,15 @@ class TopologyBuilder:
             indptr += np.arange(self._num_nodes + 1)
         ranges = self._choose_ranges(indptr)
         rows = _Rows(
-            self._writer, self._num_nodes, self._index_dtype, self._weighted, self._edge_dtype, self._deduplicate
-        )
+            self._writer, self._num_nodes, self._index_dtype, self._weighted, self._edge_dtype, self._numbered,
+            self._deduplicate,
+        )  # fmt: skip
         self._sort(indptr, ranges, rows)
         if self._weighted:
             self._quantize(indptr, rows.largest)
+            self._sum_weights(indptr)
+        if features is not None:
+            self._write_features(rows.numbers, features)
         self._writer.write("indptr", indptr)
         if rows.loops.any():
             self._writer.write("self_loops", rows.loops)
@@ -234,7 +256,7 @@ class TopologyBuilder:
 
     def _choose_ranges(self, indptr: Int64[np.ndarray, "N_1"]) -> Int64[np.ndarray, "R_1"]:
         """Boundaries of ranges of destinations whose rows take at most half of the memory limit (or are one row)."""
-        edge_bytes = self._index_dtype.itemsize + 4 * self._weighted + self._kind_bytes
+        edge_bytes = self._index_dtype.itemsize + 4 * self._weighted + self._kind_bytes + 8 * self._numbered
 
         def cost(node: int) -> int:
             return int(indptr[node]) * edge_bytes + node * _ROW_BYTES
@@ -286,10 +308,13 @@ class TopologyBuilder:
         if high - low == 1:  # one row needs no sorting but by type, and may be larger than memory
             kept = 0
             for part in self._by_kind(chunks):
-                kept += out.put(low, np.array([len(part)]), part["src"], self._weights(part), self._kinds(part))
+                kept += out.put(
+                    low, np.array([len(part)]), part["src"], self._weights(part), self._kinds(part), self._numbers(part)
+                )
             if self._add_loops:
                 weight = np.ones(int(self._weighted), dtype=np.float32)
-                kept += out.put(low, np.array([1]), np.array([low], dtype=self._index_dtype), weight, _NO_KINDS)
+                number = np.full(int(self._numbered), -1)
+                kept += out.put(low, np.array([1]), np.array([low], dtype=self._index_dtype), weight, _NO_KINDS, number)
             indptr[high] = begin + kept
             return
         length = np.diff(indptr[low : high + 1])
@@ -298,15 +323,19 @@ class TopologyBuilder:
         src = np.empty(num_edges, dtype=self._index_dtype)
         weight = np.empty(num_edges if self._weighted else 0, dtype=np.float32)
         kind = np.empty(0 if self._edge_dtype is None else num_edges, dtype=self._edge_dtype or _NO_KINDS.dtype)
+        number = np.empty(num_edges if self._numbered else 0, dtype=np.int64)
         for edges in chunks():
             kernels.place_edges(
-                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), low, cursor, src, weight, kind
-            )
+                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), self._numbers(edges), low, cursor,
+                src, weight, kind, number,
+            )  # fmt: skip
         if self._add_loops:
             src[cursor] = np.arange(low, high)
             if self._weighted:
                 weight[cursor] = 1.0
-        out.put(low, length, src, weight, kind)
+            if self._numbered:
+                number[cursor] = -1
+        out.put(low, length, src, weight, kind, number)
         indptr[low + 1 : high + 1] = np.cumsum(length, out=length)
         indptr[low + 1 : high + 1] += begin
 
@@ -332,8 +361,9 @@ class TopologyBuilder:
             if len(room) < len(edges):
                 room = np.empty(len(edges), dtype=self._final)
             kernels.partition_edges(
-                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), range_of, bounds,
-                room["src"], room["dst"], self._weights(room), self._kinds(room),
+                edges["src"], edges["dst"], self._weights(edges), self._kinds(edges), self._numbers(edges),
+                range_of, bounds,
+                room["src"], room["dst"], self._weights(room), self._kinds(room), self._numbers(room),
             )  # fmt: skip
             for r in np.flatnonzero(np.diff(bounds)):
                 piece = room[bounds[r] : bounds[r + 1]]
@@ -358,9 +388,9 @@ class TopologyBuilder:
                         raw = chunk[(self._rank[chunk["src"]] >= 0) & (self._rank[chunk["dst"]] >= 0)]
                         self._left_out += len(chunk) - len(raw)
                     count, wrong = kernels.map_edges(
-                        raw["src"], raw["dst"], self._weights(raw), self._kinds(raw), self._rank,
+                        raw["src"], raw["dst"], self._weights(raw), self._kinds(raw), self._numbers(raw), self._rank,
                         self._num_provisional, self._undirected, self._drop_loops,
-                        out["src"], out["dst"], self._weights(out), self._kinds(out),
+                        out["src"], out["dst"], self._weights(out), self._kinds(out), self._numbers(out),
                     )  # fmt: skip
                     if wrong >= 0:
                         raise InputError(
@@ -386,12 +416,34 @@ class TopologyBuilder:
                 task.advance(len(part))
         column.close()
 
+    def _sum_weights(self, indptr: Int64[np.ndarray, "N_1"]) -> None:
+        """Write what weighted degrees are made of, see :class:`partita.core.protocols.Topology`."""
+        indices, weight = (map_array(self._writer.directory / f"{name}.npy") for name in ("indices", "edge_weight"))
+        for name, column in zip(weight_sums.NAMES, weight_sums.weight_sums(indptr, indices, weight)):
+            self._writer.write(name, column)
+
+    def _write_features(self, numbers: Path, features: Float[np.ndarray, "n A"]) -> None:
+        """Bring the features of the edges into the order of the rows."""
+        column = self._writer.append("edge_attr", features.dtype, features.shape[1:])
+        at_once = self._edges_at_once(8 + features.dtype.itemsize * features.shape[1])
+        total = numbers.stat().st_size // 8
+        with open(numbers, "rb") as file, progress.task("sort edge features", total=total, unit="edges") as task:
+            while len(at := np.fromfile(file, dtype=np.int64, count=at_once)):
+                there = at >= 0
+                rows = np.zeros((len(at), features.shape[1]), dtype=features.dtype)
+                rows[there] = features[at[there]]
+                column.append(rows)
+                task.advance(len(at))
+        column.close()
+        numbers.unlink()
+
     # Small helpers
 
     def _record_dtype(self, ids: np.dtype[Any]) -> np.dtype[Any]:
         fields: list[tuple[str, Any]] = [("src", ids), ("dst", ids)]
         fields += [("weight", np.float32)] if self._weighted else []
-        return np.dtype([*fields, ("kind", self._edge_dtype)] if self._edge_dtype is not None else fields)
+        fields += [("kind", self._edge_dtype)] if self._edge_dtype is not None else []
+        return np.dtype([*fields, ("number", np.int64)] if self._numbered else fields)
 
     @property
     def _kind_bytes(self) -> int:
@@ -412,12 +464,16 @@ class TopologyBuilder:
     def _kinds(self, records: Shaped[np.ndarray, "n"]) -> UInt[np.ndarray, "k"]:
         return _NO_KINDS if self._edge_dtype is None else records["kind"]
 
+    def _numbers(self, records: Shaped[np.ndarray, "n"]) -> Int64[np.ndarray, "p"]:
+        return records["number"] if self._numbered else _NO_NUMBERS
+
 
 class _Rows:
     """Appends finished rows to the columns, without repeats if these are to go.
 
     Attributes:
         loops: (N) int32, self loops of every node.
+        numbers: file of the numbers of the edges, int64, in the order of the rows.
         repeats: edges that repeat an earlier one.
         largest: (N) float32, the largest weight of every row; empty without weights.
     """
@@ -429,11 +485,14 @@ class _Rows:
         index_dtype: np.dtype[Any],
         weighted: bool,
         edge_dtype: np.dtype[Any] | None,
+        numbered: bool,
         deduplicate: bool,
     ) -> None:
         self._indices = writer.append("indices", index_dtype)
         self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
         self._kinds: ColumnStream | None = None if edge_dtype is None else writer.append("edge_type", edge_dtype)
+        self.numbers = writer.scratch / "numbers"
+        self._numbers = open(self.numbers, "wb") if numbered else None  # noqa: SIM115
         self._deduplicate = deduplicate
         self._last_seen = np.zeros(num_nodes, dtype=index_dtype)
         self._last_kind = _NO_KINDS if edge_dtype is None else np.zeros(num_nodes, dtype=edge_dtype)
@@ -448,15 +507,16 @@ class _Rows:
         src: Int[np.ndarray, "n"],
         weight: Float32[np.ndarray, "w"],
         kind: UInt[np.ndarray, "k"],
+        number: Int64[np.ndarray, "p"],
     ) -> int:
         """Append rows ``low``, ``low + 1``, ...; ``length`` becomes what remains of each. A row may come in pieces.
 
         All arrays are used up. Returns the number of edges written.
         """
         rows = slice(low, low + len(length))
-        src, weight, kind = (np.ascontiguousarray(each) for each in (src, weight, kind))
+        src, weight, kind, number = (np.ascontiguousarray(each) for each in (src, weight, kind, number))
         kept, repeats = kernels.finish_rows(
-            low, length, src, weight, kind, self._deduplicate, self._last_seen, self._last_kind,
+            low, length, src, weight, kind, number, self._deduplicate, self._last_seen, self._last_kind,
             self.loops[rows], self.largest[rows],
         )  # fmt: skip
         self.repeats += int(repeats)
@@ -465,6 +525,8 @@ class _Rows:
             self._weights.append(weight[:kept])
         if self._kinds is not None:
             self._kinds.append(kind[:kept])
+        if self._numbers is not None:
+            number[:kept].tofile(self._numbers)
         return int(kept)
 
     def close(self) -> None:
@@ -472,6 +534,8 @@ class _Rows:
         for stream in (self._weights, self._kinds):
             if stream is not None:
                 stream.close()
+        if self._numbers is not None:
+            self._numbers.close()
 
 
 def _fit_int32(*arrays: Integer[np.ndarray, "n"]) -> bool:

@@ -3,7 +3,8 @@
 Each exists twice: as loops that numba compiles, and as plain numpy, which is used where numba cannot be imported
 and which the tests compare. Arguments are numpy arrays; an absent array is one of length 0. All run without the
 GIL, allocate nothing but what is said, and are single passes over their edges. Edges have a source, a destination, and
-as far as they are there a weight and a kind, which is the number of their relation.
+as far as they are there a weight, a kind, which is the number of their relation, and a number, by which their features
+are found.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _FROM, _TO, _MIX, _SHIFT = (
 
 
 def _map_edges_loops(
-    src, dst, weight, kind, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight, out_kind
-):
+    src, dst, weight, kind, number, rank, num_nodes, undirected, drop_loops,
+    out_src, out_dst, out_weight, out_kind, out_number,
+):  # fmt: skip
     count = 0
     for e in range(len(src)):
         u = np.int64(src[e])
@@ -43,30 +45,36 @@ def _map_edges_loops(
             out_weight[count] = weight[e]
         if len(kind) > 0:
             out_kind[count] = kind[e]
+        if len(number) > 0:
+            out_number[count] = number[e]
         count += 1
         if undirected and u != v:
             out_src[count] = v
             out_dst[count] = u
             if len(weight) > 0:
                 out_weight[count] = weight[e]
+            if len(number) > 0:
+                out_number[count] = number[e]
             count += 1
     return count, np.int64(-1)
 
 
 def map_edges_numpy(
-    src, dst, weight, kind, rank, num_nodes, undirected, drop_loops, out_src, out_dst, out_weight, out_kind
-):
+    src, dst, weight, kind, number, rank, num_nodes, undirected, drop_loops,
+    out_src, out_dst, out_weight, out_kind, out_number,
+):  # fmt: skip
     """Give raw edges their final ids, in order; ``undirected`` adds the reverse right after each edge.
 
     Args:
         src, dst: (n) provisional ids.
         weight: (n) or empty.
         kind: (n) or empty, and then not ``undirected``.
+        number: (n) or empty; both directions have that of the edge.
         rank: (num_nodes) final id of each provisional id, or empty for the same ids.
         num_nodes: N.
         undirected: emit (u, v) and then (v, u); a self loop once.
         drop_loops: leave self loops out.
-        out_src, out_dst, out_weight, out_kind: room for n edges, 2n if undirected.
+        out_src, out_dst, out_weight, out_kind, out_number: room for n edges, 2n if undirected.
 
     Returns:
         Number of edges written, and the position of the first edge with an id outside [0, num_nodes), or -1.
@@ -77,18 +85,19 @@ def map_edges_numpy(
     if drop_loops:
         kept = src != dst
         src, dst = src[kept], dst[kept]
-        weight, kind = (each[kept] if len(each) else each for each in (weight, kind))
+        weight, kind, number = (each[kept] if len(each) else each for each in (weight, kind, number))
     if len(rank):
         src, dst = rank[src], rank[dst]
     if undirected:
         mask = np.stack([np.ones(len(src), dtype=bool), src != dst], axis=1).reshape(-1)
         src, dst = np.stack([src, dst], axis=1).reshape(-1)[mask], np.stack([dst, src], axis=1).reshape(-1)[mask]
-        weight = np.repeat(weight, 2)[mask] if len(weight) else weight
+        weight, number = (np.repeat(each, 2)[mask] if len(each) else each for each in (weight, number))
     count = len(src)
     out_src[:count] = src
     out_dst[:count] = dst
     out_weight[: len(weight)] = weight
     out_kind[: len(kind)] = kind
+    out_number[: len(number)] = number
     return count, -1
 
 
@@ -108,7 +117,9 @@ def count_rows_numpy(dst, degree):
 # Distribution to buckets: a stable counting sort of one chunk
 
 
-def _partition_edges_loops(src, dst, weight, kind, bucket_of, starts, out_src, out_dst, out_weight, out_kind):
+def _partition_edges_loops(
+    src, dst, weight, kind, number, bucket_of, starts, out_src, out_dst, out_weight, out_kind, out_number
+):
     starts[:] = 0
     for e in range(len(dst)):
         starts[bucket_of[dst[e]] + 1] += 1
@@ -124,20 +135,24 @@ def _partition_edges_loops(src, dst, weight, kind, bucket_of, starts, out_src, o
             out_weight[slot] = weight[e]
         if len(kind) > 0:
             out_kind[slot] = kind[e]
+        if len(number) > 0:
+            out_number[slot] = number[e]
     for b in range(len(starts) - 1, 0, -1):
         starts[b] = starts[b - 1]
     starts[0] = 0
 
 
-def partition_edges_numpy(src, dst, weight, kind, bucket_of, starts, out_src, out_dst, out_weight, out_kind):
+def partition_edges_numpy(
+    src, dst, weight, kind, number, bucket_of, starts, out_src, out_dst, out_weight, out_kind, out_number
+):
     """Sort a chunk of edges by bucket, stably.
 
     Args:
         src, dst: (n).
-        weight, kind: (n) or empty.
+        weight, kind, number: (n) or empty.
         bucket_of: (N) bucket of every destination.
         starts: (buckets + 1) receives where each bucket's edges begin in the output, and n.
-        out_src, out_dst, out_weight, out_kind: (n).
+        out_src, out_dst, out_weight, out_kind, out_number: (n).
     """
     bucket = bucket_of[dst]
     starts[0] = 0
@@ -149,12 +164,14 @@ def partition_edges_numpy(src, dst, weight, kind, bucket_of, starts, out_src, ou
         out_weight[: len(src)] = weight[order]
     if len(kind):
         out_kind[: len(src)] = kind[order]
+    if len(number):
+        out_number[: len(src)] = number[order]
 
 
 # Sorting one bucket by destination
 
 
-def _place_edges_loops(src, dst, weight, kind, low, cursor, out_src, out_weight, out_kind):
+def _place_edges_loops(src, dst, weight, kind, number, low, cursor, out_src, out_weight, out_kind, out_number):
     for e in range(len(dst)):
         row = dst[e] - low
         slot = cursor[row]
@@ -164,17 +181,19 @@ def _place_edges_loops(src, dst, weight, kind, low, cursor, out_src, out_weight,
             out_weight[slot] = weight[e]
         if len(kind) > 0:
             out_kind[slot] = kind[e]
+        if len(number) > 0:
+            out_number[slot] = number[e]
 
 
-def place_edges_numpy(src, dst, weight, kind, low, cursor, out_src, out_weight, out_kind):
+def place_edges_numpy(src, dst, weight, kind, number, low, cursor, out_src, out_weight, out_kind, out_number):
     """Put the edges of a chunk into their rows, in order.
 
     Args:
         src, dst: (n).
-        weight, kind: (n) or empty.
+        weight, kind, number: (n) or empty.
         low: first destination of the bucket.
         cursor: (rows) next free slot of every row; moved on.
-        out_src, out_weight, out_kind: the bucket's edges.
+        out_src, out_weight, out_kind, out_number: the bucket's edges.
     """
     if not len(dst):
         return
@@ -190,6 +209,8 @@ def place_edges_numpy(src, dst, weight, kind, low, cursor, out_src, out_weight, 
         out_weight[slot] = weight[order]
     if len(kind):
         out_kind[slot] = kind[order]
+    if len(number):
+        out_number[slot] = number[order]
     np.add.at(cursor, row, 1)
 
 
@@ -229,7 +250,7 @@ def direction_sum_numpy(src, dst):
 # What is known only when a row is complete: repeats, self loops, the largest weight
 
 
-def _finish_rows_loops(low, degree, src, weight, kind, drop, last_seen, last_kind, loops, largest):
+def _finish_rows_loops(low, degree, src, weight, kind, number, drop, last_seen, last_kind, loops, largest):
     kept = 0
     repeats = 0
     read = 0
@@ -244,6 +265,8 @@ def _finish_rows_loops(low, degree, src, weight, kind, drop, last_seen, last_kin
                 kind[read:end] = kind[read:end][order]
                 if len(weight) > 0:
                     weight[read:end] = weight[read:end][order]
+                if len(number) > 0:
+                    number[read:end] = number[read:end][order]
                 break
         for _ in range(degree[r]):
             u = np.int64(src[read])
@@ -262,13 +285,15 @@ def _finish_rows_loops(low, degree, src, weight, kind, drop, last_seen, last_kin
             if len(weight) > 0:
                 weight[kept] = weight[read]
                 largest[r] = max(largest[r], weight[kept])
+            if len(number) > 0:
+                number[kept] = number[read]
             kept += 1
             read += 1
         degree[r] = kept - begin
     return kept, repeats
 
 
-def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind, loops, largest):
+def finish_rows_numpy(low, degree, src, weight, kind, number, drop, last_seen, last_kind, loops, largest):
     """Sort consecutive rows by kind, count repeats, drop them (the first stays), and gather what rows add up to.
 
     A row may be given in several pieces, one call after another, if their kinds ascend: ``last_seen`` remembers.
@@ -276,7 +301,7 @@ def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind
     Args:
         low: the node of the first row.
         degree: (rows) length of every row; receives the lengths that remain.
-        src, weight, kind: of edges, row by row; sorted stably and compacted in place. ``weight`` and ``kind`` may be
+        src, weight, kind, number: of edges, row by row; sorted stably and compacted in place. All but ``src`` may be
             empty.
         drop: whether repeats go: edges of the same source and kind.
         last_seen: (N) 1 + the last row in which each source was met, 0 before.
@@ -289,11 +314,11 @@ def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind
     """
     row = np.repeat(np.arange(len(degree)), degree)
     sources = src[: len(row)].astype(np.int64)
-    weights, kinds = (each[: len(row)] if len(each) else each for each in (weight, kind))
+    weights, kinds, numbers = (each[: len(row)] if len(each) else each for each in (weight, kind, number))
     of = kinds if len(kinds) else np.zeros(len(row), np.uint8)
     by_kind = np.lexsort((of, row))  # stable, and rows are in order already
     sources, of = sources[by_kind], of[by_kind]
-    weights = weights[by_kind] if len(weight) else weights
+    weights, numbers = (each[by_kind] if len(each) else each for each in (weights, numbers))
     fresh = last_seen[sources] != low + row + 1
     if len(kind):
         fresh |= last_kind[sources] != of
@@ -308,7 +333,7 @@ def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind
         last_kind[sources] = of
     if drop:
         row, sources, of = row[fresh], sources[fresh], of[fresh]
-        weights = weights[fresh] if len(weight) else weights
+        weights, numbers = (each[fresh] if len(each) else each for each in (weights, numbers))
     kept = len(row)
     src[:kept] = sources
     degree[:] = np.bincount(row, minlength=len(degree))
@@ -317,6 +342,9 @@ def finish_rows_numpy(low, degree, src, weight, kind, drop, last_seen, last_kind
         kind[:kept] = of
     if len(weight):
         weight[:kept] = weights
+    if len(number):
+        number[:kept] = numbers
+    if len(weight):
         np.maximum.at(largest, row, weights)
     return kept, repeats
 

@@ -40,6 +40,7 @@ class ColumnSpec:
         view: a part in memory takes the rows of its nodes (``"all"``), of those that it owns only (``"owned"``), or of
             its edges (``"all"``); ``None``: it does not take the column.
         export: name of the array in an exported file; ``None``: it is not exported.
+        drawn: its rows come along with the edges that are drawn, where a layer reads them.
         sampler: name of the argument that samplers take it as, see :class:`~partita.sample.topology.ArrayTopology`.
     """
 
@@ -51,6 +52,7 @@ class ColumnSpec:
     shard: Literal["whole", "own"] | None = None
     view: Literal["all", "owned"] | None = None
     export: str | None = None
+    drawn: bool = False
     sampler: str | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +89,11 @@ def _edge_types(metadata: StoreMetadata) -> Form:
     return (() if metadata.schema is None else (metadata.schema.edge_dtype.str,)), ()
 
 
+def _edge_features(metadata: StoreMetadata) -> Form:
+    shape = metadata.columns["edge_attr"].shape if "edge_attr" in metadata.columns else ()
+    return (("<f4", "<f2"), shape[1:]) if len(shape) == 2 and shape[1] > 0 else ((), ())
+
+
 def type_of_column(name: str) -> int | None:
     """Number of the node type whose features a column of this name holds; ``None`` for another name."""
     number = name.removeprefix(TYPE_PREFIX)
@@ -116,9 +123,12 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True),
         "y": ColumnSpec("nodes", _labels, export="y"),
         "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type", sampler="edge_type"),
-        "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight"),
+        "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight", drawn=True),
+        "edge_attr": ColumnSpec("edges", _edge_features, finite=True, export="edge_attr", drawn=True),
         "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
         "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),
+        "weight_sum": ColumnSpec("nodes", "<f8", view="all", sampler="weight_sums"),
+        "loop_weight": ColumnSpec("nodes", "<f8", view="all", sampler="loop_weights"),
         f"{SPLIT_PREFIX}train": ColumnSpec("list", reorder="map", export="train_mask"),
         f"{SPLIT_PREFIX}val": ColumnSpec("list", reorder="map", export="val_mask"),
         f"{SPLIT_PREFIX}test": ColumnSpec("list", reorder="map", export="test_mask"),

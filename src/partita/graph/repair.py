@@ -24,6 +24,7 @@ from partita.graph.columns import CHUNK_BYTES, file_checksum, header
 from partita.graph.files import fsync_path, take_lock, write_all
 from partita.graph.metadata import FILE_NAME, StoreMetadata, how_to_mend
 from partita.graph.soundness import first_fall, first_stray, rows_of, wrong_columns
+from partita.graph.weight_sums import weight_sums
 from partita.graph.writer import remove_abandoned
 
 _CHUNK = 1 << 20
@@ -155,6 +156,14 @@ def _quantized(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray,
     return made
 
 
+def _weight_sum(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray, "N"]:
+    return weight_sums(columns["indptr"], columns["indices"], columns["edge_weight"])[0]
+
+
+def _loop_weight(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray, "N"]:
+    return weight_sums(columns["indptr"], columns["indices"], columns["edge_weight"])[1]
+
+
 def _one_part(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray, "two"]:
     return np.array([0, metadata.num_nodes], dtype="<i8")
 
@@ -162,6 +171,8 @@ def _one_part(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray, 
 _FOLLOWS: dict[str, _Follows] = {
     "self_loops": _Follows(("indptr", "indices"), _self_loops),
     "edge_weight_quantised": _Follows(("indptr", "edge_weight"), _quantized),
+    "weight_sum": _Follows(("indptr", "indices", "edge_weight"), _weight_sum),
+    "loop_weight": _Follows(("indptr", "indices", "edge_weight"), _loop_weight),
     "part_offsets": _Follows((), _one_part),
 }
 """Of a store of one part, its ranges are known; of others, the checksum says that they are not these."""

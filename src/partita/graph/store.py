@@ -351,6 +351,16 @@ class GraphStore:
         return self._whole_or_none("edge_weight")
 
     @property
+    def edge_attr(self) -> Float[np.ndarray, "E A"] | None:
+        """(E, A) float32 or float16, features of every edge, in the order of ``indices``; ``None`` without them."""
+        return self._whole_or_none("edge_attr")
+
+    @property
+    def num_edge_features(self) -> int:
+        """A, columns of the edges' features; 0 without them."""
+        return self.metadata.columns["edge_attr"].shape[1] if self.has("edge_attr") else 0
+
+    @property
     def edge_weight_quantised(self) -> UInt32[np.ndarray, "E"] | None:
         """uint32 (E): weights scaled so that the largest of a row is 2^32-1, or ``None``."""
         return self._whole_or_none("edge_weight_quantised")
@@ -574,6 +584,7 @@ class GraphStore:
             "splits": {name: len(ids) for name, ids in self.splits.items()},
             "parts": self.num_parts,
             "weighted": self.has("edge_weight"),
+            "edge_features": self.num_edge_features,
             "self_loops": self.self_loops is not None,
             "source": metadata.source,
             "split_rule": metadata.split_rule,

@@ -50,6 +50,8 @@ class Neighbors:
             self._sampler,
             coefficients=layer.coefficients,
             reduce=layer.sums,
+            edge_columns=layer.edge_columns,
+            fills_loops=layer.fills_loops,
             relabel=relabel,
             dtype=dtype,
         )

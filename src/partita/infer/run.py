@@ -29,6 +29,7 @@ from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.setup.inputs import feature_column, open_columns, open_features, open_topology
+from partita.setup.model import check_edge_columns
 from partita.setup.sampler import evaluation_sampler
 
 _THREADS = 8
@@ -117,6 +118,7 @@ def inference_of(
     Raises:
         ConfigError, StoreError: see :func:`open_inference`, and :meth:`Ranges.of`.
     """
+    check_edge_columns(model, store)
     topology, inputs = opened or open_inference(store, config, context.mesh)
     kind = LayerwiseInference
     if model.whole:

@@ -33,6 +33,7 @@ class Batch:
         x: (n, F) features; ``None`` where the store has none.
         y: (n, ...) labels: int64 classes, uint8 (n, C) labels, or floats; ``None`` where the store has none.
         edge_weight: (e) float32; ``None`` where the store has none.
+        edge_attr: (e, A) float32, features of the edges; ``None`` where the store has none.
     """
 
     n_id: Int64[Tensor, "n"]
@@ -45,6 +46,7 @@ class Batch:
     x: Float[Tensor, "n F"] | None = None
     y: Num[Tensor, "n ..."] | None = None
     edge_weight: Float[Tensor, "e"] | None = None
+    edge_attr: Float[Tensor, "e A"] | None = None
 
     def __repr__(self) -> str:
         return as_shown(self)

@@ -140,10 +140,11 @@ class NeighborLoader:
         self._topology = LocalTopology(self.store, replace=replace, weighted=weighted, types=True)
         self._typed = None if schema is None else TypedRows(self.store)
         x = self.store.x if schema is None else None
-        y, weight = self.store.y, self.store.edge_weight
+        y, weight, attr = self.store.y, self.store.edge_weight, self.store.edge_attr
         self._x = None if x is None else FeatureColumn(as_tensor(x))
         self._y = None if y is None else as_tensor(y)
         self._weight = None if weight is None else as_tensor(weight)
+        self._attr = None if attr is None else as_tensor(attr)
         self._scratch: queue.SimpleQueue[Relabeller] = queue.SimpleQueue()
         for _ in range(max(1, num_workers)):
             self._scratch.put(Relabeller(self.store.num_nodes))
@@ -265,6 +266,7 @@ class NeighborLoader:
             x=None if self._x is None else self._x.read(nodes),
             y=None if self._y is None else self._y[ids],
             edge_weight=None if self._weight is None else self._weight[e_id].float(),
+            edge_attr=None if self._attr is None else self._attr[e_id].float(),
         )
 
     def state_dict(self) -> dict[str, int]:

@@ -56,11 +56,11 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
         store: a graph store, or its path.
 
     Returns:
-        ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight`` and
-        ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names; ``name``, your ids of the nodes, where they
-        are not their numbers (int64, or a list of N strings); ``class_names``, a list, where the classes have names.
-        Of a typed graph these are by node type, or by relation, labels and masks of the types that have some; nodes are
-        numbered within their types.
+        ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight``,
+        ``edge_attr`` (float32) and ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names; ``name``, your
+        ids of the nodes, where they are not their numbers (int64, or a list of N strings); ``class_names``, a list,
+        where the classes have names. Of a typed graph these are by node type, or by relation, labels and masks of the
+        types that have some; nodes are numbered within their types.
 
     Raises:
         ConfigError: PyG is not installed.
@@ -84,6 +84,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
         found["y"] = store.y[order]
     if store.edge_weight is not None:
         found["edge_weight"] = store.edge_weight[by_destination]
+    if store.edge_attr is not None:
+        found["edge_attr"] = store.edge_attr[by_destination].astype(np.float32)
     for name, split in store.splits.items():
         found[f"{name}_mask"] = np.zeros(store.num_nodes, dtype=bool)
         found[f"{name}_mask"][rank[split]] = True
@@ -124,6 +126,8 @@ def _hetero(store: GraphStore, schema: Schema) -> HeteroData:
         held.edge_index = torch.from_numpy(np.stack([ends[0][mine] - source, ends[1][mine] - target]).astype(np.int64))
         if store.edge_weight is not None:
             held.edge_weight = torch.from_numpy(store.edge_weight[mine])
+        if store.edge_attr is not None:
+            held.edge_attr = torch.from_numpy(store.edge_attr[mine].astype(np.float32))
     if store.class_names is not None:
         data["class_names"] = store.class_names
     return data

@@ -40,6 +40,7 @@ class TypedBatch:
         x_dict: (n, F) features of the types that have some, F as the type has it.
         y_dict: (n, ...) labels of the seeds' type; empty where the store has none.
         edge_weight_dict: of each relation (e) float32; empty where the store has none.
+        edge_attr_dict: of each relation (e, A) float32, features of the edges; empty where the store has none.
     """
 
     n_id_dict: dict[str, Int64[Tensor, "n"]]
@@ -53,6 +54,7 @@ class TypedBatch:
     x_dict: dict[str, Float[Tensor, "n F"]]
     y_dict: dict[str, Num[Tensor, "n ..."]]
     edge_weight_dict: dict[EdgeType, Float[Tensor, "e"]]
+    edge_attr_dict: dict[EdgeType, Float[Tensor, "e A"]]
 
     def __repr__(self) -> str:
         return as_shown(self)
@@ -89,9 +91,10 @@ class TypedRows:
         self._relations = [(each.source, each.name, each.target) for each in self._schema.relations]
         features = {name: store.x_of(name) for name in self._schema.node_types}
         self._x = {name: FeatureColumn(as_tensor(x)) for name, x in features.items() if x is not None}
-        y, weight = store.y, store.edge_weight
+        y, weight, attr = store.y, store.edge_weight, store.edge_attr
         self._y = None if y is None else as_tensor(y)
         self._weight = None if weight is None else as_tensor(weight)
+        self._attr = None if attr is None else as_tensor(attr)
 
     def batch(
         self,
@@ -147,4 +150,7 @@ class TypedRows:
             edge_weight_dict={}
             if self._weight is None
             else {triple: self._weight[at].float() for triple, at in of_store.items()},
+            edge_attr_dict={}
+            if self._attr is None
+            else {triple: self._attr[at].float() for triple, at in of_store.items()},
         )

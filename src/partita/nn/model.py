@@ -151,6 +151,7 @@ def build_model(
     dropout: float = 0.0,
     attn_dropout: float = 0.0,
     aggregator: str = "mean",
+    edge_weights: bool = False,
     residual: bool = False,
     seed: int = 0,
     options: Mapping[str, Any] = {},
@@ -170,6 +171,7 @@ def build_model(
         dropout: after each layer but the last: probability with which an entry is set to 0 in training.
         attn_dropout: probability with which an attention coefficient is set to 0 in training.
         aggregator: a name from :data:`~partita.nn.layers.reductions.REDUCTIONS`.
+        edge_weights: layers multiply the rows of neighbors by the weights of their edges.
         residual: hidden layers add their input to their output, see :class:`~partita.nn.layers.residual.Residual`.
         seed: of the initialization, see :meth:`Model.reset`.
         options: further ones, of a layer of one's own; those that the layer does not name are left out.
@@ -181,8 +183,8 @@ def build_model(
     layer_type = LAYERS.find(name)
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, not {layers}", where="layers")
-    defaults = {"heads": 1, "attn_dropout": 0.0, "aggregator": "mean"}
-    given = {"heads": heads, "attn_dropout": attn_dropout, "aggregator": aggregator}
+    defaults = {"heads": 1, "attn_dropout": 0.0, "aggregator": "mean", "edge_weights": False}
+    given = {"heads": heads, "attn_dropout": attn_dropout, "aggregator": aggregator, "edge_weights": edge_weights}
     for option, value in given.items():
         if option not in layer_type.options and value != defaults[option]:
             raise ConfigError(f"the layer '{name}' has no option '{option}'", where=option, fix=f"Leave {option} out")

@@ -103,9 +103,10 @@ class BlockWorker:
             )
         for number, stage in enumerate(self.stages, start=1):
             _check_relations(stage.layer, topology, f"layer {number} ({stage.layer.name})")
-            if stage.layer.coefficients is not None and not self.sampler.draws_graph_edges:
+            needs_edges = stage.layer.coefficients is not None or stage.layer.edge_columns
+            if needs_edges and not self.sampler.draws_graph_edges:
                 raise ConfigError(
-                    "the layer's coefficients belong to the edges of the graph, and the sampler takes the nodes that "
+                    "what the layer reads of edges belongs to those of the graph, and the sampler takes the nodes that "
                     "its walks visit as neighbors, whether or not there is an edge",
                     where=f"sampler, layer {number} ({stage.layer.name})",
                     fix="Use the model sage, gin or gat, or the sampler node or layer",
@@ -134,7 +135,23 @@ class BlockWorker:
         module = self.layer(layer)
         if module.coefficients is not None:
             return True, module.coefficients.has_self_weight
-        return self.sampler.has_importance and module.sums is not None, False
+        weighed = self.sampler.has_importance or "edge_weight" in module.edge_columns
+        return weighed and module.sums is not None, False
+
+    def edge_features(self, layer: int, edges: int, destinations: int) -> tuple[Tensor | None, Tensor | None]:
+        """Zeros in the form of ``edge_attr`` and ``loop_attr`` of the blocks that are drawn for a layer."""
+        module = self.layer(layer)
+        there = ("edge_attr" in module.edge_columns, module.fills_loops)
+        edge_attr, loop_attr = (
+            torch.zeros(n, module.edge_width, dtype=self.dtype) if reads else None
+            for n, reads in zip((edges, destinations), there)
+        )
+        return edge_attr, loop_attr
+
+    def topology_of(self, layer: int) -> Topology:
+        """What draws the blocks of a layer, with the columns of edges that it reads."""
+        columns = self.layer(layer).edge_columns
+        return self.topology.drawing(columns) if columns else self.topology
 
     def has_relations(self, layer: int) -> bool:
         """Whether the blocks that are drawn for a layer have the relations of their edges."""
@@ -155,6 +172,8 @@ class BlockWorker:
             self.sampler,
             coefficients=self.layer(layer).coefficients,
             reduce=self.layer(layer).sums,
+            edge_columns=self.layer(layer).edge_columns,
+            fills_loops=self.layer(layer).fills_loops,
             relabel=self._scratch() if relabel else None,
             dtype=self.dtype,
         )
@@ -258,7 +277,12 @@ class SharedWork:
         return RankMasks.of(mesh, self.axis.sampling.workers)
 
 
-def without_edges(block: Block, dst: Int[Tensor, "n"], self_weight: Float[Tensor, "n"] | None = None) -> Block:
+def without_edges(
+    block: Block,
+    dst: Int[Tensor, "n"],
+    self_weight: Float[Tensor, "n"] | None = None,
+    loop_attr: Float[Tensor, "n A"] | None = None,
+) -> Block:
     """A block of the same kind with other destinations, and no edges. It is not for what draws by original index."""
     return Block(
         dst=dst,
@@ -269,5 +293,7 @@ def without_edges(block: Block, dst: Int[Tensor, "n"], self_weight: Float[Tensor
         weight=None if block.weight is None else block.weight[:0],
         self_weight=self_weight,
         edge_type=None if block.edge_type is None else block.edge_type[:0],
+        edge_attr=None if block.edge_attr is None else block.edge_attr[:0],
+        loop_attr=loop_attr,
         node_types=block.node_types,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -26,7 +27,9 @@ class ShuffledEdges:
         src: (E) store ids of the edges' sources, by virtual node.
         weight: (E) coefficients of the edges; ``None`` where the block had none.
         edge_type: int32 (E) relations of the edges; ``None`` likewise.
+        edge_attr: (E, A) features of the edges; ``None`` likewise.
         self_weight: (O) coefficients of the own virtual nodes; ``None`` likewise.
+        loop_attr: (O, A) features of their own loops; ``None`` likewise.
         own: (O) which virtual nodes are owned here: each asking worker has one for each of its destinations that is.
         virtual_receive, own_receive: virtual nodes, and own ones among them, of each asking worker.
     """
@@ -36,7 +39,9 @@ class ShuffledEdges:
     src: Int[Tensor, "E"]
     weight: Float[Tensor, "E"] | None
     edge_type: Int[Tensor, "E"] | None
+    edge_attr: Float[Tensor, "E A"] | None
     self_weight: Float[Tensor, "O"] | None
+    loop_attr: Float[Tensor, "O A"] | None
     own: Int64[Tensor, "O"]
     virtual_receive: Sizes
     own_receive: Sizes
@@ -101,10 +106,10 @@ class EdgeShuffle:
     def exchange(self, block: Block, axis: Axis) -> ShuffledEdges:
         """Send the block's edges to the owners of their sources; returns what comes from all.
 
-        Up to six messages, each to all workers: (1) how many virtual nodes and edges; (2) the virtual nodes, each a
-        destination and its number of edges; (3) the sources of the edges; (4) the edges' coefficients, (5) their
-        relations and (6) the coefficients of the destinations' own terms, where the block has them. How many own terms
-        come follows from (2).
+        Up to eight messages, each to all workers: (1) how many virtual nodes and edges; (2) the virtual nodes, each a
+        destination and its number of edges; (3) the sources of the edges; then, where the block has them, the edges'
+        coefficients, relations and features, and the coefficients and loop features of the destinations' own terms. How
+        many own terms come follows from (2).
         """
         group, ones = axis.sampling, [1] * axis.size
         sizes = group.exchange(torch.tensor([self.virtual_send, self.edge_send]).T, ones, ones, "metadata")
@@ -115,15 +120,15 @@ class EdgeShuffle:
         dst, counts = (column.contiguous() for column in virtual.T)
         owned = axis.owner(dst) == axis.rank
         own_receive = [int(own.sum()) for own in owned.split(virtual_receive)]
-        weight = edge_type = self_weight = None
-        if block.weight is not None:
-            weight = group.exchange(block.weight[self.edges], self.edge_send, edge_receive, "ids")
-        if block.edge_type is not None:
-            edge_type = group.exchange(block.edge_type[self.edges], self.edge_send, edge_receive, "ids")
-        if block.self_weight is not None:
-            self_weight = group.exchange(block.self_weight[self.own], self.own_send, own_receive, "ids")
+        of_edges, of_own = (self.edges, self.edge_send, edge_receive), (self.own, self.own_send, own_receive)
+        columns = {"weight": of_edges, "edge_type": of_edges, "edge_attr": of_edges}
+        columns |= {"self_weight": of_own, "loop_attr": of_own}
+        arrived = dict[str, Any]()
+        for name, (order, send, receive) in columns.items():
+            column = getattr(block, name)
+            arrived[name] = None if column is None else group.exchange(column[order], send, receive, "ids")
         dtype = block.dst.dtype
         return ShuffledEdges(
-            dst.to(dtype), counts, src.to(dtype), weight, edge_type, self_weight, owned.nonzero().flatten(),
-            tuple(virtual_receive), tuple(own_receive),
+            dst=dst.to(dtype), counts=counts, src=src.to(dtype), **arrived, own=owned.nonzero().flatten(),
+            virtual_receive=tuple(virtual_receive), own_receive=tuple(own_receive),
         )  # fmt: skip

@@ -110,6 +110,6 @@ def _remote(engine: Engine, layer: int, drawn: SampledLayer, found: LayerEstimat
 def _messages(
     engine: Engine, inputs: Traffic, layers: Sequence[Traffic], remote: Sequence[RemoteDraws]
 ) -> list[Traffic]:
-    topology, sampler = engine.worker.topology, engine.worker.sampler
-    drawing = [topology.traffic(each) for each in remote]
+    sampler = engine.worker.sampler
+    drawing = [engine.worker.topology_of(layer).traffic(each) for layer, each in enumerate(remote, start=1)]
     return [inputs, *layers, *drawing, *(sampler.traffic(layer, each) for layer, each in enumerate(remote, start=1))]

@@ -62,10 +62,11 @@ class _Replay(BlockWorker):
             torch.zeros(n, dtype=self.dtype) if there else None
             for n, there in zip((len(indices), len(dst)), self.weights(layer), strict=True)
         )
+        edge_attr, loop_attr = self.edge_features(layer, len(indices), len(dst))
         return Block(
             dst, src, indptr, indices, self.topology.original(dst), weight, self_weight,
             edge_type=whole.edge_type[edges] if whole.edge_type is not None and self.has_relations(layer) else None,
-            node_types=whole.node_types,
+            node_types=whole.node_types, edge_attr=edge_attr, loop_attr=loop_attr,
         )  # fmt: skip
 
     def prepared(self, layer: int, block: Block) -> Block:

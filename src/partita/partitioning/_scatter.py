@@ -102,7 +102,7 @@ class Scatter:
     def items(
         self,
         column: PlacedColumn,
-        data: Shaped[np.ndarray, "E"],
+        data: Shaped[np.ndarray, "E ..."],
         offsets: Int64[np.ndarray, "N_1"],
         task: progress.Bar,
         *,
@@ -120,16 +120,19 @@ class Scatter:
         Raises:
             StoreError: such an id is outside [0, N).
         """
-        size = data.dtype.itemsize
-        raw = data if are_nodes else data.view(f"u{size}")  # few kernels for many dtypes
-        at_once = max(1, self._buffer_bytes // size)
+        size, is_wide = data.dtype.itemsize * int(np.prod(data.shape[1:], dtype=np.int64)), data.ndim > 1
+        at_once = max(1, self._buffer_bytes // (size + 16 * is_wide))
+        if is_wide:  # positions are sorted, and items taken by them
+            raw = np.arange(min(at_once, len(data)))
+        else:
+            raw = data if are_nodes else data.view(f"u{size}")  # few kernels for many dtypes
         room = np.empty(min(at_once, len(data)), dtype=raw.dtype)
         rank = self.rank if are_nodes else np.empty(0, dtype=raw.dtype)
         starts = np.zeros(self.num_parts + 1, dtype=np.int64)
         cursor = self.item_offsets(offsets)[:-1].copy()
         row = 0
         for first in range(0, len(data), at_once):
-            piece = raw[first : first + at_once]
+            piece = raw[: len(data) - first] if is_wide else raw[first : first + at_once]
             grouped = room[: len(piece)]
             row, wrong = group_items(offsets, row, first, piece, self._parts, rank, starts, grouped)
             if wrong >= 0:
@@ -138,7 +141,8 @@ class Scatter:
                     where="column 'indices'",
                     fix="Check the store with: partita verify STORE",
                 )
-            _append(column, grouped.view(data.dtype), starts, cursor)
+            items = data[first : first + len(piece)][grouped] if is_wide else grouped.view(data.dtype)
+            _append(column, items, starts, cursor)
             task.advance(len(piece))
 
     def ids(self, column: PlacedColumn, ids: Integer[np.ndarray, "S"], task: progress.Bar) -> None:

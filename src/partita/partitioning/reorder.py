@@ -163,7 +163,7 @@ class _Columns:
     def _spec(self, name: str) -> ColumnSpec:
         """What a column is, where need be by its length."""
         spec, shape = spec_of(name), self.store.metadata.columns[name].shape
-        of_edges, of_nodes = shape == (self.store.num_edges,), shape[:1] == (self.store.num_nodes,)
+        of_edges, of_nodes = shape[:1] == (self.store.num_edges,), shape[:1] == (self.store.num_nodes,)
         if spec is not None and {"edges": of_edges, "nodes": of_nodes}.get(f"{spec.of}", True):
             return spec
         if of_edges != of_nodes:

@@ -57,6 +57,8 @@ def store_rows(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> d
 def _structure(summary: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, str]:
     structure, components = found["structure"], found["components"]
     weighted = ", weighted" if summary["weighted"] else ""
+    if width := summary["edge_features"]:
+        weighted += f", {count(width, 'feature')} each"
     rows = {
         "direction": ("every edge has its reverse" if structure["symmetric"] else "directed") + weighted,
         "self loops": f"{structure['self_loops']:,}",

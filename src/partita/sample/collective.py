@@ -9,6 +9,8 @@ and picks the other; adjacency lists never do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +47,7 @@ class CollectiveTopology:
         num_nodes: N, of the whole graph.
         id_dtype: of store ids; ids travel in it.
         collective: the axis has more than one worker.
-        degree_offsets, self_loops, node_types, num_relations: those of ``local``.
+        degree_offsets, self_loops, weight_sums, loop_weights, node_types, num_relations: those of ``local``.
     """
 
     def __init__(self, local: ArrayTopology, axis: Axis) -> None:
@@ -54,9 +56,16 @@ class CollectiveTopology:
         self.collective = axis.size > 1
         self.degree_offsets = local.degree_offsets
         self.self_loops = local.self_loops
+        self.weight_sums, self.loop_weights = local.weight_sums, local.loop_weights
         self.node_types, self.num_relations = local.node_types, local.num_relations
         self._local = local
         self._axis = axis
+
+    def drawing(self, columns: Sequence[str]) -> CollectiveTopology:
+        """See :class:`partita.core.protocols.Topology`."""
+        other = copy(self)
+        other._local = self._local.drawing(columns)
+        return other
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -98,7 +107,7 @@ class CollectiveTopology:
         counts = torch.cat([answered[:own_first], counts[:own], answered[own_first:]])
         indptr, pick = in_order(counts, order)
 
-        def come_back(column: Shaped[Tensor, "m"]) -> Shaped[Tensor, "E"]:
+        def come_back(column: Shaped[Tensor, "m ..."]) -> Shaped[Tensor, "E ..."]:
             """A column of the edges of all nodes, own ones in their place."""
             received = group.exchange(column[own_edges:], edges_send, edges_receive, "ids")
             return torch.cat([received[:before], column[:own_edges], received[before:]])[pick]
@@ -115,14 +124,15 @@ class CollectiveTopology:
 
     def traffic(self, remote: RemoteDraws) -> Traffic:
         """An id and a count for each node drawn elsewhere, and an id for each of its picks, with the number of its
-        relation in a typed graph; for each step of a walk taken elsewhere an id, a draw, and an id back.
+        relation in a typed graph and the columns that come with edges; for each step of a walk taken elsewhere an id, a
+        draw, and an id back.
 
         Where a rule gives positions, which training does not, 8 bytes a pick come on top; with weights, 4.
         """
         if not self.collective:
             return Traffic()
         id_bytes = self.id_dtype.itemsize
-        edge_bytes = id_bytes + (0 if self.node_types is None else _TYPE_BYTES)
+        edge_bytes = id_bytes + (0 if self.node_types is None else _TYPE_BYTES) + self._local.edge_row_bytes
         ids = (id_bytes + _COUNT_BYTES) * remote.destinations + edge_bytes * remote.edges
         return Traffic(ids=ids + (2 * id_bytes + _DRAW_BYTES) * remote.steps)
 

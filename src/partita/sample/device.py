@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +91,7 @@ class DeviceTopology(ArrayTopology):
         """
         if not isinstance(fanout, int):
             raise ValueError("edges of typed graphs are not kept on a device")
+        positions, asked = positions or bool(self._drawn_rows), positions
         checks.within("dst", dst, self.num_nodes)
         rank = self._rank[dst.long()]
         hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()
@@ -104,7 +106,7 @@ class DeviceTopology(ArrayTopology):
             weights=self._hot_weights,
             positions=positions,
         )
-        self._of_nodes(near)
+        checks.sources(near.indices, self.num_nodes)
         far = self._sample_cold(dst[cold], key, fanout, positions)
         counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
         indptr, pick = in_order(counts, torch.cat([hot, cold]))
@@ -113,7 +115,7 @@ class DeviceTopology(ArrayTopology):
             moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
-        return Sampled(indptr, indices, at)
+        return self._with_rows(Sampled(indptr, indices, at), positions=asked)
 
     def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
         if not self._cold_on_host:
@@ -134,6 +136,12 @@ class HostDraws(ArrayTopology):
     def __init__(self, local: ArrayTopology, device: torch.device) -> None:
         super().__init__(**_node_columns(local, device))
         self._local = local
+
+    def drawing(self, columns: Sequence[str]) -> HostDraws:
+        """See :meth:`ArrayTopology.drawing`."""
+        other = copy(self)
+        other._local = self._local.drawing(columns)
+        return other
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace as replaced
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32, Int64, Shaped, UInt8, UInt16, UInt32, UInt64
+from jaxtyping import Float64, Int, Int32, Int64, Shaped, UInt8, UInt16, UInt32, UInt64
 from torch import Tensor
 
 from partita import kernels
@@ -20,6 +22,7 @@ from partita.core.records import RemoteDraws, Sampled, Traffic
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 from partita.kernels import checks
+from partita.kernels.memory import to_device
 
 
 class _Writable:
@@ -31,6 +34,11 @@ class _Writable:
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
 
+
+EDGE_ROWS = tuple(name for name, spec in known(COLUMNS).items() if spec.drawn)
+"""Columns of edges whose rows come with the edges that are drawn, where a layer reads them."""
+
+_MEANING = {"edge_weight": "edge weights", "edge_attr": "edge features"}
 
 EDGE_ARRAYS = tuple(spec.sampler for spec in known(COLUMNS).values() if spec.of == "edges" and spec.sampler)
 """Arguments of :class:`ArrayTopology` with one element for each edge."""
@@ -57,11 +65,13 @@ class ArrayTopology:
         indices: int32 or int64 (M), in-neighbors: of all nodes, or of those in ``nodes``.
         original: int64 (N), original index of every node; ``None`` where it is the id.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
+        weight_sums, loop_weights: float64 (N), see :class:`partita.core.protocols.Topology`; ``None`` without weights.
         weights: uint32 (M), weight of every edge; ``None`` where there are none.
         edge_type: uint8 or uint16 (M), number of the relation of every edge, ascending in every row; ``None`` where the
             graph is untyped.
         degree_offsets: int64 (N+1), running sums of the in-degrees that :meth:`degrees` and coefficients go by, where
             rows hold only some of a node's edges; ``None``: those of ``indptr``.
+        edge_rows: columns of the edges, (M, ...) each, by names among :data:`EDGE_ROWS`; they stay where they are.
         node_types: which type every node has; ``None`` where the graph is untyped.
         num_relations: R; 1 where the graph is untyped.
         nodes: ids for which it draws; ``None`` for all.
@@ -74,7 +84,7 @@ class ArrayTopology:
         nodes: ids for which it draws.
         id_dtype: of ids, that of ``indices``.
         degree_offsets: as given, or those of ``indptr``.
-        self_loops, replace, weighted, node_types, num_relations: as given.
+        self_loops, weight_sums, loop_weights, replace, weighted, node_types, num_relations: as given.
         collective: no: sampling exchanges nothing.
 
     Raises:
@@ -90,9 +100,12 @@ class ArrayTopology:
         *,
         original: Int64[Tensor, "N"] | None = None,
         self_loops: Int32[Tensor, "N"] | None = None,
+        weight_sums: Float64[Tensor, "N"] | None = None,
+        loop_weights: Float64[Tensor, "N"] | None = None,
         weights: UInt32[Tensor, "M"] | None = None,
         edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None = None,
         degree_offsets: Int64[Tensor, "N_1"] | None = None,
+        edge_rows: Mapping[str, Tensor] = {},
         node_types: NodeTypes | None = None,
         num_relations: int = 1,
         nodes: range | None = None,
@@ -110,6 +123,7 @@ class ArrayTopology:
         self.nodes = range(self.num_nodes) if nodes is None else nodes
         self.id_dtype = indices.dtype
         self.self_loops = self_loops
+        self.weight_sums, self.loop_weights = weight_sums, loop_weights
         self.node_types, self.num_relations = node_types, num_relations
         self.replace = replace
         self.weighted = weighted
@@ -117,6 +131,7 @@ class ArrayTopology:
         self.degree_offsets = indptr if degree_offsets is None else degree_offsets
         self._original = original
         self._edge_type = edge_type
+        self._edge_rows, self._drawn_rows = edge_rows, dict[str, Tensor]()
         self._weights = weights if weighted else None
         self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
 
@@ -127,6 +142,9 @@ class ArrayTopology:
             "indices": self._indices,
             "original": self._original,
             "self_loops": self.self_loops,
+            "weight_sums": self.weight_sums,
+            "loop_weights": self.loop_weights,
+            "edge_rows": self._edge_rows,
             "degree_offsets": self.degree_offsets,
             "nodes": self.nodes,
             "weighted": self.weighted,
@@ -135,6 +153,27 @@ class ArrayTopology:
             "num_relations": self.num_relations,
             **self._edges,
         }
+
+    def drawing(self, columns: Sequence[str]) -> ArrayTopology:
+        """The same one, whose samples have columns of the edges; see :class:`partita.core.protocols.Topology`.
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        if missing := [name for name in columns if name not in self._edge_rows]:
+            raise ConfigError(
+                f"the layers read {_MEANING[missing[0]]}, and the edges have none here",
+                where="model",
+                fix=f"Ingest the graph with {_MEANING[missing[0]]}, or use a model that reads none",
+            )
+        other = copy(self)
+        other._drawn_rows = {name: self._edge_rows[name] for name in columns}
+        return other
+
+    @property
+    def edge_row_bytes(self) -> int:
+        """Of the columns of an edge that come with it."""
+        return sum(rows.itemsize * rows[:1].numel() for rows in self._drawn_rows.values())
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -169,6 +208,7 @@ class ArrayTopology:
             ValueError: there are several fanouts, and the graph is untyped or has another number of relations.
             EdgesError: one of them is no node.
         """
+        positions, asked = positions or bool(self._drawn_rows), positions
         if self._edge_type is not None:
             fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
             if len(fanouts) != self.num_relations:
@@ -177,20 +217,30 @@ class ArrayTopology:
                 kernels.sample_relations(
                     self._indptr, self._indices, self._edge_type, dst, self.original(dst), key, fanouts,
                     positions=positions, **self._edges,
-                )
+                ),
+                positions=asked,
             )  # fmt: skip
         if not isinstance(fanout, int):
             raise ValueError("an untyped graph is sampled with one fanout")
         return self._of_nodes(
             kernels.sample_neighbors(
                 self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
-            )
+            ),
+            positions=asked,
         )
 
-    def _of_nodes(self, drawn: Sampled) -> Sampled:
-        """What was drawn, once it is seen that it is nodes: whatever follows relies on that."""
+    def _of_nodes(self, drawn: Sampled, *, positions: bool) -> Sampled:
+        """What was drawn, once it is seen that it is nodes: whatever follows relies on that. With the edges' rows."""
         checks.sources(drawn.indices, self.num_nodes)
-        return drawn
+        return self._with_rows(drawn, positions=positions)
+
+    def _with_rows(self, drawn: Sampled, *, positions: bool) -> Sampled:
+        """What was drawn with the columns that come with edges; and with positions only where they were asked for."""
+        if not self._drawn_rows or drawn.positions is None:
+            return drawn
+        at = drawn.positions - self._first_edge
+        rows: dict[str, Any] = {name: _rows_at(column, at) for name, column in self._drawn_rows.items()}
+        return replaced(drawn, **rows, positions=drawn.positions if positions else None)
 
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
         """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
@@ -205,10 +255,12 @@ class ArrayTopology:
         Raises:
             EdgesError: one of them comes from no node.
         """
+        wanted = positions or bool(self._drawn_rows)
         return self._of_nodes(
             kernels.pick_arrivals(
-                self._indptr, self._indices, dst, self.original(dst), key, before, positions=positions, **self._edges
-            )
+                self._indptr, self._indices, dst, self.original(dst), key, before, positions=wanted, **self._edges
+            ),
+            positions=positions,
         )
 
     def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:
@@ -249,6 +301,11 @@ class ArrayTopology:
         return self.degree_offsets[ids + 1] - self.degree_offsets[ids]
 
 
+def _rows_at(column: Shaped[Tensor, "M ..."], at: Int64[Tensor, "E"]) -> Shaped[Tensor, "E ..."]:
+    """Rows of a column, which may be in the memory of the host where the positions are on a device."""
+    return to_device(column.index_select(0, at.to(column.device)), at.device)
+
+
 class LocalTopology(ArrayTopology):
     """In-neighbors that are in the memory maps of a graph store, or of one host's shard of it.
 
@@ -277,6 +334,7 @@ class LocalTopology(ArrayTopology):
         arrays = {spec.sampler: as_tensor(store.held(name)[0]) for name, spec in columns if spec.sampler}
         super().__init__(
             **arrays,
+            edge_rows={name: as_tensor(store.held(name)[0]) for name in EDGE_ROWS if store.has(name)},
             node_types=None if schema is None else store.node_types,
             num_relations=1 if schema is None else len(schema.relations),
             nodes=store.nodes_with_edges,

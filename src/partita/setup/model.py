@@ -13,9 +13,10 @@ from partita.core.errors import ConfigError
 from partita.core.memory_need import MemoryNeed
 from partita.graph.store import GraphStore
 from partita.nn.encoder import Encoder
-from partita.nn.layers import LAYERS
+from partita.nn.layers import LAYERS, Layer
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
+from partita.nn.stage import Stage
 from partita.setup.sampler import reads_neighbors
 
 MODEL_COPIES = 8
@@ -66,11 +67,17 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
             hidden=config.hidden,
             dropout=config.dropout,
         )
-    encoder, of_graph, in_width = None, dict[str, Any](), store.num_features
+    if isinstance(kind, type) and kind.needs_edge_features and not store.num_edge_features:
+        raise ConfigError(
+            f"the model '{config.model}' reads the features of edges, and the store has none",
+            where="model",
+            fix="Ingest the graph with edge features, or use another model",
+        )
+    encoder, of_graph, in_width = None, dict[str, Any](edge_width=store.num_edge_features), store.num_features
     if store.schema is not None:
         in_width = config.hidden
         encoder = Encoder(store.type_widths, in_width, store.schema.node_types)
-        of_graph = {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
+        of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
     return build_model(
         config.model,
         in_width=in_width,
@@ -83,11 +90,50 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         dropout=config.dropout,
         attn_dropout=config.attn_dropout,
         aggregator=config.aggregator,
+        edge_weights=config.edge_weights,
         residual=config.residual,
         seed=config.seed,
         options={**config.options, **config.model_options, **of_graph},
         encoder=encoder,
     )
+
+
+def check_edge_columns(model: Model, store: GraphStore) -> None:
+    """See that a store has what the layers of a model read of its edges.
+
+    Raises:
+        ConfigError: it has not; names it.
+    """
+    for number, layer in enumerate(_layers(model), start=1):
+        where = f"layer {number} ({layer.name})"
+        if "edge_weight" in layer.edge_columns and not store.has("edge_weight"):
+            raise ConfigError(
+                "the layer multiplies by edge weights, and the store has none",
+                where=where,
+                fix="Ingest the graph again with --weight-column, or leave edge_weights out",
+            )
+        if "edge_attr" in layer.edge_columns and layer.edge_width != store.num_edge_features:
+            there = store.num_edge_features
+            raise ConfigError(
+                f"the layer reads {layer.edge_width} features of every edge, and the store has {there}",
+                where=where,
+                fix="Use a graph with the same edge features",
+            )
+
+
+def unread_columns(model: Model, store: GraphStore, config: Config) -> list[str]:
+    """What of a store's edges nothing looks at, in sentences."""
+    notes = []
+    if store.has("edge_weight") and not (config.weighted or config.edge_weights):
+        notes.append("edge weights are not used: --edge-weights multiplies by them, --weighted samples by them")
+    if store.num_edge_features and not any("edge_attr" in layer.edge_columns for layer in _layers(model)):
+        able = [name for name in LAYERS.own if "edge_width" in LAYERS.find(name).options]
+        notes.append(f"edge features are not used: the models {', '.join(able)} read them")
+    return notes
+
+
+def _layers(model: Model) -> list[Layer]:
+    return [stage.layer for stage in model.stages if isinstance(stage, Stage)]
 
 
 def is_whole(config: Config, model: Model | None = None) -> bool:

@@ -61,6 +61,12 @@ def reads_neighbors(config: Config) -> bool:
     return not isinstance(layer, type) or layer.reads_neighbors
 
 
+def reads_edge_features(config: Config) -> bool:
+    """Whether the model that the settings name reads features of edges, where the store has some."""
+    layer = find_model(config.model)
+    return isinstance(layer, type) and "edge_width" in layer.options
+
+
 def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> Sampler:
     """The sampler of a run.
 
@@ -105,6 +111,12 @@ def check_sampler(config: Config) -> None:
                 where=setting,
                 fix=f"Leave {setting} out",
             )
+    if config.edge_weights and config.weighted:
+        raise ConfigError(
+            "weighted sampling draws edges in proportion to their weights already, and edge_weights multiplies by them",
+            where="edge_weights",
+            fix="Choose one of weighted and edge_weights",
+        )
     if config.views != WHOLE and not kind.counts_neighbors:
         able = [name for name in SAMPLERS if SAMPLERS.find(name).counts_neighbors]
         raise ConfigError(

@@ -25,8 +25,8 @@ from partita.sources.feature_arrays import PARTS, FeatureArrays
 from partita.sources.typed_arrays import TypedArrays
 
 _SPARSE = tuple(f"x_{part}" for part in PARTS)
-_IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges", "edge_attr": "edge features"}
-_EDGES = ("edge_index", "edge_weight", "num_nodes", "is_directed", "both_directions")
+_IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges"}
+_EDGES = ("edge_index", "edge_weight", "edge_attr", "num_nodes", "is_directed", "both_directions")
 _READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), "x", "y", "class_names"))
 
 
@@ -36,6 +36,7 @@ class ArrayGraph:
     Attributes:
         path: of the file, or what stands for it in messages.
         weighted: whether the edges have weights (``edge_weight``).
+        edge_features: of the edges (``edge_attr``), with a row for each; ``None`` without them.
         mirrored: whether every edge stands for both directions.
         both_directions: whether the file says that both directions of every edge are stored.
         num_nodes: N.
@@ -67,6 +68,11 @@ class ArrayGraph:
         self.weighted = "edge_weight" in arrays
         if self.weighted and arrays["edge_weight"].expect("fiu", 1).shape[0] != edges.shape[1]:
             raise arrays["edge_weight"].fail(f"has {arrays['edge_weight'].shape[0]} weights for {edges.shape[1]} edges")
+        self.edge_features = arrays["edge_attr"].expect("fiub", 1, 2) if "edge_attr" in arrays else None
+        if self.edge_features is not None and self.edge_features.shape[0] != edges.shape[1]:
+            raise self.edge_features.fail(f"has {self.edge_features.shape[0]} rows for {edges.shape[1]} edges")
+        if self.edge_features is not None and 0 in self.edge_features.shape[1:]:
+            raise self.edge_features.fail("has no columns", "Leave the array out")
         directed, both = self._scalar("is_directed", 1), self._scalar("both_directions", 0)
         self.mirrored = directed == 0 and both == 0
         self.both_directions = both == 1

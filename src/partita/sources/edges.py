@@ -204,13 +204,23 @@ class EdgeTable:
         source: column of the sources; ``None``: as the names of two columns say, else the first that has a name.
         target: column of the targets; ``None``: likewise, else the second.
         weight: column of the weights; ``None``: there are none.
+        features: columns of the edges' features.
+
+    Attributes:
+        weighted: there are weights.
+        num_features: how many columns of features there are.
 
     Raises:
         InputError: a column does not exist, or source and target are one column.
     """
 
     def __init__(
-        self, table: TableReader, source: ColumnName | None, target: ColumnName | None, weight: ColumnName | None
+        self,
+        table: TableReader,
+        source: ColumnName | None,
+        target: ColumnName | None,
+        weight: ColumnName | None,
+        features: Sequence[ColumnName] = (),
     ) -> None:
         self.table = table
         self.path = table.path
@@ -231,6 +241,12 @@ class EdgeTable:
             raise InputError(what, where=str(table.path), fix="Name two columns")
         self._columns = ends if weight is None else [*ends, find_column(table, weight, "weight")]
         self.weighted = weight is not None
+        found_features = find_columns(table, features, "edge feature")
+        if taken := [table.names[column] for column in found_features if column in self._columns]:
+            what = f"column {taken[0]} is a feature of the edges, and their source, target or weight"
+            raise InputError(what, where=str(table.path), fix="Leave it out of --edge-feature-columns")
+        self._columns += found_features
+        self.num_features = len(found_features)
 
     @property
     def integer_ids(self) -> bool:
@@ -254,13 +270,13 @@ class EdgeTable:
         return unused_columns(self.table, self._columns)
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
-        """Edges in the order of the file: column 0 source, 1 target, 2 weight if there are weights.
+        """Edges in the order of the file: column 0 source, 1 target, then weight and features as far as there are some.
 
         Args:
             kind: what to read the two ends as.
         """
-        kinds: list[Kind] = [kind, kind, "float"]
-        for batch in self.table.batches(self._columns, kinds[: len(self._columns)], doing="read edges"):
+        kinds: list[Kind] = [kind, kind, *["float"] * (len(self._columns) - 2)]  # type: ignore[list-item]
+        for batch in self.table.batches(self._columns, kinds, doing="read edges"):
             if self.weighted:
                 check_weights(batch)
             yield batch

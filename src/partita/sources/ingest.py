@@ -24,7 +24,9 @@ from partita.graph.schema import Schema
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
+from partita.sources.batch import counted
 from partita.sources.detect import source_of
+from partita.sources.edge_features import EdgeFeatures
 from partita.sources.edges import EdgeTable
 from partita.sources.encoding import DROP, NOTE, Like
 from partita.sources.features import Features
@@ -131,6 +133,7 @@ class _Job:
     began: float
     notes: list[str] = field(default_factory=list)
     schema: Schema | None = None
+    edge_features: int = 0
 
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
@@ -200,6 +203,7 @@ class _Job:
             nodes=len(ids),
             edges=topology.num_edges,
             features=features.width,
+            edge_features=self.edge_features,
             task=task,
             classes=classes,
             splits={name: len(members_of) for name, members_of in found.items()},
@@ -230,25 +234,34 @@ class _Job:
                 self.notes.append("the file stores every undirected edge once, so all were mirrored")
             undirected = graph.mirrored or (undirected and not graph.both_directions)
         typed = TypedEdges.of(graph, reverse=undirected) if isinstance(graph, ArrayGraph) else None
+        features = self._edge_features(writer)
         builder = TopologyBuilder(
             writer,
             memory_limit=self.memory_limit,
             weighted=graph.weighted,
             edge_dtype=None if typed is None else typed.dtype,
+            numbered=features is not None,
             undirected=undirected and typed is None,
             unless_both=True,
             deduplicate=self.options.deduplicate,
             self_loops=self.options.self_loops,
         )
         with closing(graph.batches(ids.kind)) as batches:  # an error here must stop the reader's threads
+            done = 0
             for batch in batches:
                 src, dst = ids.add_edges(batch)
                 weight = batch.floats(2) if graph.weighted else None
+                number = None if features is None else np.arange(done, done + len(batch))
+                done += len(batch)
+                if features is not None and isinstance(graph, EdgeTable):
+                    first = 2 + graph.weighted
+                    columns = range(first, first + graph.num_features)
+                    features.put(batch.matrix(columns, missing=np.nan if self.options.allow_nan else None), batch.where)
                 if typed is None:
-                    builder.add(src, dst, weight)
+                    builder.add(src, dst, weight, number=number)
                 else:
                     for edges in typed.both_ways(src, dst, weight, batch):
-                        builder.add(*edges)
+                        builder.add(*edges, number=number)
         try:
             rank = ids.freeze()
         except InputError as error:
@@ -261,7 +274,8 @@ class _Job:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         of_nodes = {"nodes": _NODE_BYTES * len(ids)}
         MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
-        found = builder.finish(len(ids), rank)
+        found = builder.finish(len(ids), rank, None if features is None else features.rows())
+        self.edge_features = 0 if features is None else features.width
         if typed is not None:
             counts = count_types(map_array(writer.directory / "edge_type.npy"), len(typed.relations))
             self.schema = typed.types.schema(typed.relations, counts)
@@ -287,6 +301,21 @@ class _Job:
                 "edges are taken as directed, from source to target; --undirected adds the other directions"
             )
         return found
+
+    def _edge_features(self, writer: StoreWriter) -> EdgeFeatures | None:
+        """Where the features of the edges are kept meanwhile; those of arrays are there already."""
+        graph, options = self.inputs.graph, self.options
+        arrays = graph.edge_features if isinstance(graph, ArrayGraph) else None
+        if arrays is None and not (isinstance(graph, EdgeTable) and graph.num_features):
+            return None
+        path = writer.scratch / "edge-features"
+        features = EdgeFeatures(path, np.dtype(options.feature_dtype), allow_nan=options.allow_nan)
+        if arrays is not None:
+            with progress.task("read edge features", total=len(arrays), unit="edges") as task:
+                for start, rows in arrays.blocks():
+                    features.put(rows.reshape(len(rows), -1), counted(arrays.where, start, "edge"))
+                    task.advance(len(rows))
+        return features
 
     def _read_nodes(self, ids: Ids, members: Membership | None, features: Features, splits: Splits) -> Labels | None:
         """Read everything that the files say about nodes, except the masks of an ``.npz``."""

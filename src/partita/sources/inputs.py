@@ -82,10 +82,14 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
     """
     graph: EdgeTable | ArrayGraph
     wanted = (options.source_column, options.target_column, options.weight_column)
+    edge_features = options.edge_feature_columns or ()
     if source.table is not None:
-        graph = EdgeTable(source.table, *wanted)
+        graph = EdgeTable(source.table, *wanted, edge_features)
     elif source.arrays is not None or detect_format(source.path, options.format) == "npz":
         graph = ArrayGraph(source.path, source.arrays)
+        if edge_features:
+            what = "names columns, and the features of edges are the array 'edge_attr' here"
+            raise ConfigError(what, where="edge_feature_columns", fix="Leave it out")
     else:
         table = open_table(
             source.path,
@@ -93,11 +97,11 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
             delimiter=options.delimiter,
             header=options.header,
             comment=options.comment,
-            wanted=wanted,
+            wanted=(*wanted, *edge_features),
             exact_ids=options.ids == "auto",
             chunk_bytes=chunk_bytes,
         )
-        graph = EdgeTable(table, *wanted)
+        graph = EdgeTable(table, *wanted, edge_features)
     tables, members, by_position = _open_node_files(options, like, chunk_bytes)
     num_nodes, num_nodes_from = _count_nodes(graph, by_position.values())
     if isinstance(graph, ArrayGraph):

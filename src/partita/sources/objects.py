@@ -105,6 +105,11 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
 def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
     nodes, edges = {name: data[name] for name in data.node_types}, {each: data[each] for each in data.edge_types}
     used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values()}
+    features = {name: of.edge_attr for name, of in edges.items() if getattr(of, "edge_attr", None) is not None}
+    if len(features) == len(edges) and len({rows.shape[1:] for rows in features.values()}) == 1:
+        used.add("edge_attr")
+    else:  # columns of one kind for all edges, or none: they are named as unused
+        features = {}
     unused = {
         f"{name if isinstance(name, str) else ':'.join(name)} {key}": value
         for name, of in {**nodes, **edges}.items()
@@ -130,6 +135,7 @@ def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
         {name: labels_of(y) for name, y in held("y", nodes).items()},
         {name: found for name in MASKS.values() if (found := held(name, nodes))},
         held("edge_weight", edges),
+        {name: array_of(f"{where}, edge_attr of {name}", rows) for name, rows in features.items()},
         {name: array_of(f"{where}, {name}", value) for name, value in unused.items()},
     ).arrays()
 
@@ -162,7 +168,9 @@ def _of_dgl(where: str, graph: Any) -> dict[str, Any]:
     found |= {name: nodes[name] for name in MASKS.values() if name in nodes}
     used = {*MASKS.values(), "feat", "label"}
     found |= {f"ndata {name}": nodes[name] for name in nodes if name not in used}
-    found |= {f"edata {name}": graph.edata[name] for name in getattr(graph, "edata", ())}
+    edge_columns = {"feat": "edge_attr"}
+    edata = getattr(graph, "edata", {})
+    found |= {edge_columns.get(name, f"edata {name}"): edata[name] for name in edata}
     if "feat" in nodes:
         found["x"] = nodes["feat"]
     if "label" in nodes:

@@ -41,6 +41,10 @@ class IngestOptions(Options):
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
     weight_column: Annotated[ColumnName | None, "Name or position of the edge weights.", column] = None
+    edge_feature_columns: Annotated[
+        Sequence[ColumnName] | None, "Columns of the edges that are their features, by commas (* and ? as below).",
+        columns,
+    ] = None  # fmt: skip
     undirected: Annotated[bool, "Store every edge in both directions."] = False
     deduplicate: Annotated[bool, "Keep only the first of equal edges."] = False
     self_loops: Annotated[Literal["keep", "drop", "add"], "keep, drop or add (one per node)."] = "keep"

@@ -18,6 +18,7 @@ class IngestSummary:
         nodes: N.
         edges: E, directed edges in the store.
         features: F, 0 without.
+        edge_features: columns of the edges' features, 0 without.
         task: "classes", "multilabel", "regression" or ``None``.
         classes: number of classes or label columns, 0 without labels.
         splits: size of every split.
@@ -42,6 +43,7 @@ class IngestSummary:
     nodes: int
     edges: int
     features: int
+    edge_features: int
     task: str | None
     classes: int
     splits: dict[str, int]

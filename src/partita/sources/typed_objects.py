@@ -30,6 +30,7 @@ class TypedObject:
         x, y: features and labels of node types, as far as there are some.
         masks: by name of the array, then by node type.
         weights: of relations.
+        features: of the edges of relations, all of one width, or of none.
         unused: arrays that are not used, by what to call them.
     """
 
@@ -40,6 +41,7 @@ class TypedObject:
     y: Mapping[str, Shaped[np.ndarray, "..."]]
     masks: Mapping[str, Mapping[str, Shaped[np.ndarray, "..."]]] = field(default_factory=dict)
     weights: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    features: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     unused: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, Any]:
@@ -68,6 +70,8 @@ class TypedObject:
                 fix = "Give all relations weights, or none"
                 raise InputError(f"{missing[0]} has no edge_weight, but others have", where=self.where, fix=fix)
             found["edge_weight"] = np.concatenate([self.weights[triple] for triple in self.edges])
+        if self.features:
+            found["edge_attr"] = np.concatenate([self.features[triple] for triple in self.edges])
         found |= {f"x_{name}": x for name, x in self.x.items()}
         if self.y:
             found["y"] = self._labels(first, number)

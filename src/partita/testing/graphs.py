@@ -45,6 +45,14 @@ def formula_weight(src: Int[np.ndarray, "n"], dst: Int[np.ndarray, "n"]) -> Floa
     return (((7 * src + 3 * dst) % 9) / 4).astype(np.float32)
 
 
+def formula_edge_features(
+    src: Int[np.ndarray, "n"], dst: Int[np.ndarray, "n"], columns: int
+) -> Float32[np.ndarray, "n A"]:
+    """Features of the edges src -> dst: column a is ``((5 src + 11 dst + 3 a) % 13) / 8 - 0.7``, float32."""
+    found = (5 * src[:, None] + 11 * dst[:, None] + 3 * np.arange(columns)) % 13
+    return (found / 8 - 0.7).astype(np.float32)
+
+
 def formula_features(ids: Int[np.ndarray, "n"], num_features: int) -> Float[np.ndarray, "n F"]:
     """Rows that name their node: column 0 is ``id // 1000``, column 1 ``id % 1000``, column f ``(id + f) % 7``.
 
@@ -64,6 +72,7 @@ def formula_store(
     num_features: int = 4,
     num_classes: int = 3,
     weighted: bool = False,
+    edge_features: int = 0,
     dtype: DTypeLike = np.float32,
     names: str | None = None,
     num_parts: int = 1,
@@ -80,6 +89,7 @@ def formula_store(
         num_features: F, 0 for none.
         num_classes: 0 for no labels and no splits.
         weighted: edges weigh :func:`formula_weight`.
+        edge_features: columns of :func:`formula_edge_features`, 0 for none.
         dtype: of the features.
         names: ``None``, ``"numbers"`` (10 v + 7) or ``"strings"`` (``"node-v"``).
         num_parts: parts of nearly equal size.
@@ -94,9 +104,12 @@ def formula_store(
     src = np.array([u for row in rows for u in row], dtype=np.int64)
     dst = np.repeat(np.arange(num_nodes), [len(row) for row in rows])
     with StoreWriter(path) as writer:
-        builder = TopologyBuilder(writer, memory_limit=_MEMORY, weighted=weighted)
-        builder.add(src, dst, formula_weight(src, dst) if weighted else None)
-        summary = builder.finish(num_nodes, rank)
+        numbered = edge_features > 0
+        builder = TopologyBuilder(writer, memory_limit=_MEMORY, weighted=weighted, numbered=numbered)
+        number = np.arange(len(src)) if numbered else None
+        builder.add(src, dst, formula_weight(src, dst) if weighted else None, number=number)
+        features = formula_edge_features(src, dst, edge_features) if numbered else None
+        summary = builder.finish(num_nodes, rank, features)
         if num_features:
             writer.write("x", formula_features(order, num_features).astype(dtype))
         if num_classes:

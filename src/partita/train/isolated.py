@@ -35,7 +35,7 @@ from partita.parallel.strategies import Strategy, build_engine, check_model
 from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES
-from partita.setup.sampler import make_sampler
+from partita.setup.sampler import make_sampler, reads_edge_features
 from partita.tasks.task import Task, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -361,6 +361,9 @@ def check_views(config: Config, store: GraphStore, workers: int, strategy: Strat
             where=where,
             fix=f"Leave {name.split()[0]} out, or use views 'whole'",
         )
+    if config.edge_weights or (store.num_edge_features and reads_edge_features(config)):
+        what = "layers read what edges have, and views hold no weights or features of edges yet"
+        raise ConfigError(what, where=where, fix="Use views 'whole', or a model that reads none")
     if task.seeds("train").ndim > 1:
         what = "views are trained on single nodes, not on rows of nodes as the task is"
         raise ConfigError(what, where=where, fix="Use views 'whole'")

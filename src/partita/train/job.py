@@ -18,7 +18,7 @@ from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, check_encoder, parse_strategy
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, open_columns, require_features
-from partita.setup.model import named_model, require_room
+from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.tasks.metrics import selection_metric
@@ -165,6 +165,7 @@ def _check_model(model: Model, config: Config, task: Task) -> None:
         raise ConfigError(f"the model has {layers} layers but layers is {config.layers}", fix=f"Set layers={layers}")
     if store.schema is not None:  # what it takes is the encoder's affair
         check_encoder(model, open_columns(store, store.schema, config))
+    check_edge_columns(model, store)
     expected = store.num_features if store.schema is None else model.widths[0]
     if (model.widths[0], model.widths[-1]) != (expected, task.width):
         raise ConfigError(

@@ -65,6 +65,7 @@ def cases(draw):
         memory_limit=draw(st.sampled_from([1, 1, 100, 200, 400, 1000, 100_000])),
         batch=draw(st.integers(1, 30)),
         weighted=draw(st.booleans()),
+        numbered=draw(st.booleans()),
         options={
             "undirected": draw(st.booleans()),
             "deduplicate": draw(st.booleans()),
@@ -73,15 +74,24 @@ def cases(draw):
     )
 
 
+def edge_features(count):
+    """Rows that name their edge; never 0, which self loops have that are added."""
+    return np.stack([np.arange(count) + 1.0, -np.arange(count) - 0.5], axis=1).astype(np.float32)
+
+
 def build_store(path, case):
     with StoreWriter(path, overwrite=True) as writer:
-        builder = TopologyBuilder(writer, memory_limit=case.memory_limit, weighted=case.weighted, **case.options)
+        builder = TopologyBuilder(
+            writer, memory_limit=case.memory_limit, weighted=case.weighted, numbered=case.numbered, **case.options
+        )
         for start in range(0, len(case.src), case.batch):
             part = slice(start, start + case.batch)
             arrays = [np.array(case.src[part]), np.array(case.dst[part])]
-            builder.add(*arrays, np.array(case.weight[part]) if case.weighted else None)
+            number = np.arange(start, start + len(arrays[0])) if case.numbered else None
+            builder.add(*arrays, np.array(case.weight[part]) if case.weighted else None, number=number)
         rank = None if case.rank is None else np.array(case.rank)
-        summary = builder.finish(case.num_nodes, rank)
+        features = edge_features(len(case.src)) if case.numbered else None
+        summary = builder.finish(case.num_nodes, rank, features)
         writer.finish(num_nodes=case.num_nodes, num_edges=summary.num_edges)
     return GraphStore.open(path), summary
 
@@ -111,9 +121,24 @@ def test_equals_reference(either_kernels, tmp_path, case):
     if case.weighted:
         assert store.edge_weight.tolist() == [w for row in rows for _, w in row]
         assert store.edge_weight_quantised.tolist() == [q for row in rows for q in quantized([w for _, w in row])]
+        outside = [[w for u, w in row if u != v] for v, row in enumerate(rows)]
+        assert store.column("weight_sum").tolist() == [float(np.cumsum([0.0, *of])[-1]) for of in outside]
+        own = [[w for u, w in row if u == v] for v, row in enumerate(rows)]
+        assert store.column("loop_weight").tolist() == [(of or [1.0])[-1] for of in own]
     else:
         assert store.edge_weight is None
         assert store.edge_weight_quantised is None
+        assert not store.has("weight_sum")
+    if case.numbered:
+        plain = (*map(list, (case.src, case.dst)), range(len(case.src)))
+        numbers = reference(*plain, case.num_nodes, rank, **case.options)
+        wanted = edge_features(len(case.src))
+        if case.options["self_loops"] == "add":  # the last of each row
+            numbers = [[*row[:-1], (row[-1][0], None)] for row in numbers]
+        expected = [[0.0, 0.0] if at is None else wanted[at].tolist() for row in numbers for _, at in row]
+        assert store.edge_attr.tolist() == expected
+    else:
+        assert store.edge_attr is None
     ways = 2 if case.options["undirected"] else 1
     input_loops = sum(u == v for u, v in zip(case.src, case.dst))
     assert summary.num_edges == sum(map(len, rows)) == store.num_edges
@@ -191,7 +216,7 @@ def test_many_ranges_are_used(tmp_path, monkeypatch):
     )
     case = SimpleNamespace(
         num_nodes=50, src=list(range(50)) * 4, dst=[7] * 100 + list(range(50)) * 2, weight=[1.0] * 200, rank=None,
-        batch=13, weighted=False, options={},
+        batch=13, weighted=False, numbered=True, options={},
     )  # fmt: skip
     stores = []
     for limit in (1, 300, 3000, 1 << 20):

@@ -147,6 +147,11 @@ class Layer(nn.Module):
             weight.
         reads_relations: the layer looks at the relations of its edges, where the graph has some.
         relations: where it does, the numbers of the node types that each of them comes from and leads to.
+        edge_columns: what it reads of its edges besides, which the sampler puts on its blocks: ``"edge_weight"``, which
+            multiplies the neighbors' rows (in ``block.weight``), and ``"edge_attr"``.
+        needs_edge_features: it is of no use without them.
+        fills_loops: the loops that it adds have features too, those of ``block.loop_attr``.
+        edge_width: columns of ``block.edge_attr``; 0 where it is not read.
         reads_neighbors: the layer looks at its neighbors' rows; where none of a model does, none are sampled.
         initial_values: fills the parameters from a key, see :mod:`partita.nn.initialize`.
         in_width, out_width: columns of a source's row and of the result.
@@ -160,6 +165,10 @@ class Layer(nn.Module):
     reads_neighbors: ClassVar[bool] = True
     reads_relations: bool = False
     relations: Sequence[Sequence[int]] = ()
+    needs_edge_features: ClassVar[bool] = False
+    edge_columns: Sequence[str] = ()
+    edge_width: int = 0
+    fills_loops: bool = False
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(initialize.glorot)
 
     def __init__(self, in_width: int, out_width: int) -> None:

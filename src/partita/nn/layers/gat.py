@@ -98,15 +98,7 @@ class GAT(Split, ColumnSplit, Layer):
             ConfigError: ``heads`` does not divide a hidden layer's width.
         """
         heads = options.pop("heads", 1)
-        if last:
-            return cls(in_width, out_width, heads, concat=False, **options)
-        if heads < 1 or out_width % heads:
-            raise ConfigError(
-                f"the hidden width {out_width} cannot be shared by {heads} heads",
-                where="hidden, heads",
-                fix=f"Make the hidden width a multiple of {heads}" if heads > 0 else "Give at least one head",
-            )
-        return cls(in_width, out_width // heads, heads, concat=True, **options)
+        return cls(in_width, shared_by_heads(out_width, heads, last=last), heads, concat=not last, **options)
 
     @property
     def draws_by_edge(self) -> bool:
@@ -157,10 +149,7 @@ class GAT(Split, ColumnSplit, Layer):
             return None
         logits = self._score(x_dst, self.att_src) + self.query(x_dst, block)
         logits = functional.leaky_relu(kernels.widened(logits), self.negative_slope)
-        largest = logits.detach()
-        weights = torch.exp(logits - largest)  # 1; the gradient of e_vv flows through it
-        rows = self.lin(x_dst).unflatten(1, (self.heads, self.out_per_head)) * weights.unsqueeze(-1)
-        return torch.cat([largest, weights, rows.flatten(1)], dim=1)
+        return softmax.state_of_one(logits, self.lin(x_dst))
 
     def neutral(self, rows: int, like: Tensor) -> Float[Tensor, "rows state"]:
         """See :meth:`Split.neutral`."""
@@ -233,7 +222,7 @@ class GAT(Split, ColumnSplit, Layer):
         """``e_uv`` of the block's edges; -inf of loops where the layer adds its own."""
         from_source = ops.source_to_edges(block, score)
         logits = functional.leaky_relu(from_source + ops.destination_to_edges(block, q), self.negative_slope)
-        return logits.masked_fill(_loops(block).unsqueeze(1), -torch.inf) if self.add_self_loops else logits
+        return logits.masked_fill(loops_of(block).unsqueeze(1), -torch.inf) if self.add_self_loops else logits
 
     def _edge_mask(self, block: Block, key: int, dtype: torch.dtype) -> Float[Tensor, "E H"]:
         return kernels.edge_dropout(block.indptr, block.dst_original, key, self.attn_dropout, self.heads, dtype)
@@ -244,7 +233,24 @@ class GAT(Split, ColumnSplit, Layer):
         return kernels.edge_dropout(one_each, block.dst_original, own_key, self.attn_dropout, self.heads, dtype)
 
 
-def _loops(block: Block) -> Tensor:
+def shared_by_heads(out_width: int, heads: int, *, last: bool) -> int:
+    """Columns of one head of a model's layer: heads share the width, but those of the last layer, which are averaged.
+
+    Raises:
+        ConfigError: they cannot share it.
+    """
+    if last:
+        return out_width
+    if heads < 1 or out_width % heads:
+        raise ConfigError(
+            f"the hidden width {out_width} cannot be shared by {heads} heads",
+            where="hidden, heads",
+            fix=f"Make the hidden width a multiple of {heads}" if heads > 0 else "Give at least one head",
+        )
+    return out_width // heads
+
+
+def loops_of(block: Block) -> Tensor:
     """Which edges are loops, bool (E); by id, as the destinations need not be among a part's sources."""
     if block.src is None:
         raise ValueError("attention needs a block with de-duplicated sources")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita import kernels
+from partita.core.errors import ConfigError
 from partita.core.protocols import EdgeCoefficients, Topology
 from partita.core.records import Block
 from partita.nn import initialize
@@ -39,6 +41,51 @@ class SymmetricNorm:
         )
 
 
+class WeightedNorm:
+    """The symmetric normalization with the weights w_e of the edges, and their sums over the whole graph as degrees::
+
+        weight_e    = (d_v / k_v) w_e / sqrt(n_u * n_v)   edge u -> v; 0 for a self loop of the data
+        self_weight = w_vv / n_v                          w_vv: weight of the last self loop of v, 1 where there is none
+
+    where n_v = w_vv + the sum of the weights of v's other in-edges; 0 where a sum n is not positive. On full
+    neighborhoods these are the coefficients of PyG's ``GCNConv`` given ``edge_weight``, which on a sample takes the
+    sums of the sample for n.
+    """
+
+    has_self_weight = True
+
+    def __call__(
+        self, topology: Topology, block: Block, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
+        """See :class:`partita.core.protocols.EdgeCoefficients`.
+
+        Raises:
+            ConfigError: the store does not know the sums of the weights.
+        """
+        sums, loops = topology.weight_sums, topology.loop_weights
+        if sums is None or loops is None or block.weight is None:
+            raise ConfigError(
+                "the sums of the edge weights are not in the store, as an earlier version made it",
+                where="edge_weights",
+                fix="Ingest the graph again, or partition it from a store that is ingested again",
+            )
+        drawn, dst_ids = block.indptr.diff(), block.dst.long()
+        src = block.indices if block.src is None else block.src[block.indices.long()]
+        own = loops[dst_ids]
+        n_dst = sums[dst_ids] + own
+        n_src = sums[src.long()] + loops[src.long()]
+        scale = topology.degrees(block.dst) / drawn.clamp(min=1) * _positive(n_dst).rsqrt()
+        at = block.edge_dst()
+        weight = scale[at] * block.weight.double() * _positive(n_src).rsqrt()
+        weight = weight.masked_fill(src == block.dst[at], 0.0)
+        return torch.where(torch.isfinite(weight), weight, 0.0).to(dtype), (own / _positive(n_dst)).to(dtype)
+
+
+def _positive(sums: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Infinite where a sum is not positive, so that its reciprocal is 0."""
+    return sums.masked_fill(sums <= 0, torch.inf)
+
+
 class GCN(ReducedLayer):
     """``W (sum of w_uv x_u + w_v x_v) + b``, with ``w_uv = block.weight`` and ``w_v = block.self_weight``.
 
@@ -49,13 +96,19 @@ class GCN(ReducedLayer):
         in_width: columns of the input.
         out_width: columns of the result.
         bias: whether to add b.
+        edge_weights: the coefficients are those of :class:`WeightedNorm`.
     """
 
     name = "gcn"
+    options: ClassVar[frozenset[str]] = frozenset({"edge_weights"})
     coefficients: ClassVar[EdgeCoefficients | None] = SymmetricNorm()
 
-    def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
+    def __init__(self, in_width: int, out_width: int, *, bias: bool = True, edge_weights: bool = False) -> None:
         super().__init__(in_width, out_width, REDUCTIONS.find("sum"), commutes=True)
+        self.edge_weights = edge_weights
+        if edge_weights:
+            self.edge_columns: Sequence[str] = ("edge_weight",)
+            self.coefficients = WeightedNorm()  # type: ignore[misc]
         self.self_joins_state = True
         self.lin = initialize.linear(in_width, out_width, bias=False)
         self.bias = nn.Parameter(torch.empty(out_width)) if bias else None
@@ -63,10 +116,12 @@ class GCN(ReducedLayer):
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
-        return {**super().arguments(), "bias": self.bias is not None}
+        return {**super().arguments(), "bias": self.bias is not None, "edge_weights": self.edge_weights}
 
-    def pyg_code(self) -> str:
+    def pyg_code(self) -> str | None:
         """See :meth:`Layer.pyg_code`."""
+        if self.edge_weights:
+            return None
         bias = "" if self.bias is not None else ", bias=False"
         return f"GCNConv({self.in_width}, {self.out_width}{bias})"
 

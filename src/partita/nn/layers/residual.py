@@ -37,6 +37,8 @@ class Residual(Split, ColumnSplit, Layer):
         self.coefficients = inner.coefficients  # type: ignore[misc]
         self.reads_neighbors = inner.reads_neighbors  # type: ignore[misc]
         self.reads_relations, self.relations = inner.reads_relations, inner.relations
+        self.edge_columns, self.edge_width = inner.edge_columns, inner.edge_width
+        self.fills_loops = inner.fills_loops
         self.sums, self.starts_with_sum = inner.sums, inner.starts_with_sum
         if isinstance(inner, Split):
             self.state_width, self.message_width = inner.state_width, inner.message_width

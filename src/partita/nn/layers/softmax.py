@@ -23,7 +23,12 @@ def state_width(heads: int, columns: int) -> int:
 
 
 def state_over(
-    block: Block, logits: Float[Tensor, "E H"], rows: Float[Tensor, "S HC"], *, of: Block | None = None
+    block: Block,
+    logits: Float[Tensor, "E H"],
+    rows: Float[Tensor, "S HC"],
+    *,
+    edge_rows: Float[Tensor, "E HC"] | None = None,
+    of: Block | None = None,
 ) -> Float[Tensor, "D state"]:
     """The state over a block's edges.
 
@@ -31,12 +36,25 @@ def state_over(
         block: its edges.
         logits: of every edge and head.
         rows: what sources send.
+        edge_rows: what is added to it along each edge.
         of: a block with the same destinations and edges whose sources the rows belong to; ``None``: ``block``.
     """
     largest = ops.edges_max(block, logits)
     weights = torch.exp(logits - ops.destination_to_edges(block, finite(largest)))
     sums = ops.edges_to_destination(block, weights)
-    return torch.cat([largest, sums, ops.aggregate_heads(of or block, rows, weights)], dim=1)
+    total = ops.aggregate_heads(of or block, rows, weights)
+    if edge_rows is not None:
+        weighted = edge_rows.unflatten(1, (weights.shape[1], -1)) * weights.unsqueeze(-1)
+        total = total + ops.edges_to_destination(block, weighted.flatten(1))
+    return torch.cat([largest, sums, total], dim=1)
+
+
+def state_of_one(logits: Float[Tensor, "D H"], rows: Float[Tensor, "D HC"]) -> Float[Tensor, "D state"]:
+    """The state over one edge of every destination."""
+    largest = logits.detach()
+    weights = torch.exp(logits - largest)  # 1; the gradient of the logit flows through it
+    weighted = rows.unflatten(1, (logits.shape[1], -1)) * weights.unsqueeze(-1)
+    return torch.cat([largest, weights, weighted.flatten(1)], dim=1)
 
 
 def neutral(rows: int, heads: int, columns: int, like: Tensor) -> Float[Tensor, "rows state"]:

@@ -95,6 +95,7 @@ class Feature(SharedWork):
             dst_original=all_src[dst],  # a slice of a row draws nothing
             weight=None if block.weight is None else to_all(group, block.weight, num_edges, "ids"),
             self_weight=None if block.self_weight is None else to_all(group, block.self_weight, num_dst, "ids"),
+            edge_attr=None if block.edge_attr is None else to_all(group, block.edge_attr, num_edges, "ids"),
         )
         traffic = self.traffic(layer, block.num_dst, block.num_src, block.num_edges)
         spread = RowPick.of(place, below.shape[0])
@@ -143,6 +144,8 @@ class Feature(SharedWork):
         others = self.axis.size - 1
         on_edges, on_own = self.worker.weights(layer)
         ids = ID_BYTES * (destinations + sources + edges) + item * (on_edges * edges + on_own * destinations)
+        if "edge_attr" in self.worker.layer(layer).edge_columns:
+            ids += item * self.worker.layer(layer).edge_width * edges
         summands = destinations if module.sums_over_columns == "rows" else sources
         sent = item * module.column_width * summands * others
         return Traffic(ids=ids * others, forward=sent, backward=sent)

@@ -88,6 +88,7 @@ class SourceStates(SharedWork):
             dst_original=got.dst,
             weight=got.weight,
             edge_type=got.edge_type,
+            edge_attr=got.edge_attr,
             node_types=drawn.node_types,
         )
         below = torch.cat([got.dst[got.own], got.src])
@@ -101,7 +102,7 @@ class SourceStates(SharedWork):
             block=drawn,
             traffic=traffic,
             virtual=virtual,
-            own_block=without_edges(virtual, got.dst[got.own], got.self_weight),
+            own_block=without_edges(virtual, got.dst[got.own], got.self_weight, got.loop_attr),
             own_rows=own_rows,
             own_states=RowPick.of(got.own, num_virtual),
             joined=_replacing(got.own, num_virtual),
@@ -179,8 +180,12 @@ class SourceStates(SharedWork):
             ids += item * remote_edges
         if probe.edge_type is not None:
             ids += probe.edge_type.itemsize * remote_edges
+        if probe.edge_attr is not None:
+            ids += item * probe.edge_attr.shape[1] * remote_edges
         if probe.self_weight is not None:
             ids += item * remote_destinations
+        if probe.loop_attr is not None:
+            ids += item * probe.loop_attr.shape[1] * remote_destinations
         states = module.state_width * remote_pairs
         others = module.query_width * (remote_destinations + remote_pairs) + module.self_width * remote_destinations
         backward = others + (states if self._needs_gradient(layer) else 0)
@@ -190,9 +195,11 @@ class SourceStates(SharedWork):
         """An empty block as the sampler makes it for a layer: shows which coefficients travel."""
         ids, weights = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=self.worker.dtype)
         weight, self_weight = (weights if there else None for there in self.worker.weights(layer))
+        edge_attr, loop_attr = self.worker.edge_features(layer, 0, 0)
         return Block(
             ids, None, torch.zeros(1, dtype=torch.int64), ids, ids, weight=weight, self_weight=self_weight,
             edge_type=torch.empty(0, dtype=torch.int32) if self.worker.has_relations(layer) else None,
+            edge_attr=edge_attr, loop_attr=loop_attr,
         )  # fmt: skip
 
     def _needs_gradient(self, layer: int) -> bool:
