@@ -185,12 +185,14 @@ class RowsByType:
     """Input rows of nodes of a typed graph: each type has a width of its own.
 
     Attributes:
-        at: of each type int64 (n), which of the nodes have it; every node is in one of them.
+        at: of each type int64 (n), which of the nodes have it, ascending; every node is in one of them.
         rows: of each type (n, F) their rows; (n, 0) of types without features.
+        head: the first so many nodes are in any order; those behind them are sorted by type.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     rows: tuple[Float[Tensor, "_ _"], ...]
+    head: int
 
 
 @runtime_checkable

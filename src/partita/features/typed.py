@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -39,12 +40,17 @@ class TypedColumns:
         total = sum(size * width for size, width in zip(sizes, self.widths, strict=True))
         return -(-total * self.dtype.itemsize // max(1, sum(sizes)))
 
-    def split(self, ids: Int[Tensor, "n"]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Of each type, which of the given store ids have it, and their rows among those of the type; both int64."""
+    def split(self, ids: Int[Tensor, "n"]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], int]:
+        """Of each type, which of the given store ids have it, and their rows among those of the type; both int64.
+
+        And behind how many of the ids all others are sorted by type.
+        """
         on_host = ids.cpu().numpy()
-        kinds, rows = torch.from_numpy(self.types.of(on_host)), torch.from_numpy(self.types.rows(on_host))
+        of = self.types.of(on_host)
+        kinds, rows = torch.from_numpy(of), torch.from_numpy(self.types.rows(on_host))
         at = tuple(torch.nonzero(kinds == kind).flatten() for kind in range(self.types.count))
-        return at, tuple(rows[each] for each in at)
+        falls = np.flatnonzero(of[1:] < of[:-1])
+        return at, tuple(rows[each] for each in at), int(falls[-1]) + 1 if len(falls) else 0
 
     def empty(self, count: int) -> Float[Tensor, "n 0"]:
         """Rows of nodes without features."""
@@ -52,9 +58,9 @@ class TypedColumns:
 
     def read(self, ids: Int[Tensor, "n"]) -> RowsByType:
         """Rows of the given store ids, as evaluation sees them."""
-        at, rows = self.split(ids)
+        at, rows, head = self.split(ids)
         found = [
             self.empty(len(each)) if column is None else column.read(each)
             for column, each in zip(self.columns, rows, strict=True)
         ]
-        return RowsByType(at, tuple(found))
+        return RowsByType(at, tuple(found), head)

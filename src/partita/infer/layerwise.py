@@ -315,6 +315,7 @@ class LayerwiseInference:
         row_bytes = item * (3 * width + 6 * layer.out_width) + self.neighbors.node_bytes
         split = layer.split
         columns = 3 * width if split is None else (split.message_width or width) + 2 * split.state_width
+        columns += 0 if split is None else split.columns_per_edge
         edge_bytes = 24 if by_id else 24 + item * columns
         budget = self.memory_limit // 4
         if by_id:

@@ -44,6 +44,7 @@ def inference_parts(
         hidden = max(hidden, kept(layer.in_width) + kept(message) + kept(layer.out_width))
         sums = layer.starts_with_sum if split is None or not message else split.sums_messages
         columns = 3 * layer.in_width if split is None else (message or layer.in_width) + 2 * split.state_width
+        columns += 0 if split is None else split.columns_per_edge
         of_nodes = nodes * (item * (3 * layer.in_width + 6 * layer.out_width) + node_bytes)
         of_edges = edges * (24 if sums else 24 + item * columns)
         block = max(block, min(limit // 4, of_nodes + of_edges, BLOCK_BYTES if sums else limit))

@@ -40,14 +40,19 @@ class Encoder(nn.Module):
 
         Every map is used, also for no row, so that each gets a gradient, which is 0 then.
         """
-        found = [
-            lin(rows if width else rows.new_ones(rows.shape[0], 1))
-            for lin, rows, width in zip(self.lins, inputs.rows, self.widths, strict=True)
-        ]
-        at = torch.cat(inputs.at)
-        place = torch.empty_like(at)
-        place[at] = torch.arange(at.shape[0], device=at.device)
-        return ops.permute_rows(torch.cat(found), place, at)
+        heads, tails, at = list[Tensor](), list[Tensor](), list[Tensor]()
+        for lin, where, rows, width in zip(self.lins, inputs.at, inputs.rows, self.widths, strict=True):
+            count = int(torch.searchsorted(where, inputs.head))
+            rows = rows if width else rows.new_ones(rows.shape[0], 1)
+            heads.append(lin(rows[:count]))
+            at.append(where[:count])
+            if count < rows.shape[0]:
+                tails.append(lin(rows[count:]))
+        order = torch.cat(at)
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.shape[0], device=order.device)
+        # Only the head is put in order, which takes a pass over rows forward and another one backward.
+        return torch.cat([ops.permute_rows(torch.cat(heads), place, order), *tails])
 
     def reset(self, key: int) -> None:
         """Initialize every parameter from a 64-bit key."""

@@ -25,6 +25,7 @@ from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, transpose
 from partita.nn.layers import ColumnSplit, Layer, Split
 from partita.nn.model import Model
+from partita.nn.relations import Groups
 from partita.nn.stage import Stage
 from partita.parallel.inputs import Direct
 from partita.sample.blocks import sample_block
@@ -196,6 +197,9 @@ class BlockWorker:
         block = self.draw(layer, requests, key, relabel=relabel or not self.by_id(layer))
         if block.src is None:
             return block, torch.cat([block.dst, block.indices])
+        if layer == 1 and self.model.encoder is not None:
+            block = _sorted_by_type(block)
+        assert block.src is not None
         return self.prepared(layer, block), block.src
 
     def estimate(
@@ -241,6 +245,20 @@ class BlockWorker:
         if not hasattr(self._local, "relabeller"):
             self._local.relabeller = Relabeller(self.topology.num_nodes)
         return self._local.relabeller
+
+
+def _sorted_by_type(block: Block) -> Block:
+    """The block with its sources sorted by type, but for the destinations: so they need not be put in order later."""
+    assert block.src is not None
+    if block.node_types is None:
+        return block
+    num_dst = block.num_dst
+    kinds = torch.from_numpy(block.node_types.of(block.src[num_dst:].cpu().numpy()))
+    order = Groups.of(kinds, block.node_types.count)
+    src = torch.cat([block.src[:num_dst], block.src[num_dst:][order.order]])
+    place = torch.arange(len(src), dtype=block.indices.dtype)
+    place[num_dst:] = (order.place + num_dst).to(place.dtype)
+    return block.with_(src=src, indices=place[block.indices.long()])
 
 
 def _check_relations(layer: Layer, topology: Topology, where: str) -> None:

@@ -28,10 +28,12 @@ class TypedReads(Reads):
     Attributes:
         at: of each type (n), which of the requests have it.
         works: of each type; ``None`` of types without features.
+        head: see :class:`~partita.core.records.RowsByType`.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     works: tuple[TieredReads | None, ...]
+    head: int
 
     @property
     def num_accesses(self) -> int:
@@ -81,7 +83,7 @@ class TypedInputs:
 
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TypedReads:
         """Ask the tiers of all types, in one order on all workers."""
-        at, rows = self.columns.split(requests)
+        at, rows, head = self.columns.split(requests)
         works = tuple(None if part is None else part.expand(each, key) for part, each in zip(self._parts, rows))
         there = [(kind, work) for kind, work in enumerate(works) if work is not None]
         hits = [work.hits for _, work in there] or [(0,) * len(TIERS)]
@@ -92,6 +94,7 @@ class TypedInputs:
             traffic=sum((work.traffic for _, work in there), Traffic()),
             at=at,
             works=works,
+            head=head,
         )
 
     def forward(self, work: TypedReads) -> RowsByType:
@@ -100,7 +103,7 @@ class TypedInputs:
             self.columns.empty(len(at)) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)
         ]
-        return RowsByType(work.at, tuple(found))
+        return RowsByType(work.at, tuple(found), work.head)
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
@@ -108,7 +111,7 @@ class TypedInputs:
         """As the tiers of all types say."""
         hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
         reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
-        for part, at, rows in zip(self._parts, *self.columns.split(ids), strict=True):
+        for part, at, rows in zip(self._parts, *self.columns.split(ids)[:2], strict=True):
             if part is None:
                 continue
             where = at.numpy()

@@ -94,7 +94,10 @@ def training_need(job: Job) -> MemoryNeed:
         or bool(config.cache or config.input_dropout)
         or workers > 1
     )
-    index = sum(_EDGE_BYTES * each.edges + _ROW_BYTES * (each.destinations + each.sources) for each in sizes)
+    index = sum(
+        (_EDGE_BYTES + item * layer.edge_width) * each.edges + _ROW_BYTES * (each.destinations + each.sources)
+        for layer, each in zip(layers, sizes, strict=True)
+    )
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     pairs = list(zip(layers, sizes, strict=True))
     kept, passing = (sum(_kept(*pair, item) for pair in pairs), max(_passing(*pair, item) for pair in pairs))
@@ -140,6 +143,8 @@ def _kept(layer: Layer, size: LayerSizes, item: int) -> int:
         of_edges = size.edges * (layer.in_width + layer.out_width) + size.sources * layer.out_width
     elif split.message_width is not None or split.query_width:
         of_edges = size.edges * 4 * split.query_width + size.sources * (split.message_width or layer.in_width)
+    if split is not None:
+        of_edges += size.edges * split.columns_per_edge
     return item * (size.destinations * columns + of_edges)
 
 

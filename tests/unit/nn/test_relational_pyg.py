@@ -137,7 +137,7 @@ def test_a_model_of_two_layers_takes_the_rows_of_all_types(block, x) -> None:
     encoder = Encoder([8, 8, 0], 8, NAMES)
     model = Model.from_layers(layers, norm="none", encoder=encoder).double().eval()
     at = tuple(torch.arange(first, last) for first, last in pairwise(BOUNDS))
-    inputs = RowsByType(at, (x[at[0]], x[at[1]], x[at[2], :0]))
+    inputs = RowsByType(at, (x[at[0]], x[at[1]], x[at[2], :0]), 0)
     encoded = torch.cat([encoder.lins[0](x[at[0]]), encoder.lins[1](x[at[1]])])
     encoded = torch.cat([encoded, encoder.lins[2].weight.T.expand(SIZES[2], -1)])
     expected = layers[1](block, layers[0](block, encoded).relu())
@@ -147,3 +147,26 @@ def test_a_model_of_two_layers_takes_the_rows_of_all_types(block, x) -> None:
     assert torch.equal(again([block, block], inputs), model([block, block], inputs))
     with pytest.raises(ValueError, match="need an encoder"):
         Model.from_layers([RGCN(8, 4, **ENDS)]).double()([block], inputs)
+
+
+@pytest.mark.parametrize("head", [0, 4, 18])
+def test_rows_behind_the_head_need_not_be_put_in_order(head: int) -> None:
+    """Whatever part of the nodes is sorted by type, rows and gradients are those of all nodes one by one."""
+    generator = torch.Generator().manual_seed(5)
+    kinds = torch.randint(3, (18,), generator=generator)
+    kinds[head:] = kinds[head:].sort().values
+    encoder = Encoder([4, 3, 0], 5, NAMES).double()
+    rows = [
+        torch.randn(int((kinds == at).sum()), width, generator=generator).double() for at, width in enumerate((4, 3, 0))
+    ]
+    at = tuple(torch.nonzero(kinds == kind).flatten() for kind in range(3))
+    out = encoder(RowsByType(at, tuple(rows), head))
+    wanted = torch.empty(18, 5, dtype=torch.float64)
+    for where, lin, mine in zip(at, encoder.lins, rows):
+        wanted[where] = lin(mine if mine.shape[1] else mine.new_ones(len(mine), 1))
+    torch.testing.assert_close(out, wanted)
+    cotangent = torch.randn(18, 5, generator=generator).double()
+    parameters = list(encoder.parameters())
+    found = torch.autograd.grad((out * cotangent).sum(), parameters, retain_graph=True)
+    for mine, other in zip(found, torch.autograd.grad((wanted * cotangent).sum(), parameters), strict=True):
+        torch.testing.assert_close(mine, other)

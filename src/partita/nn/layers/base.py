@@ -40,6 +40,7 @@ class Split:
             :meth:`finish` be given ``None`` in its place.
         self_width: columns of :meth:`self_term` where it exists and does not join the states, else 0.
         query_width: columns of :meth:`query`, 0 where it gives ``None``.
+        columns_per_edge: columns of what :meth:`partial` computes for every edge, so that memory can be told.
         state_is_trained: states depend on parameters; otherwise states over input rows need no gradient.
     """
 
@@ -49,6 +50,7 @@ class Split:
     self_joins_state: bool = False
     self_width: int = 0
     query_width: int = 0
+    columns_per_edge: int = 0
     state_is_trained: bool = True
 
     @property

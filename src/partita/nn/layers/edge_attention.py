@@ -48,6 +48,7 @@ class EdgeAttention(Split, ColumnSplit, Layer):
         self.state_width = softmax.state_width(heads, out_per_head)
         self.message_width = len(self.of_sources) * inner
         self.query_width = len(self.of_destinations) * inner
+        self.columns_per_edge = edge_width + 6 * inner
         self.sums_over_columns: Literal["rows", "sources"] = "sources"
         for name in (*self.of_sources, *self.of_destinations):
             self.add_module(name, initialize.linear(in_width, inner, bias=True))

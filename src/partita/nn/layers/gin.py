@@ -114,7 +114,7 @@ class GINE(GIN):
     ) -> None:
         super().__init__(in_width, out_width, hidden=hidden, eps=eps)
         self.starts_with_sum, self.sums_messages = False, False
-        self.edge_width = edge_width
+        self.edge_width, self.columns_per_edge = edge_width, edge_width + 4 * in_width
         self.edge_columns: Sequence[str] = ("edge_attr",) if edge_width else ()
         self.lin = initialize.linear(edge_width, in_width, bias=True) if edge_width else None
         self.reset()

@@ -43,7 +43,7 @@ class Residual(Split, ColumnSplit, Layer):
         if isinstance(inner, Split):
             self.state_width, self.message_width = inner.state_width, inner.message_width
             self.sums_messages, self.query_width = inner.sums_messages, inner.query_width
-            self.state_is_trained = inner.state_is_trained
+            self.state_is_trained, self.columns_per_edge = inner.state_is_trained, inner.columns_per_edge
             own = inner.state_width if inner.self_joins_state else inner.self_width
             self.self_width = own + inner.out_width
         if isinstance(inner, ColumnSplit):
