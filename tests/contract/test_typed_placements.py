@@ -16,7 +16,7 @@ from partita.parallel.placements.kinds import PLACEMENTS
 
 KINDS = [
     *(name for name in LAYERS if LAYERS.find(name).reads_relations),
-    "rgcn+bases", "hetero-sage+aggregator", "sage", "gat", "gin",
+    "rgcn+bases", "hetero-sage+aggregator", "sage", "gat", "gin", "gatv2", "graphconv+edge_weights",
 ]  # fmt: skip
 ABLE = [name for name in PLACEMENTS if not PLACEMENTS.find(name).first_layer_only]
 PAIRS = [",".join(pair) for pair in product(ABLE, repeat=2)]

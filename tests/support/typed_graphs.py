@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from steps import Step
+from steps import EDGE_WIDTH, Step
 from torch import Tensor
 
 import partita
@@ -40,6 +40,8 @@ def typed_store(path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int 
     arrays = {
         "edge_index": np.concatenate(edges, axis=1).astype(np.int32),
         "edge_type": np.concatenate(relations),
+        "edge_weight": generator.random(sum(map(len, relations))).astype(np.float32),
+        "edge_attr": generator.normal(size=(sum(map(len, relations)), EDGE_WIDTH)).astype(np.float32),
         "node_type": kinds,
         "node_type_names": np.array(TYPES),
         "edge_type_names": np.array(list(RELATIONS)),
@@ -68,8 +70,11 @@ class TypedStep(Step):
         for number in range(len(self.fanouts)):
             last = number == len(self.fanouts) - 1
             kind, _, option = self.kind.partition("+")
-            known = {"num_types": 3, "relations": ends, "heads": 3 if not last else 1, "bases": 2, "aggregator": "sum"}
-            names = LAYERS.find(kind).options & {"num_types", "relations", "heads", *option.split(",")}
+            known = {
+                "num_types": 3, "relations": ends, "heads": 3 if not last else 1, "bases": 2, "aggregator": "sum",
+                "edge_width": EDGE_WIDTH, "edge_weights": True,
+            }  # fmt: skip
+            names = LAYERS.find(kind).options & {"num_types", "relations", "heads", "edge_width", *option.split(",")}
             options = {name: known[name] for name in names}
             layers.append(LAYERS.find(kind).for_model(widths[number], widths[number + 1], last=last, **options))
         encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types)
