@@ -7,7 +7,8 @@ The peers get the virtual environments of ``bench/peers/environments.py``. Every
 within each repetition they take turns, in an order that changes. All have the same graph (features float16, 128
 columns, unless ``--features`` says otherwise), the same training papers in batches of the same size, the same number of
 neighbors of every relation and layer, an encoder for each node type, the same widths, and the same number of threads.
-A row of the CSV file is one repetition; the table shows medians.
+A row of the CSV file is one repetition; the table shows medians. Peak memory is private memory with the graph and its
+features, where a library holds them; pages of Partita's files belong to the system's cache.
 """
 
 from __future__ import annotations

@@ -73,6 +73,14 @@ class PyG(Contender):
         return found | {"python": platform.python_version(), "sampler": sampler}
 
     def open(self, folder: Path) -> None:
+        """Nothing yet: what holds a graph in memory is counted with the first stage."""
+        self.folder, self.loaded = folder, False
+
+    def load(self) -> None:
+        """Read the arrays, once."""
+        if self.loaded:
+            return
+        folder, self.loaded = self.folder, True
         self.about = about = json.loads((folder / "about.json").read_text())
         indptr, indices, kinds = load(folder, "indptr"), load(folder, "indices").long(), load(folder, "edge_type")
         dst = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
@@ -106,6 +114,7 @@ class PyG(Contender):
 
     def sample(self, variant: str, settings: Settings) -> Result:
         """An epoch's batches without their features."""
+        self.load()
         loader = self.loader(variant, settings, features=False)
         next(iter(loader))
         started, edges, steps = time.perf_counter(), 0, 0
@@ -116,6 +125,7 @@ class PyG(Contender):
 
     def epoch(self, variant: str, settings: Settings) -> Result:
         """Epochs of the documentation's loop; the first one does not count."""
+        self.load()
         torch.manual_seed(0)
         loader, model = self.loader(variant, settings, features=True), Model(settings, self.about, self.widths)
         optimizer = torch.optim.Adam(model.parameters(), lr=settings["lr"])
