@@ -39,8 +39,8 @@ class TypedReads(Reads):
         return self.num_read
 
 
-MakeTier = Callable[[int, FeatureColumn], FeatureTier]
-"""The highest tier for the rows of a type, by number of the type."""
+MakeTier = Callable[[int, FeatureColumn], tuple[FeatureTier, CacheTier | None]]
+"""The highest tier for the rows of a type, by number of the type, and the cache among its tiers."""
 
 
 class TypedInputs:
@@ -53,11 +53,11 @@ class TypedInputs:
 
     Attributes:
         collective: whether the tiers exchange anything.
+        caches: of each type, ``None`` where there is none.
     """
 
     dropout = 0.0  # applied here, not by the layer
     prefetchable = True
-    cache: CacheTier | None = None
 
     def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
         self.columns = columns
@@ -66,9 +66,10 @@ class TypedInputs:
             if column is None:
                 self._parts.append(None)
                 continue
-            self._parts.append(
-                Tiered(make(kind, column), column, slice(0, column.width), partial(self._original, topology, kind))
-            )
+            tier, cache = make(kind, column)
+            original = partial(self._original, topology, kind)
+            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache))
+        self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
