@@ -17,6 +17,7 @@ from partita.parallel.caching import assume_caches, fill_caches
 from partita.parallel.forecast import estimate_step, messages
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import Strategy, build_engine, parse_strategy
+from partita.parallel.typed_inputs import TypedReads
 from partita.sample.blocks import sample_block
 from partita.sample.seeds import SeedOrder
 
@@ -52,9 +53,16 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
         share = partial(share_of, mesh=context.mesh, split="owner", part_offsets=offsets)
         fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, share, KEY.seed)
         batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
-        return batch.counts, messages(engine, batch)
+        return batch.counts, messages(engine, batch), by_type(batch.inputs)
 
     return ThreadGroups(workers, hosts).run(work)
+
+
+def by_type(work) -> tuple[list[int], list[int]] | None:
+    """Of a typed graph the input rows of each type that a worker reads, and those that its layer 1 takes."""
+    if not isinstance(work, TypedReads):
+        return None
+    return [0 if each is None else each.num_read for each in work.works], [len(at) for at in work.at]
 
 
 def sampled(step: Step) -> list[SampledLayer]:
@@ -83,11 +91,16 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
     parsed = strategy_of(step, strategy)
     assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
     engine = engines[0]
-    return [(share.counts, share.messages) for share in estimate_step(engine, drawn, seeds, meshes[0]).shares]
+    shares = estimate_step(engine, drawn, seeds, meshes[0]).shares
+    typed = step.topology().node_types is not None
+    return [
+        (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
+        for share in shares
+    ]
 
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
     found, wanted = (way(step, strategy, workers, hosts) for way in (foreseen, counted))
     for worker, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert one == other, (strategy, worker)
-    assert sum(counts.sampled_edges for counts, _ in found) > 0
+    assert sum(counts.sampled_edges for counts, *_ in found) > 0

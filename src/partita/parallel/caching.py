@@ -99,6 +99,8 @@ def assume_caches(
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
+    if all(cache is None for cache in _caches_of(engines[0])):
+        return
     types, part_offsets = store.node_types, as_tensor(store.part_offsets)
     kept = [np.zeros(types.size(kind), np.uint64) for kind in range(types.count)]
     for rank, (engine, context) in enumerate(zip(engines, contexts)):

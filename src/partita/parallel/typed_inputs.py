@@ -109,12 +109,13 @@ class TypedInputs:
         """As the tiers of all types say."""
         hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
         reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
-        for part, at, rows in zip(self._parts, *self.columns.split(ids), strict=True):
+        types = np.zeros((mesh.size, len(self._parts)), np.int64)
+        for kind, (part, at, rows) in enumerate(zip(self._parts, *self.columns.split(ids), strict=True)):
             if part is None:
                 continue
             where = at.numpy()
             found, bytes_ = part.estimate(rows, asked[where], mesh)
             hits, remote = hits + found.hits, remote + found.remote
-            reads[where] = found.reads
+            reads[where], types[:, kind] = found.reads, found.read[:, 0]
             traffic = [before + more for before, more in zip(traffic, bytes_, strict=True)]
-        return ReadEstimate(hits, remote, reads), traffic
+        return ReadEstimate(hits, remote, reads, types), traffic
