@@ -81,4 +81,4 @@ def test_of_64_workers(store):
     for strategy in ("gdp", "gsplit", "source,source,source", "nfp"):
         found = foreseen(step, strategy, 64, 4)
         assert len(found) == 64
-        assert sum(counts.computed_destinations[-1] for counts, _ in found) == N
+        assert sum(counts.computed_destinations[-1] for counts, *_ in found) == N

@@ -19,9 +19,11 @@ from partita.core.errors import InputError
 from partita.core.partitioning import Partitioner, PartitionTask
 from partita.graph.generate import generate_rmat
 from partita.partitioning import edge_streams
+from partita.partitioning.balance import even_out
 from partita.partitioning.edge_streams import RowStream
 from partita.partitioning.partitioners import PARTITIONERS, find_partitioner
 from partita.partitioning.quality import quality
+from partita.partitioning.refine import refine
 from partita.partitioning.stream_stats import survey
 
 ALL = sorted(PARTITIONERS)
@@ -162,6 +164,37 @@ def test_quality_is_that_of_a_brute_force_count(name, graph):
     proper = [(u, v) for v in rows for u in rows[v] if u != v]
     assert found.cut_edges == sum(owner[u] != owner[v] for u, v in proper)
     assert found.nodes.counts == tuple(owner.count(part) for part in range(num_parts))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+@settings(max_examples=30)
+@given(graph=graphs(), weighted=st.booleans(), data=st.data())
+def test_every_class_of_nodes_can_be_spread_evenly(name, epsilon, graph, weighted, data):
+    indptr, src, num_parts = graph
+    size = len(indptr) - 1
+
+    def numbers(low, high, dtype):
+        return np.array(data.draw(st.lists(st.integers(low, high), min_size=size, max_size=size)), dtype=dtype)
+
+    classes, load = numbers(0, 2, np.uint16), numbers(1, 9, np.int64) if weighted else None
+    parts, _, task = run(
+        name, RowStream(indptr, src), num_parts, classes=classes, node_weight=load, epsilon=epsilon
+    )  # fmt: skip
+    before = parts.copy()
+    moved = even_out(task, parts)
+    assert moved >= np.count_nonzero(before != parts)
+    load = np.ones(size, dtype=np.int64) if load is None else load
+    for number in range(3):
+        of_class = np.bincount(parts[classes == number], load[classes == number], minlength=num_parts)
+        mean, heaviest = of_class.sum() / num_parts, load[classes == number].max(initial=0)
+        assert of_class.max() <= max(np.ceil((1 + epsilon) * mean), mean + heaviest * weighted)
+    again = parts.copy()
+    assert weighted or even_out(task, again) == 0
+    refine(task, parts, 2)  # what is even stays even
+    for number in range(3 * (not weighted)):
+        of_class = np.bincount(parts[classes == number], minlength=num_parts)
+        assert of_class.max() <= np.ceil((1 + epsilon) * np.count_nonzero(classes == number) / num_parts)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
+import torch
 from estimating import check as check_estimate
 from steps import difference, distributed, reference
-from typed_graphs import TypedStep, typed_store
+from typed_graphs import WIDTHS, TypedStep, typed_store
 
 from partita.core.errors import ConfigError
+from partita.core.records import TIERS
+from partita.features.tiers import CACHE_LAYOUTS, CacheSettings
 from partita.graph.store import GraphStore
 from partita.nn.layers import LAYERS
+from partita.parallel.caching import needs_dry_run
 from partita.parallel.placements.kinds import PLACEMENTS
 
 KINDS = [
@@ -48,6 +53,61 @@ def test_gradients_are_those_of_one_process_and_bytes_are_those_that_are_said(st
 def test_what_is_estimated_is_what_is_counted(stores, strategy, workers) -> None:
     for number, kind in enumerate(KINDS):
         check_estimate(step_of(stores[workers], kind, split_topology=number % 2 == 0), strategy, workers)
+
+
+CACHES = [
+    CacheSettings(size, policy, layout)
+    for (size, policy), layout in product(
+        [(150, "in-degree"), (350, "presample"), (350, "strategy"), (600, "pagerank"), (10**6, "in-degree")],
+        CACHE_LAYOUTS,
+    )
+]
+
+
+@pytest.mark.parametrize("strategy", ["data,data", "destination,data", "source,destination", "by-owner,data,data"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_caches_change_no_gradient_and_bytes_are_those_that_are_said(stores, strategy, workers) -> None:
+    for number, cache in enumerate(CACHES):
+        step = step_of(stores[workers], ("rgcn", "hgt")[number % 2], cache=cache, input_dropout=0.2 * (number % 2))
+        found = distributed(step, strategy, workers, seed_split="even")
+        assert difference(found, reference(step)) < 1e-9, cache
+        assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), cache
+        assert sum(counts.rows_from[TIERS.index("cache")] for counts in found.counts) > 0, cache
+        held = [cache for cache in found.engine.inputs.caches if cache is not None]
+        assert len(held) == 2  # one type has no features
+        assert sum(each.num_bytes for each in held) <= cache.bytes
+
+
+@pytest.mark.parametrize("strategy", ["data,data", "destination,data", "source,destination", "by-owner,data,data"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_caches_will_give_is_estimated(stores, strategy, workers) -> None:
+    for cache in CACHES:
+        if not needs_dry_run(cache):
+            check_estimate(step_of(stores[workers], "rgcn", cache=cache), strategy, workers)
+
+
+def test_a_cache_takes_the_rows_that_are_read_most_whatever_their_type(stores) -> None:
+    """Rows of papers have five columns, those of authors three: one worker's choice against one by hand."""
+    store = stores[1]
+    degrees, types = store.in_degree(), store.types(np.arange(60))
+    for room in range(24, 800, 37):
+        step = step_of(store, "rgcn", cache=CacheSettings(room + 24, "in-degree"))
+        engine = distributed(step, "data,data", 1).engine
+        left, wanted = room, [set(), set()]
+        for node in sorted(range(60), key=lambda node: (-degrees[node], types[node], node)):
+            kind = types[node]
+            if kind < 2 and degrees[node] and 8 * WIDTHS[kind] <= left:
+                left -= 8 * WIDTHS[kind]
+                wanted[kind].add(node)
+        for kind in range(2):
+            ids, rows = store.node_types.all_ids(kind), engine.inputs.caches[kind]._positions
+            held = set() if rows is None else set(ids[rows.contains(torch.arange(len(ids))).numpy()].tolist())
+            assert held == wanted[kind], room
+
+
+def test_a_cache_without_room_for_the_narrowest_row_is_refused(stores) -> None:
+    with pytest.raises(ConfigError, match=r"no room for a row.* takes 24, and a row 24"):
+        distributed(step_of(stores[1], "rgcn", cache=CacheSettings(47)), "data,data", 1)
 
 
 @pytest.mark.parametrize("kind", ["rgcn", "hgt"])

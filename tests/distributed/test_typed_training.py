@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,26 @@ def test_any_strategy_trains_the_model_of_one_worker(folder, tmp_path, workers) 
     train_on_workers(folder / f"parts{workers}", workers, runs)
     for run, (_, kind) in zip(runs, cases, strict=True):
         assert_same(run, folder / kind)
+
+
+def test_caches_change_nothing_but_where_rows_come_from(folder, tmp_path) -> None:
+    """A cache that holds all rows gives all; smaller ones some; the runs are the same."""
+    settings = {**SETTINGS, "strategy": "dnp", "model": "rgat"}
+    cases = {"all": ("1MiB", "in-degree", "own"), "some": ("1KiB", "presample", "own"),
+             "shared": ("1KiB", "strategy", "partitioned")}  # fmt: skip
+    runs = {tmp_path / "none": settings} | {
+        tmp_path / name: {**settings, "cache": size, "cache_policy": policy, "cache_layout": layout}
+        for name, (size, policy, layout) in cases.items()
+    }
+    train_on_workers(folder / "parts2", 2, runs)
+    records = {name: json.loads((tmp_path / name / "run.json").read_text()) for name in ("none", *cases)}
+    found = {name: record["counts"]["rows_from"] for name, record in records.items()}
+    for name in cases:
+        assert_same(tmp_path / name, folder / "rgat")
+        assert records[name]["counts"]["sampled_edges"] == records["none"]["counts"]["sampled_edges"]
+    assert found["all"]["host"] < found["all"]["cache"]  # only rows without in-edges have no score
+    assert found["none"]["cache"] == 0 < found["some"]["cache"] < sum(found["none"].values())
+    assert found["shared"]["cache"] > 0
 
 
 def test_a_store_that_is_not_partitioned_is_dealt_out(folder, tmp_path) -> None:
@@ -139,7 +160,7 @@ REFUSED = [
     ({"model": "pyg:GCN"}, "does not support typed graphs"),
     ({"sampler": "layer", "layer_budget": "50", "fanout": None}, "does not draw by relation"),
     ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
-    ({"cache": "1MiB"}, "caches.*typed"),
+    ({"cache": "30B"}, "no room for a row"),
     ({"views": "cyclic"}, "does not support typed graphs"),
     ({"model": "rgat", "heads": 3}, "cannot be shared by 3 heads"),
     ({"model": "hetero-sage", "aggregator": "max"}, "mean or sum"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import torch
 from steps import KEY, Step
 
 from partita.comm.fake import FakeContext
@@ -10,10 +13,13 @@ from partita.comm.threads import ThreadGroups
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.kernels import Relabeller
+from partita.parallel.caching import assume_caches, fill_caches
 from partita.parallel.forecast import estimate_step, messages
 from partita.parallel.seed_split import share_of
-from partita.parallel.strategies import build_engine, parse_strategy
+from partita.parallel.strategies import Strategy, build_engine, parse_strategy
+from partita.parallel.typed_inputs import TypedReads
 from partita.sample.blocks import sample_block
+from partita.sample.seeds import SeedOrder
 
 N = 240
 """Nodes of the graph."""
@@ -27,10 +33,14 @@ def parts(workers: int) -> tuple[int, ...]:
     return tuple(int(bound) for bound in bounds)
 
 
+def strategy_of(step: Step, strategy: str) -> Strategy:
+    return parse_strategy(strategy, len(step.fanouts))
+
+
 def engine_of(context, step: Step, strategy: str):
     return build_engine(
-        parse_strategy(strategy, len(step.fanouts)), step.model(), step.topology_of(context), step.rows(context.mesh),
-        step.sampler(context.group("all", "sample")), step.dtype, context, step.part_offsets(),
+        strategy_of(step, strategy), step.model(), step.topology_of(context), step.rows(context.mesh),
+        step.sampler(context.group("all", "sample")), step.dtype, context, step.part_offsets(), step.cache,
     )  # fmt: skip
 
 
@@ -38,11 +48,21 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
     """What every worker counts when it samples the step with the others."""
 
     def work(context):
-        engine = engine_of(context, step, strategy)
+        engine, parsed, offsets = engine_of(context, step, strategy), strategy_of(step, strategy), step.part_offsets()
+        order = SeedOrder(step.batch_seeds(), KEY.seed, len(step.seeds))
+        share = partial(share_of, mesh=context.mesh, split="owner", part_offsets=offsets)
+        fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, share, KEY.seed)
         batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
-        return batch.counts, messages(engine, batch)
+        return batch.counts, messages(engine, batch), by_type(batch.inputs)
 
     return ThreadGroups(workers, hosts).run(work)
+
+
+def by_type(work) -> tuple[list[int], list[int]] | None:
+    """Of a typed graph the input rows of each type that a worker reads, and those that its layer 1 takes."""
+    if not isinstance(work, TypedReads):
+        return None
+    return [0 if each is None else each.num_read for each in work.works], [len(at) for at in work.at]
 
 
 def sampled(step: Step) -> list[SampledLayer]:
@@ -65,12 +85,22 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
     for rank, mesh in enumerate(meshes):
         for seed in share_of(step.batch_seeds(), mesh, "owner", step.part_offsets()).tolist():
             seeds[place[seed]] |= np.uint64(1 << rank)
-    engine = engine_of(FakeContext(meshes[0]), step, strategy)
-    return [(share.counts, share.messages) for share in estimate_step(engine, drawn, seeds, meshes[0]).shares]
+    contexts = [FakeContext(mesh) for mesh in meshes]
+    engines = [engine_of(context, step, strategy) for context in contexts]
+    reads = torch.zeros(workers, 0, dtype=torch.int32)  # none of a policy that asks for them
+    parsed = strategy_of(step, strategy)
+    assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
+    engine = engines[0]
+    shares = estimate_step(engine, drawn, seeds, meshes[0]).shares
+    typed = step.topology().node_types is not None
+    return [
+        (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
+        for share in shares
+    ]
 
 
 def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
     found, wanted = (way(step, strategy, workers, hosts) for way in (foreseen, counted))
     for worker, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert one == other, (strategy, worker)
-    assert sum(counts.sampled_edges for counts, _ in found) > 0
+    assert sum(counts.sampled_edges for counts, *_ in found) > 0

@@ -12,7 +12,7 @@ from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
 from partita.plan.links import Curve, Links
-from partita.plan.rates import PerBlock, Rates
+from partita.plan.rates import PerBlock, PerRow, Rates
 
 SETTINGS = {"workers": 2, "layers": 2, "fanout": "6,5", "batch_size": 64, "hidden": 16}
 
@@ -40,10 +40,12 @@ class Machine:
     handled_id: float = 0.0
     handled_byte: float = 0.0
 
-    def rates(self) -> Rates:
+    def rates(self, types: int = 1) -> Rates:
         stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
         kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
-        return Rates(self.edge, self.row, self.handled_id, self.handled_byte, stages, kept, 1.0, 0.0, 1e5)
+        return Rates(
+            self.edge, (PerRow(self.row),) * types, self.handled_id, self.handled_byte, stages, kept, 1.0, 0.0, 1e5
+        )
 
     def links(self) -> Links:
         curves = {
@@ -59,7 +61,7 @@ def planned(store: GraphStore, on: Machine, hosts: int = 1, **settings) -> Estim
     seconds = 30.0 if mesh.size <= 8 else 0.0  # all steps, or one
     dry_run = DryRun(store, config, mesh, candidates(config.layers, mesh))
     return make_estimates(
-        dry_run, mesh, on.rates(), on.links(), seconds=seconds, memory=config.memory_per_worker
+        dry_run, mesh, on.rates(store.node_types.count), on.links(), seconds=seconds, memory=config.memory_per_worker
     )  # fmt: skip
 
 

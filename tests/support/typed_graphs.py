@@ -101,7 +101,7 @@ class TypedStep(Step):
         return TypedColumns(self.store.node_types, tuple(columns), self.dtype)
 
     def inputs(self) -> TypedInputs:
-        return TypedInputs(self.column(), self.topology(), lambda kind, column: HostRows(column))
+        return TypedInputs(self.column(), self.topology(), lambda kind, column: (HostRows(column), None))
 
     def rows(self, mesh: Mesh) -> TypedColumns:
         return self.column()

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
-from partita.core.records import Block, Traffic
+from partita.core.records import TIERS, Block, Traffic
 
 PerWorker = Int64[np.ndarray, "W"]
 
@@ -87,11 +87,19 @@ class ReadEstimate:
         hits: (W, tiers) rows that each of :data:`~partita.core.records.TIERS` gives.
         remote: (W) rows from other workers.
         reads: (S) who looks each row up in its own tiers.
+        types: (W, T) rows that each worker reads itself, by node type; ``None``: all are of one.
     """
 
     hits: Int64[np.ndarray, "W tiers"]
     remote: PerWorker
     reads: UInt64[np.ndarray, "S"]
+    types: Int64[np.ndarray, "W T"] | None = None
+
+    @property
+    def read(self) -> Int64[np.ndarray, "W T"]:
+        """Rows of each node type that each worker reads itself, for itself or for others."""
+        here = [TIERS.index(tier) for tier in ("cache", "host")]
+        return self.hits[:, here].sum(1, keepdims=True) if self.types is None else self.types
 
 
 def traffic_by_worker(price: Callable[..., Traffic], *numbers: PerWorker) -> list[Traffic]:

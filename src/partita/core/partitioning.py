@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int32, Int64, Integer
+from jaxtyping import Int32, Int64, Integer, UInt16
 
 from partita.core.errors import InputError
 
@@ -127,6 +127,8 @@ class PartitionTask:
         survey: of the stream, where the partitioner requires it.
         seed: of everything random.
         node_weight: (N) positive int64 load of every node, to be balanced; ``None``: every node weighs 1.
+        classes: (N) uint16 class of every node, where the load of each class is to be balanced by itself; ``None``: all
+            nodes are alike. Refinement keeps to it; what a partitioner makes otherwise is evened out afterwards.
         epsilon: wanted balance: the heaviest part at most ``1 + epsilon`` times the mean, where an algorithm can.
         memory_limit: private bytes that may be used besides O(nodes) state.
         options: of the algorithm, by name.
@@ -139,6 +141,7 @@ class PartitionTask:
     survey: StreamStats | None = None
     seed: int = 0
     node_weight: Int64[np.ndarray, "N"] | None = None
+    classes: UInt16[np.ndarray, "N"] | None = None
     epsilon: float = 0.05
     memory_limit: int = 1 << 30
     options: dict[str, float] = field(default_factory=dict)
@@ -159,6 +162,10 @@ class PartitionTask:
     def weights(self) -> Int64[np.ndarray, "W"]:
         """``node_weight`` for kernels: empty where every node weighs 1."""
         return np.empty(0, dtype=np.int64) if self.node_weight is None else self.node_weight
+
+    def class_of(self) -> UInt16[np.ndarray, "C"]:
+        """``classes`` for kernels: empty where all nodes are alike."""
+        return np.empty(0, dtype=np.uint16) if self.classes is None else self.classes
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,6 +92,35 @@ def best_first(
         chosen = np.sort(np.concatenate([above, equal[: count - len(above)]]))
         ids, found = ids[torch.from_numpy(chosen)], found[chosen]
     return ids[torch.from_numpy(np.argsort(-found, kind="stable"))]
+
+
+def fit_by_bytes(scores: Sequence[Num[Tensor, "_"]], row_bytes: Sequence[int], room: int) -> list[int]:
+    """How many of the best rows of each kind are kept, where kinds have rows of other sizes.
+
+    A row that is read twice as often saves twice its bytes, so per byte of the cache it is its score that counts: rows
+    are taken by descending score, ties by kind. What does not fit is left out, and narrower rows still follow.
+
+    Args:
+        scores: of the candidates of each kind, descending.
+        row_bytes: of each kind.
+        room: bytes.
+    """
+    sizes = np.array(row_bytes, dtype=np.int64)
+    counts = np.array([len(each) for each in scores], dtype=np.int64)
+    if int((counts * sizes).sum()) <= room:
+        return counts.tolist()
+    every, kinds = torch.cat(list(scores)).numpy(), np.repeat(np.arange(len(sizes)), counts)
+    kinds = kinds[np.argsort(-every, kind="stable")]
+    kept = np.zeros_like(counts)
+    while len(kinds):
+        filled = np.cumsum(sizes[kinds])
+        cut = int(np.searchsorted(filled, room, side="right"))
+        kept += np.bincount(kinds[:cut], minlength=len(sizes))
+        if cut == len(kinds):
+            break
+        room -= int(filled[cut - 1]) if cut else 0
+        kinds = kinds[cut:][kinds[cut:] != kinds[cut]]
+    return kept.tolist()
 
 
 def in_degrees(indptr: Int64[Tensor, "N_1"]) -> Int64[Tensor, "N"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,20 @@ def make_tiers(
     Raises:
         ConfigError: the cache has no room for a single row.
     """
+    tier, cache = stack_tiers(host, settings, hosts=hosts, workers=workers, per_host=per_host)
+    require_room(settings.bytes, [cache])
+    return tier, cache
+
+
+def stack_tiers(
+    host: HostRows,
+    settings: CacheSettings,
+    *,
+    hosts: Axis | None = None,
+    workers: Axis | None = None,
+    per_host: int | None = None,
+) -> tuple[FeatureTier, CacheTier | None]:
+    """As :func:`make_tiers`, for rows of one of several node types, whose caches share a budget: none may have room."""
     below: FeatureTier = host
     besides = None
     if hosts is not None and hosts.size > 1 and not host.whole:
@@ -108,11 +122,22 @@ def make_tiers(
         return below, None
     make = CACHE_LAYOUTS.find(settings.layout).make
     cache = make(below, host.num_nodes, settings.bytes, workers, device=settings.device, besides=besides)
-    if cache.capacity == 0 and cache.row_bytes > 0 and host.num_nodes > 0:
+    return cache, cache
+
+
+def require_room(budget: int, caches: Sequence[CacheTier | None]) -> None:
+    """See that caches that share a budget hold something.
+
+    Raises:
+        ConfigError: there is no room for a single row.
+    """
+    made = [cache for cache in caches if cache is not None]
+    sizes = [cache.row_bytes for cache in made if cache.row_bytes > 0 and cache.list_bytes > 0]
+    lists = sum(cache.list_bytes for cache in made)
+    if sizes and budget - lists < min(sizes):
         raise ConfigError(
-            f"a cache of {settings.bytes:,} bytes has no room for a row: the list of positions of {host.num_nodes:,} "
-            f"nodes takes {cache.list_bytes:,}, and a row {cache.row_bytes:,}",
+            f"a cache of {budget:,} bytes has no room for a row: to know where rows are takes {lists:,}, and a row "
+            f"{min(sizes):,}",
             where="cache",
             fix="Set cache to more, or to 0 for none",
         )
-    return cache, cache

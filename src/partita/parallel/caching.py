@@ -17,19 +17,21 @@ from partita.core import progress
 from partita.core.keys import StepKey
 from partita.core.protocols import CacheTier
 from partita.features.cache import owned
-from partita.features.policies import POLICIES, best_first, in_degrees, pagerank, share_of_rows
+from partita.features.policies import POLICIES, best_first, fit_by_bytes, in_degrees, pagerank, share_of_rows
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
 from partita.parallel.inputs import Direct, Tiered
 from partita.parallel.placements.kinds import CacheRule
 from partita.parallel.strategies import Strategy
+from partita.parallel.typed_inputs import TypedInputs
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 
 
-def _cache_of(engine: Engine) -> CacheTier | None:
-    return cast(Direct | Tiered, engine.inputs).cache
+def _caches_of(engine: Engine) -> tuple[CacheTier | None, ...]:
+    """Of each node type the cache of its rows; an untyped graph has one type."""
+    return cast(Direct | Tiered | TypedInputs, engine.inputs).caches
 
 
 def fill_caches(
@@ -62,11 +64,15 @@ def fill_caches(
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
-    if (cache := _cache_of(engine)) is None:
+    caches = _caches_of(engine)
+    if all(cache is None for cache in caches):
         return
     found = _MeasuredStatistics(store, strategy.cache_rule, settings, engine, context, seed_order, share, seed)
     scores = POLICIES.find(settings.policy).score(found)
-    cache.fill(_chosen(cache, scores, strategy, context, part_offsets, store.num_nodes))
+    chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
+    for cache, ids in zip(caches, chosen, strict=True):
+        if cache is not None:
+            cache.fill(ids)
 
 
 def assume_caches(
@@ -93,15 +99,20 @@ def assume_caches(
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
-    caches = [cache for engine in engines if (cache := _cache_of(engine)) is not None]
-    kept, part_offsets = np.zeros(store.num_nodes, np.uint64), as_tensor(store.part_offsets)
-    for rank, (cache, context) in enumerate(zip(caches, contexts)):
+    if all(cache is None for cache in _caches_of(engines[0])):
+        return
+    types, part_offsets = store.node_types, as_tensor(store.part_offsets)
+    kept = [np.zeros(types.size(kind), np.uint64) for kind in range(types.count)]
+    for rank, (engine, context) in enumerate(zip(engines, contexts)):
+        caches = _caches_of(engine)
         found = _AssumedStatistics(store, strategy.cache_rule, settings, seeds, reads, rank)
         scores = POLICIES.find(settings.policy).score(found)
-        ids = _chosen(cache, scores, strategy, context, part_offsets, store.num_nodes)
-        kept[ids.numpy()] |= np.uint64(1 << rank)
-    if caches:
-        caches[0].assume_contents(kept)
+        chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
+        for of_type, ids in zip(kept, chosen, strict=True):
+            of_type[ids.numpy()] |= np.uint64(1 << rank)
+    for cache, of_type in zip(_caches_of(engines[0]), kept, strict=True):
+        if cache is not None:
+            cache.assume_contents(of_type)
 
 
 def needs_dry_run(settings: CacheSettings) -> bool:
@@ -110,15 +121,26 @@ def needs_dry_run(settings: CacheSettings) -> bool:
 
 
 def _chosen(
-    cache: CacheTier, scores: Num[Tensor, "N"], strategy: Strategy, context: Workers,
-    part_offsets: Int64[Tensor, "P_1"], num_nodes: int,
-) -> Int64[Tensor, "m"]:  # fmt: skip
-    """The rows that a worker's cache keeps, best first."""
-    allowed = cache.allowed()
+    caches: Sequence[CacheTier | None], scores: Num[Tensor, "N"], strategy: Strategy, context: Workers,
+    part_offsets: Int64[Tensor, "P_1"], store: GraphStore, budget: int,
+) -> list[Int64[Tensor, "m"]]:  # fmt: skip
+    """Of each node type the rows that a worker's cache keeps, best first: numbers among those of the type."""
+    mine = None
     if strategy.cache_rule.reads == "owned":
-        mine = owned(make_axis(context, strategy.axis, part_offsets), num_nodes)
-        allowed = mine if allowed is None else mine & allowed
-    return best_first(scores, cache.capacity, allowed)
+        mine = owned(make_axis(context, strategy.axis, part_offsets), store.num_nodes)
+    ranked, best = [], []
+    for kind, cache in enumerate(caches):
+        ids = torch.from_numpy(store.node_types.all_ids(kind))
+        of_type = scores[ids] if len(caches) > 1 else scores
+        allowed = None if cache is None else cache.allowed()
+        if mine is not None:
+            allowed = mine[ids] if allowed is None else mine[ids] & allowed
+        ranked.append(best_first(of_type, 0 if cache is None else cache.capacity, allowed))
+        best.append(of_type[ranked[-1]])
+    made = [cache for cache in caches if cache is not None]
+    room = budget - sum(cache.list_bytes for cache in made)
+    row_bytes = [0 if cache is None else cache.row_bytes for cache in caches]
+    return [rows[:count] for rows, count in zip(ranked, fit_by_bytes(best, row_bytes, room), strict=True)]
 
 
 def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, UInt64
+from jaxtyping import Float, Int64, UInt64
 
 from partita.core.estimates import LayerEstimate, SampledLayer
 from partita.core.mesh import Mesh
@@ -24,11 +24,15 @@ class WorkerEstimate:
         messages: as :func:`messages` gives them.
         blocks: destinations, sources and edges that it computes with in each layer, layer 1 first; fractions of them
             where it has a fraction of their columns.
+        read: input rows of each node type that it reads, for itself or for others; an untyped graph has one type.
+        taken: input rows of each node type that its layer 1 takes.
     """
 
     counts: Counts
     messages: list[Traffic]
     blocks: Float[np.ndarray, "K 3"]
+    read: Int64[np.ndarray, "T"]
+    taken: Int64[np.ndarray, "T"]
 
     @property
     def traffic(self) -> Traffic:
@@ -80,6 +84,7 @@ def estimate_step(
         asked = layers[-1].below
     layers.reverse()
     reads, inputs = engine.inputs.estimate(drawn[0].src, asked, mesh)
+    taken = _by_type(engine, drawn[0], asked, mesh)
     edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
     remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
     shares = []
@@ -96,8 +101,20 @@ def estimate_step(
         sent = _messages(
             engine, inputs[worker], [each.traffic[worker] for each in layers], [each[worker] for each in remote]
         )
-        shares.append(WorkerEstimate(counts, sent, np.stack([each.columns * each.blocks[worker] for each in layers])))
+        blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
+        shares.append(WorkerEstimate(counts, sent, blocks, reads.read[worker], taken[worker]))
     return StepEstimate(shares, reads.reads)
+
+
+def _by_type(
+    engine: Engine, drawn: SampledLayer, asked: UInt64[np.ndarray, "S"], mesh: Mesh
+) -> Int64[np.ndarray, "W T"]:
+    """For each worker the sources that it asks for, by node type."""
+    types = engine.worker.topology.node_types
+    if types is None:
+        return rank_masks.count(asked, mesh.size)[:, None]
+    kinds = types.of(drawn.src.numpy())
+    return np.stack([rank_masks.count(asked[kinds == kind], mesh.size) for kind in range(types.count)], 1)
 
 
 def _remote(engine: Engine, layer: int, drawn: SampledLayer, found: LayerEstimate, mesh: Mesh) -> list[RemoteDraws]:

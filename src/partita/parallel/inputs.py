@@ -50,7 +50,7 @@ class Direct:
 
     collective = False
     prefetchable = False
-    cache: CacheTier | None = None
+    caches: tuple[CacheTier | None, ...] = (None,)
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
         self.column = column
@@ -108,6 +108,7 @@ class Tiered:
 
     Attributes:
         cache: as given.
+        caches: of each node type: the only one.
         tier: as given.
         collective: whether the tiers exchange anything.
     """
@@ -125,6 +126,7 @@ class Tiered:
     ) -> None:
         self.tier = tier
         self.cache = cache
+        self.caches = (cache,)
         self.collective = tier.collective
         self._dtype = column.dtype
         self._dropout = column.dropout

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from partita.comm.axis import Axis, Workers, make_axis
 from partita.core.errors import ConfigError, nearest
-from partita.core.protocols import Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
+from partita.core.protocols import CacheTier, Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.core.registry import Registry
 from partita.features.host import HostRows
 from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
-from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers
+from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers, require_room, stack_tiers
 from partita.features.typed import TypedColumns
 from partita.nn.model import Model
 from partita.nn.modules import ModuleModel
@@ -309,7 +309,7 @@ def _make_inputs(
     """The input placement of a strategy."""
     axis = _axis(strategy, context, part_offsets)
     if isinstance(host, TypedColumns):
-        return _typed_inputs(strategy, host, topology, context, axis, cache)
+        return _typed_inputs(strategy, host, topology, context, part_offsets, axis, cache)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
@@ -340,6 +340,7 @@ def _typed_inputs(
     columns: TypedColumns,
     topology: Topology,
     context: Workers,
+    part_offsets: Int64[Tensor, "P_1"],
     axis: Axis | None,
     cache: CacheSettings,
 ) -> TypedInputs:
@@ -352,19 +353,26 @@ def _typed_inputs(
             where=f"strategy '{strategy}'",
             fix="Use gdp, snp, dnp or gsplit for typed graphs",
         )
-    if cache.bytes:
-        raise ConfigError(
-            "caches of input rows do not support typed graphs yet", where="cache", fix="Leave cache out, or set it to 0"
-        )
+    shared = cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared
+    holders = _holders(context, part_offsets, cache.layout) if shared else None
 
-    def make(kind: int, column: FeatureColumn) -> FeatureTier:
-        if not level.by_owner or axis is None:
-            return HostRows(column)
-        bounds = columns.types.before(kind, axis.part_offsets.numpy())
-        of_type = replace(axis, part_offsets=torch.from_numpy(bounds), _copies={})
-        return Peers(of_type, HostRows(column), of_type.owner, context.mesh.workers)
+    def make(kind: int, column: FeatureColumn) -> tuple[FeatureTier, CacheTier | None]:
+        workers = None if holders is None else _of_type(holders, columns, kind)
+        tier, held = stack_tiers(HostRows(column), cache, workers=workers, per_host=context.mesh.workers)
+        if level.by_owner and axis is not None:
+            of_type = _of_type(axis, columns, kind)
+            tier = Peers(of_type, tier, of_type.owner, context.mesh.workers)
+        return tier, held
 
-    return TypedInputs(columns, topology, make)
+    inputs = TypedInputs(columns, topology, make)
+    require_room(cache.bytes, inputs.caches)
+    return inputs
+
+
+def _of_type(axis: Axis, columns: TypedColumns, kind: int) -> Axis:
+    """Who owns the rows of a type, by their numbers among those of the type."""
+    bounds = columns.types.before(kind, axis.part_offsets.numpy())
+    return replace(axis, part_offsets=torch.from_numpy(bounds), _copies={})
 
 
 def _holders(context: Workers, part_offsets: Int64[Tensor, "P_1"], layout: str) -> Axis:

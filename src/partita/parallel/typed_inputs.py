@@ -41,8 +41,8 @@ class TypedReads(Reads):
         return self.num_read
 
 
-MakeTier = Callable[[int, FeatureColumn], FeatureTier]
-"""The highest tier for the rows of a type, by number of the type."""
+MakeTier = Callable[[int, FeatureColumn], tuple[FeatureTier, CacheTier | None]]
+"""The highest tier for the rows of a type, by number of the type, and the cache among its tiers."""
 
 
 class TypedInputs:
@@ -55,11 +55,11 @@ class TypedInputs:
 
     Attributes:
         collective: whether the tiers exchange anything.
+        caches: of each type, ``None`` where there is none.
     """
 
     dropout = 0.0  # applied here, not by the layer
     prefetchable = True
-    cache: CacheTier | None = None
 
     def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
         self.columns = columns
@@ -68,9 +68,10 @@ class TypedInputs:
             if column is None:
                 self._parts.append(None)
                 continue
-            self._parts.append(
-                Tiered(make(kind, column), column, slice(0, column.width), partial(self._original, topology, kind))
-            )
+            tier, cache = make(kind, column)
+            original = partial(self._original, topology, kind)
+            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache))
+        self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
@@ -111,12 +112,13 @@ class TypedInputs:
         """As the tiers of all types say."""
         hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
         reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
-        for part, at, rows in zip(self._parts, *self.columns.split(ids)[:2], strict=True):
+        types = np.zeros((mesh.size, len(self._parts)), np.int64)
+        for kind, (part, at, rows) in enumerate(zip(self._parts, *self.columns.split(ids)[:2], strict=True)):
             if part is None:
                 continue
             where = at.numpy()
             found, bytes_ = part.estimate(rows, asked[where], mesh)
             hits, remote = hits + found.hits, remote + found.remote
-            reads[where] = found.reads
+            reads[where], types[:, kind] = found.reads, found.read[:, 0]
             traffic = [before + more for before, more in zip(traffic, bytes_, strict=True)]
-        return ReadEstimate(hits, remote, reads), traffic
+        return ReadEstimate(hits, remote, reads, types), traffic

@@ -69,7 +69,7 @@ def _trial(job: PartitionJob) -> tuple[float, int]:
         return 0.0, 0
     for num_edges in (1, _TRIAL_EDGES):  # the first loads what has to be loaded
         stream = StoreStream(store).prefix(num_edges)
-        trial = replace(task, stream=stream, notes=[], survey=None, node_weight=None)
+        trial = replace(task, stream=stream, notes=[], survey=None, node_weight=None, classes=None)
         began = time.perf_counter()
         trial.survey = survey(stream)
         parts = checked_parts(job.partitioner.partition(trial), task.num_nodes, task.num_parts, job.algorithm)

@@ -26,11 +26,12 @@ from partita.graph.metadata import is_store
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.partitioning.assignment import SUFFIXES, check_assignment_path, write_assignment
+from partita.partitioning.balance import even_out, node_classes
 from partita.partitioning.edge_streams import StoreStream, Watched
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE
 from partita.partitioning.options import PartitionOptions
 from partita.partitioning.partitioners import PARTITIONERS, checked_parts, find_partitioner
-from partita.partitioning.quality import Quality, quality
+from partita.partitioning.quality import Quality, quality, types_of
 from partita.partitioning.refine import refine as refine_parts
 from partita.partitioning.reorder import reorder
 from partita.partitioning.stream_stats import survey
@@ -54,9 +55,9 @@ class PartitionSummary:
         algorithm: as given.
         num_parts: P.
         levels: for instance (hosts, workers), whose product is P.
-        seconds: by stage: survey, partition, refine, quality, write.
+        seconds: by stage: survey, partition, refine, balance, quality, write.
         peak_memory_bytes: the most private memory seen between the stages, above that at the start.
-        moved: nodes that refinement moved.
+        moved: nodes that refinement and balancing moved.
         quality: of the partition; ``None`` where the source is a raw edge list.
         notes: what the user should know.
     """
@@ -100,8 +101,10 @@ def partition(
             ``(stream, num_parts) -> parts``. ``weights`` say what is balanced and cut: ``"none"``: nodes and edges;
             ``"presample"``, ``"edges"``, ``"node"``: presampled loads (see
             :func:`~partita.partitioning.weights.node_and_edge_weights`); ``"degree"``: in-degrees. The heaviest part is
-            to be at most ``1 + epsilon`` times the mean. The memory limit is besides O(nodes); ``None``: 1 GiB, or what
-            is free for algorithms that hold the graph in memory. What spring+ makes of a graph depends on it.
+            to be at most ``1 + epsilon`` times the mean; with ``balance`` ``"type"`` or ``"train"`` that holds for each
+            class of nodes, whatever the algorithm (see :func:`~partita.partitioning.balance.node_classes`). The memory
+            limit is besides O(nodes); ``None``: 1 GiB, or what is free for algorithms that hold the graph in memory.
+            What spring+ makes of a graph depends on it.
 
     Returns:
         What was done, with the quality of the partition.
@@ -149,6 +152,7 @@ class PartitionJob:
     task: PartitionTask
     levels: tuple[int, ...]
     weights: str
+    balance: str
     refine: int
     known: bool
     seconds: dict[str, float] = field(default_factory=dict)
@@ -170,6 +174,7 @@ class PartitionJob:
         return {
             "algorithm": self.algorithm,
             "weights": self.weights,
+            "balance": self.balance,
             "seed": task.seed,
             "epsilon": task.epsilon,
             "refine": self.refine,
@@ -182,6 +187,7 @@ class PartitionJob:
         task, requires = self.task, self.partitioner.requires
         per_node, per_part = requires.node_bytes
         found = _BUFFERS + int((per_node + per_part * task.num_parts) * task.num_nodes)
+        found += 0 if task.classes is None else task.classes.nbytes
         found += (-(-task.num_parts // 8) + 4) * task.num_nodes  # measuring: the parts, and which node is where
         if requires.budget:
             links = BYTES_PER_LINK * (task.stream.num_edges or 0)
@@ -245,6 +251,9 @@ class PartitionJob:
         if self.refine:
             with self.timed("refine"):
                 self.moved = refine_parts(task, parts, self.refine)
+        if task.classes is not None:
+            with self.timed("balance"):
+                self.moved += even_out(task, parts)
         return parts
 
     def _measure(self, parts: Int32[np.ndarray, "N"]) -> Quality:
@@ -254,7 +263,7 @@ class PartitionJob:
         return quality(
             StoreStream(store), parts, task.num_parts, train=store.splits.get("train"),
             node_weight=store.presample_node if task.node_weight is None else task.node_weight,
-            edge_weight=store.presample_edge,
+            edge_weight=store.presample_edge, types=types_of(store),
         )  # fmt: skip
 
     def summary(self, path: Path | None) -> PartitionSummary:
@@ -287,24 +296,33 @@ def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: P
         raise InputError(
             f"{num_parts:,} parts are more than the {stream.num_nodes:,} nodes", where="parts", fix="Ask for fewer"
         )
-    node_weight = None
+    node_weight, classes = None, None
+    if options.balance != "none" and store is None:
+        raise ConfigError(
+            "node types and training nodes are those of a graph store", where="balance", fix="Partition a store"
+        )
     if weights != "none" and store is None:
         raise ConfigError("weights are columns of a graph store", where="weights", fix="Partition a store")
     if store is not None:
         node_weight, edge_weight = node_and_edge_weights(store, weights)
+        classes = node_classes(store, options.balance)
         stream = StoreStream(store, edge_weight)
     task = PartitionTask(
         Watched(stream),
         num_parts,
         seed=options.seed,
         node_weight=node_weight,
+        classes=classes,
         epsilon=options.epsilon,
         memory_limit=_limit(options.memory_limit, partitioner),
         options=dict(options.options or {}),
         source=store,
     )
     name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", type(algorithm).__name__)
-    return PartitionJob(store, partitioner, name, task, levels, weights, options.refine, known=name in PARTITIONERS.own)
+    return PartitionJob(
+        store, partitioner, name, task, levels, weights, options.balance, options.refine,
+        known=name in PARTITIONERS.own,
+    )  # fmt: skip
 
 
 def _open(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64, Integer
+from jaxtyping import Int32, Int64, Integer, UInt16
 
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import compiled
@@ -60,6 +60,31 @@ def part_loads(
     return loads
 
 
+def class_loads(
+    parts: Integer[np.ndarray, "N"],
+    num_parts: int,
+    weights: Int64[np.ndarray, "W"],
+    classes: UInt16[np.ndarray, "C"],
+) -> Int64[np.ndarray, "K P"]:
+    """Load of every class in every part.
+
+    Args:
+        parts: of every node, all in [0, P).
+        num_parts: P.
+        weights: load of every node, or empty (every node weighs 1).
+        classes: of every node, or empty (there is one).
+    """
+    count = int(classes.max()) + 1 if len(classes) else 1
+    loads = np.zeros((count, num_parts), dtype=np.int64)
+    _add_class_loads(parts, weights, classes, loads)
+    return loads
+
+
+def class_caps(loads: Int64[np.ndarray, "K P"], epsilon: float) -> Int64[np.ndarray, "K"]:
+    """The most of each class that a part is to have: ``1 + epsilon`` times the mean, rounded up."""
+    return np.ceil((1 + epsilon) * loads.sum(axis=1) / loads.shape[1]).astype(np.int64)
+
+
 def deal_out(
     order: Integer[np.ndarray, "n"], load: Integer[np.ndarray, "C"], parts: Int32[np.ndarray, "C"], num_parts: int
 ) -> None:
@@ -87,6 +112,12 @@ def _add_loads(parts, weights, loads):
     for v in range(len(parts)):
         if parts[v] >= 0:
             loads[parts[v]] += weights[v] if len(weights) > 0 else 1
+
+
+@compiled
+def _add_class_loads(parts, weights, classes, loads):
+    for v in range(len(parts)):
+        loads[classes[v] if len(classes) > 0 else 0, parts[v]] += weights[v] if len(weights) > 0 else 1
 
 
 @compiled

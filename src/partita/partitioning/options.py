@@ -14,6 +14,9 @@ from partita.sources.options import ColumnName, column
 class _PartitionOptions(Options):
     algorithm: Annotated[Any, "See above.", str] = "spring+"
     weights: Annotated[str, "Weights to balance and cut by: none, presample, edges, node or degree."] = "none"
+    balance: Annotated[
+        str, "Nodes to spread evenly: none, type (those of each node type) or train (also the training nodes)."
+    ] = "none"
     epsilon: Annotated[float, "Allowed imbalance of the parts.", Range(0, 1000)] = 0.05
     refine: Annotated[int, "Maximum refinement passes after the algorithm.", Range(0, 10**6)] = 0
     seed: Annotated[int, "Random seed.", SEEDS] = 0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32, Int64, Integer
+from jaxtyping import Int32, Int64, Integer, UInt16
 
 from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import EdgeStream, checked_parts
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
 from partita.partitioning.edge_streams import UNWEIGHTED, StoreStream
-from partita.partitioning.loads import part_loads
+from partita.partitioning.loads import class_loads, part_loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Quality:
         train_nodes: training nodes of each part; ``None`` if not given.
         load: node weights of each part; ``None`` if not given.
         sampled_edges: weights of the edges into nodes of the part, self loops included; ``None`` without edge weights.
+        types: nodes of each node type in each part, by name of the type; empty for an untyped graph.
     """
 
     num_nodes: int
@@ -79,11 +81,19 @@ class Quality:
     train_nodes: Spread | None = None
     load: Spread | None = None
     sampled_edges: Spread | None = None
+    types: Mapping[str, Spread] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All fields as values that JSON can hold."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value.to_json() if isinstance(value, Spread) else value for name, value in values.items()}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown = {name: value.to_json() if isinstance(value, Spread) else value for name, value in values.items()}
+        return {**shown, "types": {name: spread.to_json() for name, spread in self.types.items()}}
+
+    def _spreads(self) -> dict[str, Spread]:
+        """What is known of every part, by name."""
+        named = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
+        of_types = {f"{name} nodes": spread for name, spread in self.types.items()}
+        return {name: spread for name, spread in {**named, **of_types}.items() if isinstance(spread, Spread)}
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and values for a table on a terminal; what is not known is left out."""
@@ -95,18 +105,14 @@ class Quality:
             shown.append(("cut in mini-batches", f"{self.cross_edge_share:.2%} of the sampled edges"))
         connected = f"{self.replication_factor_connected:.3f} without isolated nodes"
         shown.append(("replication factor", f"{self.replication_factor:.3f} ({connected})"))
-        for field in fields(self):
-            spread = getattr(self, field.name)
-            if isinstance(spread, Spread):
-                mean = spread.total / self.num_parts
-                text = f"balance {spread.balance:.3f} (most {max(spread.counts):,}, mean {mean:,.0f})"
-                shown.append((field.name.replace("_", " "), text))
+        for name, spread in self._spreads().items():
+            mean = spread.total / self.num_parts
+            shown.append((name, f"balance {spread.balance:.3f} (most {max(spread.counts):,}, mean {mean:,.0f})"))
         return shown
 
     def columns(self) -> dict[str, tuple[int, ...]]:
         """What is counted of every part, by name, for a table with one row a part."""
-        spreads = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
-        return {name: spread.counts for name, spread in spreads.items() if isinstance(spread, Spread)}
+        return {name: spread.counts for name, spread in self._spreads().items()}
 
 
 def quality(
@@ -117,6 +123,7 @@ def quality(
     train: Integer[np.ndarray, "T"] | None = None,
     node_weight: Integer[np.ndarray, "W"] | None = None,
     edge_weight: Integer[np.ndarray, "E"] | None = None,
+    types: tuple[Sequence[str], Integer[np.ndarray, "N"]] | None = None,
 ) -> Quality:
     """Measure a partition in one pass over the edges. Memory: ``ceil(num_parts / 8)`` bytes a node.
 
@@ -128,6 +135,7 @@ def quality(
         node_weight: load of every node, for instance ``presample_node``.
         edge_weight: how often every edge is drawn, in row order, for instance ``presample_edge``; ``None``: the
             weights of the stream, where it has any.
+        types: names of the node types, and the number of every node's type; ``None``: the graph is untyped.
 
     Raises:
         ConfigError: ``num_parts`` is below 1.
@@ -180,6 +188,7 @@ def quality(
         train_nodes=None if train is None else _spread(np.bincount(parts[train], minlength=num_parts)),
         load=load,
         sampled_edges=_spread(sampled) if weighted else None,
+        types=_type_spreads(parts, num_parts, types),
     )
 
 
@@ -207,7 +216,27 @@ def store_quality(
         train=store.splits.get("train"),
         node_weight=store.presample_node,
         edge_weight=store.presample_edge,
+        types=types_of(store),
     )
+
+
+def types_of(store: GraphStore) -> tuple[Sequence[str], UInt16[np.ndarray, "N"]] | None:
+    """The names of the node types of a store and the number of every node's type; ``None``: the graph is untyped."""
+    if store.schema is None:
+        return None
+    names, sizes = store.schema.node_types, np.diff(store.type_offsets)
+    return names, np.repeat((np.arange(len(sizes)) % len(names)).astype(np.uint16), sizes)
+
+
+def _type_spreads(
+    parts: Integer[np.ndarray, "N"], num_parts: int, types: tuple[Sequence[str], Integer[np.ndarray, "N"]] | None
+) -> dict[str, Spread]:
+    if types is None:
+        return {}
+    names, kinds = types
+    counts = np.zeros((len(names), num_parts), dtype=np.int64)
+    counts[: int(kinds.max(initial=0)) + 1] = class_loads(parts, num_parts, UNWEIGHTED, kinds.astype(np.uint16))
+    return {name: _spread(row) for name, row in zip(names, counts, strict=True)}
 
 
 MOST_PARTS_BETWEEN = 64

@@ -8,7 +8,7 @@ from jaxtyping import Int32
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
 from partita.partitioning.edge_streams import not_grouped
-from partita.partitioning.loads import part_loads
+from partita.partitioning.loads import class_caps, class_loads
 
 _ENOUGH = 0.0005  # of the nodes moved in a pass: further passes change next to nothing
 _CANDIDATES = 3  # parts that are tried for a node, those with most of its in-neighbors
@@ -18,8 +18,8 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     """Move nodes one by one, in order, where that makes the partition cheaper; in place.
 
     A node is offered to the parts that hold most of its in-neighbors, and moves only into a part whose load stays
-    within ``1 + task.epsilon`` times the mean; a node of a part beyond that moves even at a loss. Passes end early
-    when hardly a node moves. What is cheaper:
+    within ``1 + task.epsilon`` times the mean; a node of a part beyond that moves even at a loss. Where ``task`` has
+    classes, that is said of the load of each class. Passes end early when hardly a node moves. What is cheaper:
 
     - an unweighted stream: fewer replicas, that is pairs of a node and a foreign part with an out-neighbor of it
       (METIS calls their number the communication volume), then fewer cut in-edges of the node. For every node and
@@ -42,9 +42,9 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
         return 0
     if not task.stream.grouped:
         raise not_grouped()
-    weights = task.weights()
-    loads = part_loads(parts, task.num_parts, weights)
-    cap = np.int64(np.ceil((1 + task.epsilon) * loads.sum() / task.num_parts))
+    weights, classes = task.weights(), task.class_of()
+    loads = class_loads(parts, task.num_parts, weights, classes)
+    caps = class_caps(loads, task.epsilon)
     width = -(-task.num_parts // 4)
     by_volume = not task.stream.weighted and task.num_nodes * width <= task.memory_limit
     near = np.zeros((task.num_nodes if by_volume else 0, width), dtype=np.uint8)
@@ -56,7 +56,9 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
                 _count_rows(rows.first, rows.indptr, rows.src, parts, near)
         moved = 0
         for rows in task.stream.rows(f"refine, pass {number} of at most {passes}"):
-            moved += _refine(rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, cap, near)
+            moved += refine_rows(
+                rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, near, False
+            )
         moved_by_all += moved
         if moved <= _ENOUGH * task.num_nodes:
             break
@@ -113,15 +115,21 @@ def _replicas_saved(src, begin, end, v, own, to, parts, near):
 
 
 @compiled
-def _refine(first, indptr, src, weight, parts, loads, weights, cap, near):
+def refine_rows(first, indptr, src, weight, parts, all_loads, weights, classes, caps, near, only_forced):
+    """Refine the nodes of some rows; ``only_forced``: those only whose class has too much load in their part."""
     moved = 0
     base = indptr[0]
-    num_parts = len(loads)
+    num_parts = all_loads.shape[1]
     counts = np.zeros(num_parts, dtype=np.int64)
     touched = np.empty(num_parts, dtype=np.int64)
     for r in range(len(indptr) - 1):
         v = first + r
         begin, end = indptr[r] - base, indptr[r + 1] - base
+        its_class = np.int64(classes[v]) if len(classes) > 0 else np.int64(0)
+        loads, cap = all_loads[its_class], caps[its_class]
+        forced = loads[parts[v]] > cap
+        if only_forced and not forced:
+            continue
         num_touched = 0
         for e in range(begin, end):
             if e + AHEAD < len(src):
@@ -139,7 +147,6 @@ def _refine(first, indptr, src, weight, parts, loads, weights, cap, near):
             counts[p] += w
         own = parts[v]
         load = weights[v] if len(weights) > 0 else 1
-        forced = loads[own] > cap
         best, best_saved, best_count = own, np.int64(0), counts[own]
         own_count = counts[own]
         counts[own] = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from jaxtyping import Int64
+
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
 from partita.core.records import ID_BYTES, Counts, Traffic
@@ -61,7 +64,7 @@ class Cost:
         rates: of the model on the machine.
         links: between the workers.
         parameter_bytes: of the model.
-        row_bytes: of an input row.
+        row_bytes: of an input row of each node type; an untyped graph has one.
         ahead: how many batches may wait behind each stage before the trainer.
         cache: bytes that every worker keeps input rows in.
     """
@@ -75,7 +78,7 @@ class Cost:
         links: Links,
         *,
         parameter_bytes: int,
-        row_bytes: int,
+        row_bytes: Sequence[int],
         ahead: int,
         cache: int,
     ) -> None:
@@ -93,8 +96,8 @@ class Cost:
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
-            load=rates.read_row * share.counts.input_rows_read if self._engine.inputs.prefetchable else 0.0,
-            compute=rates.together * sum(stage.of(block) for stage, block in layers)
+            load=rates.reading(share.read) if self._engine.inputs.prefetchable else 0.0,
+            compute=rates.together * (sum(stage.of(block) for stage, block in layers) + rates.encoding(share.taken))
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
             gradients=self._gradients,
@@ -106,12 +109,13 @@ class Cost:
         What forward keeps for backward, and once more the most that a layer keeps, for gradients on their way through
         it; a batch in the making at every stage and those that wait; the model and its optimizer; caches.
         """
+        encoded = _of_rows([each.kept for each in self._rates.inputs], share.taken)
         kept = [layer.of(block) for layer, block in zip(self._rates.kept, share.blocks, strict=True)]
         batch = _INDEX_BYTES * float(share.blocks.sum())
         if self._engine.inputs.prefetchable:
-            batch += self._row_bytes * share.counts.input_rows_read
+            batch += _of_rows(self._row_bytes, share.read)
         batches = 1 + (1 + self._engine.inputs.prefetchable) * self._ahead
-        return int(sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
+        return int(encoded + sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
 
     def latency(self, share: WorkerEstimate) -> float:
         """Seconds of :meth:`seconds` in which messages are on their way, however small they are."""
@@ -125,6 +129,11 @@ class Cost:
     def _sent(self, num_bytes: int) -> float:
         links = self._over.items()
         return sum(self._links.seconds_to_send(link, part * num_bytes) for link, part in links) if num_bytes else 0.0
+
+
+def _of_rows(price: Sequence[float], rows: Int64[np.ndarray, "T"]) -> float:
+    """Of rows of all node types, at a price each."""
+    return float(np.dot(price, rows))
 
 
 def shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:

@@ -57,7 +57,7 @@ class DryRun:
         refused: why the others cannot.
         num_steps: of an epoch.
         config: the settings.
-        row_bytes: of an input row.
+        row_bytes: of an input row of each node type, as it is computed with; an untyped graph has one.
 
     Raises:
         ConfigError: the settings are of a run that cannot be planned, for too many workers, or no strategy can be used.
@@ -68,7 +68,8 @@ class DryRun:
     ) -> None:
         _check(store, config, mesh)
         self._store, self.config, self._mesh = store, config, mesh
-        self.row_bytes = store.num_features * DTYPES[config.precision].itemsize
+        widths = store.type_widths if store.schema is not None else (store.num_features,)
+        self.row_bytes = [width * DTYPES[config.precision].itemsize for width in widths]
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
@@ -188,6 +189,5 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             where=f"device {config.device}",
             fix="Name a strategy, or use device cpu",
         )
-    store.require_untyped("a plan")
     require_features(store)
     store.require_whole("a plan")

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from partita.comm.context import Context
@@ -20,14 +21,19 @@ from partita.comm.group import Group
 from partita.comm.routing import RowPick, bucket, first_appearance
 from partita.config import Config
 from partita.core.keys import StepKey
-from partita.core.records import Block
+from partita.core.protocols import Inputs
+from partita.core.records import Block, RowsByType
+from partita.features.host import HostRows
+from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
+from partita.nn.encoder import Encoder
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.data import Data
+from partita.parallel.typed_inputs import TypedInputs
 from partita.sample.seeds import SeedOrder
-from partita.setup.inputs import DTYPES, open_features, open_topology
+from partita.setup.inputs import DTYPES, open_columns, open_features, open_topology
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
@@ -73,12 +79,27 @@ class PerBlock:
 
 
 @dataclass(frozen=True)
+class PerRow:
+    """What an input row of a node type takes.
+
+    Attributes:
+        read: seconds for it to be read into a tensor.
+        encode: seconds for the encoder of a typed graph to bring it to the width of layer 1, forward and backward.
+        kept: bytes that are kept for that, with the result.
+    """
+
+    read: float
+    encode: float = 0.0
+    kept: float = 0.0
+
+
+@dataclass(frozen=True)
 class Rates:
     """What a planner knows of a machine, for one model and store; means over the workers.
 
     Attributes:
         sampled_edge: seconds for an edge to be drawn and its source to be numbered.
-        read_row: seconds for an input row to be read into a tensor.
+        inputs: of an input row of each node type; an untyped graph has one type.
         handled_id: seconds for an id that travels to be sorted by owner, and numbered where it arrives.
         handled_byte: seconds for a byte of a row that travels to be picked before, or added to others after.
         stages: seconds of each layer, forward and backward, layer 1 (input side) first.
@@ -90,7 +111,7 @@ class Rates:
     """
 
     sampled_edge: float
-    read_row: float
+    inputs: tuple[PerRow, ...]
     handled_id: float
     handled_byte: float
     stages: tuple[PerBlock, ...]
@@ -98,6 +119,14 @@ class Rates:
     together: float
     optimizer: float
     model_bytes: float
+
+    def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
+        """Seconds to read so many rows of each node type."""
+        return float(np.dot([each.read for each in self.inputs], rows))
+
+    def encoding(self, rows: Int64[np.ndarray, "T"]) -> float:
+        """Seconds to encode so many rows of each node type."""
+        return float(np.dot([each.encode for each in self.inputs], rows))
 
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
@@ -120,7 +149,8 @@ class Rates:
     def from_json(cls, values: dict[str, Any]) -> Rates:
         """The inverse of :meth:`to_json`."""
         layers = {name: tuple(PerBlock(**layer) for layer in values[name]) for name in ("stages", "kept")}
-        return cls(**{**values, **layers})
+        inputs = tuple(PerRow(**of_type) for of_type in values["inputs"])
+        return cls(**{**values, **layers, "inputs": inputs})
 
 
 def measure_rates(context: Context, store: GraphStore, config: Config, model: Model | None = None) -> Rates:
@@ -135,18 +165,19 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
     bench = _Bench(context, config, store, model)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
-        read_row, handled_id = bench.read_row(), bench.handled_id()
+        read, handled_id = bench.read_rows(), bench.handled_id()
+    encoded = bench.encoded_rows()
     layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
     stages, kept = (tuple(each) for each in zip(*layers, strict=True))
     seconds, model_bytes = bench.optimizer()
     found = Rates(
         sampled_edge=sampled_edge,
-        read_row=read_row,
+        inputs=tuple(PerRow(seconds, *more) for seconds, more in zip(read, encoded, strict=True)),
         handled_id=handled_id,
         handled_byte=bench.handled_byte(),
         stages=stages,
         kept=kept,
-        together=bench.together(works, stages),
+        together=bench.together(works, stages, [seconds for seconds, _ in encoded]),
         optimizer=seconds,
         model_bytes=model_bytes,
     )
@@ -161,13 +192,21 @@ class _Bench:
         self._config, self._mesh, self._group = config, context.mesh, context.group()
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
-        self._column = open_features(store, config)
+        typed = None if store.schema is None else open_columns(store, store.schema, config)
+        self._typed, topology = typed, open_topology(store, config)
         task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self._model = model.to(self._dtype).train()
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone(), store.schema)
-        self._data = Data(BlockWorker(self._model, open_topology(store, config), self._column, sampler, self._dtype))
+        inputs: Inputs | FeatureColumn
+        if typed is None:
+            inputs = open_features(store, config)
+            self._columns: list[FeatureColumn | None] = [inputs]
+        else:
+            inputs = TypedInputs(typed, topology, lambda _, column: (HostRows(column), None))
+            self._columns = list(typed.columns)
+        self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
         self._task, seeds = task, training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
 
@@ -205,18 +244,23 @@ class _Bench:
         sizes = np.stack(blocks)
         return PerBlock.fitted(sizes, np.array(seconds)), PerBlock.fitted(sizes, np.array(kept, np.float64))
 
-    def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock]) -> float:
+    def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found = []
         for of_step in (works[0], *works):  # the first one warms up
+            rows = self._rows(of_step[0].block)
             begun = self._begin()
-            h: Any = self._column
+            h: Any = rows
             with precision(self._config, torch.device("cpu")):
+                if isinstance(rows, RowsByType):
+                    h = self._encoder(rows)
                 for layer, work in enumerate(of_step, start=1):
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
             seconds = time.perf_counter() - begun
             alone = sum(stage.of(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
+            if isinstance(rows, RowsByType):
+                alone += sum(each * len(at) for each, at in zip(encoding, rows.at, strict=True))
             found.append(seconds / alone)
         return statistics.median(found[1:])
 
@@ -229,14 +273,16 @@ class _Bench:
         """Every other edge of a block."""
         kept = torch.arange(block.num_edges) % 2 == 0
         counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
-        weight = None if block.weight is None else block.weight[kept]
-        block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, transposed=None)
+        weight, kind = (None if each is None else each[kept] for each in (block.weight, block.edge_type))
+        block = block.with_(
+            indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, edge_type=kind, transposed=None
+        )
         return block if block.src is None else self._data.worker.prepared(layer, block)
 
     def _forward(self, layer: int, work: BlockWork) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
-        h: Any = self._column
-        if layer > 1:
+        h: Any = self._columns[0]
+        if layer > 1 or self._typed is not None:  # rows of types are encoded before
             h = torch.randn(work.block.num_src, width, dtype=self._dtype, requires_grad=True)
 
         def forward() -> Tensor:
@@ -245,10 +291,52 @@ class _Bench:
 
         return forward
 
-    def read_row(self) -> float:
-        """Seconds for a row, of some that are anywhere."""
-        ids = torch.randint(0, self._num_nodes, (min(self._num_nodes, 1 << 14),))
-        return self._median(lambda: self._column.read(ids)) / len(ids)
+    def _rows(self, block: Block) -> FeatureColumn | RowsByType:
+        """What layer 1 takes; of a typed graph before it is encoded."""
+        if self._typed is None:
+            assert self._columns[0] is not None
+            return self._columns[0]
+        assert block.src is not None
+        return self._typed.read(block.src)
+
+    @property
+    def _encoder(self) -> Encoder:
+        assert self._model.encoder is not None
+        return self._model.encoder
+
+    def read_rows(self) -> list[float]:
+        """Seconds for a row of each node type, of some that are anywhere."""
+        found = []
+        for column in self._columns:
+            if column is None or not len(column.x):
+                found.append(0.0)
+                continue
+            ids = torch.randint(0, len(column.x), (min(len(column.x), 1 << 14),))
+            found.append(self._median(partial(column.read, ids)) / len(ids))
+        return found
+
+    def encoded_rows(self) -> list[tuple[float, float]]:
+        """Seconds and bytes for a row of each node type to be encoded; an untyped graph encodes nothing."""
+        if self._typed is None:
+            return [(0.0, 0.0)]
+        found = []
+        for kind in range(self._typed.types.count):
+            ids = torch.from_numpy(self._typed.types.all_ids(kind))
+            if not len(ids):
+                found.append((0.0, 0.0))
+                continue
+            rows = self._typed.read(ids[torch.randint(0, len(ids), (HANDLED_ROWS,))])
+
+            def forward(rows: RowsByType = rows) -> Tensor:
+                with precision(self._config, torch.device("cpu")):
+                    return self._encoder(rows)
+
+            def compute(forward: Callable[[], Tensor] = forward) -> None:
+                out = forward()
+                out.backward(torch.ones_like(out))
+
+            found.append((self._median(compute) / HANDLED_ROWS, _kept_bytes(forward) / HANDLED_ROWS))
+        return found
 
     def handled_id(self) -> float:
         """Seconds for an id, of some that are anywhere: sorted by owner, and the distinct ones found."""

@@ -11,6 +11,7 @@ from typing import Any
 from partita.core.plan import STAGES
 from partita.report.labels import metric_label, stage_label
 from partita.report.records import RunFiles
+from partita.report.tables import part_spreads
 from partita.report.terminal import format_count
 
 COLORS = ("#3b82c4", "#e08214", "#1f9e77", "#c04fa0", "#d6604d", "#7a6fc9", "#8c8c2c", "#5aa9a3", "#a6733f", "#888888")
@@ -270,12 +271,12 @@ def parts(name: str, quality: Mapping[str, Any]) -> Figure:
     """What every part of a store has, as multiples of the mean."""
     data, number = [], quality["num_parts"]
     names = [f"part {part}" for part in range(min(number, MOST_PARTS))]
-    spreads = {key: value for key, value in quality.items() if isinstance(value, Mapping) and value["total"]}
+    spreads = {key: value for key, value in part_spreads(quality).items() if value["total"]}
     for (key, spread), color in zip(spreads.items(), cycle(COLORS)):
         mean = spread["total"] / number
         data.append(
             {
-                "type": "bar", "name": key.replace("_", " "), "x": names, "marker": {"color": color},
+                "type": "bar", "name": key, "x": names, "marker": {"color": color},
                 "y": [count / mean for count in spread["counts"][:MOST_PARTS]],
                 "customdata": spread["counts"][:MOST_PARTS],
                 "hovertemplate": "%{x}: %{customdata:,} (%{y:.2f} of the mean)<extra>" + key + "</extra>",

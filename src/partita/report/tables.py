@@ -202,6 +202,13 @@ def notes(run: RunFiles) -> Table | None:
     return Table("Messages", ["epoch", "note"], rows, long=True) if rows else None
 
 
+def part_spreads(measured: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What :meth:`partita.partitioning.quality.Quality.to_json` says of every part, by what is counted."""
+    of_types = {f"{key} nodes": value for key, value in measured.get("types", {}).items()}
+    rest = {key.replace("_", " "): value for key, value in measured.items() if key != "types"}
+    return {key: value for key, value in {**rest, **of_types}.items() if isinstance(value, Mapping)}
+
+
 def quality(name: str, measured: Mapping[str, Any]) -> Table:
     """How good the parts of a store are."""
     rows = [
@@ -209,11 +216,7 @@ def quality(name: str, measured: Mapping[str, Any]) -> Table:
         ["nodes, edges", f"{measured['num_nodes']:,}, {measured['num_edges']:,}"],
         ["edge cut", f"{measured['edge_cut']:.2%} ({measured['cut_edges']:,} edges)"],
         ["replication factor", f"{measured['replication_factor']:.3f}"],
-        *(
-            [f"balance of {key.replace('_', ' ')}", f"{value['balance']:.3f}"]
-            for key, value in measured.items()
-            if isinstance(value, Mapping)
-        ),
+        *([f"balance of {key}", f"{value['balance']:.3f}"] for key, value in part_spreads(measured).items()),
     ]
     return Table(f"Partition: {name}", ["", ""], rows, "Balance: largest part relative to the mean.")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 
@@ -120,6 +121,8 @@ def training_need(job: Job) -> MemoryNeed:
     parts["evaluation"] = max(0, evaluation.pop("inference") - left) + sum(evaluation.values())
     if config.cache:
         column = store.num_nodes * layers[0].in_width * item
+        if store.schema is not None:
+            column = item * sum(map(mul, store.schema.num_nodes, store.type_widths))
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts

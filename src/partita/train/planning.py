@@ -174,4 +174,4 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return here and config.views == WHOLE and store.shard is None and store.schema is None and not cut
+    return here and config.views == WHOLE and store.shard is None and not cut

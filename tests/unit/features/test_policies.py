@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.comm.threads import ThreadContext, ThreadGroups
-from partita.features.policies import best_first, in_degrees, pagerank, share_of_rows
+from partita.features.policies import best_first, fit_by_bytes, in_degrees, pagerank, share_of_rows
 from partita.sample.topology import as_tensor
 from partita.testing.graphs import formula_store
 
@@ -25,6 +25,21 @@ def test_best_first_is_a_stable_sort(scores: list[int], count: int | None, float
         torch.tensor(allowed, dtype=torch.bool) if limited else None,
     )
     assert found.tolist() == wanted[:count]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(1, 6), max_size=12), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(-5, 120), st.booleans(),
+)  # fmt: skip
+def test_rows_of_all_kinds_are_taken_by_score_while_they_fit(kinds, room: int, floating: bool) -> None:
+    dtype = torch.float64 if floating else torch.int32
+    scores = [torch.tensor(sorted(found, reverse=True), dtype=dtype) for found, _ in kinds]
+    left, wanted = room, [0] * len(kinds)
+    for _, kind in sorted((-score, kind) for kind, (found, _) in enumerate(kinds) for score in found):
+        if kinds[kind][1] <= left:
+            left -= kinds[kind][1]
+            wanted[kind] += 1
+    assert fit_by_bytes(scores, [size for _, size in kinds], room) == wanted
 
 
 def test_in_degrees_are_those_of_the_store(tmp_path) -> None:

@@ -53,7 +53,7 @@ def made(
             engine, 60, order.num_steps, lambda at: share(order.batch(0, at)), lambda at: StepKey(SEED, 0, at)
         )
         fill_caches(engine, parsed, context, settings, step.store, offsets, order, share, SEED)
-        cache = engine.inputs.cache  # type: ignore[attr-defined]
+        (cache,) = engine.inputs.caches  # type: ignore[attr-defined]
         cached = []
         if cache is not None:
             own = getattr(cache, "_own", cache)
@@ -138,7 +138,7 @@ def test_a_partitioned_cache_holds_every_row_once(store, policy, strategy) -> No
         scores = torch.from_numpy(store.in_degree())
     assert [cached for _, cached, _ in found] == [best(scores, part, 10) for part in (range(25), range(25, 60))]
     for *_, engine in found:
-        assert engine.inputs.cache.num_bytes == ROOM + 12
+        assert engine.inputs.caches[0].num_bytes == ROOM + 12
 
 
 def test_workers_that_read_different_columns_have_caches_of_their_own(store) -> None:
@@ -160,4 +160,4 @@ def test_what_cannot_be_is_refused(store) -> None:
 def test_without_a_cache_nothing_is_sampled(store) -> None:
     for _, cached, engine in made(Step(store, parts=PARTS), "gsplit", CacheSettings(0, "strategy")):
         assert cached == []
-        assert engine.inputs.cache is None
+        assert engine.inputs.caches == (None,)

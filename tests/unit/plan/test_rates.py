@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.plan.rates import PerBlock, Rates
+from partita.plan.rates import PerBlock, PerRow, Rates
 
 
 @given(st.lists(st.floats(0, 1e-5), min_size=4, max_size=4).filter(lambda rates: max(rates[1:]) > 1e-8))
@@ -29,9 +29,8 @@ def test_no_rate_is_negative():
 
 
 def test_rates_in_a_file_and_their_mean():
-    one = Rates(
-        1.0, 2.0, 0.5, 0.25, (PerBlock(1.0, 2.0, 3.0, 4.0),), (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0
-    )  # fmt: skip
+    inputs, stages = (PerRow(2.0), PerRow(3.0, 4.0, 5.0)), (PerBlock(1.0, 2.0, 3.0, 4.0),)
+    one = Rates(1.0, inputs, 0.5, 0.25, stages, (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0)
     three = replace(one, sampled_edge=3.0, stages=(PerBlock(3.0, 2.0, 3.0, 4.0),))
     assert Rates.from_json(one.to_json()) == one
     assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=(PerBlock(2.0, 2.0, 3.0, 4.0),))
