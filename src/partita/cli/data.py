@@ -19,7 +19,8 @@ Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store to creat
 _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a graph store.
 
 SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, an .npz file (SciPy's
-sparse matrices too), a directory as OGB has them, or a name such as ogbn-arxiv, which is fetched.
+sparse matrices too), a directory as OGB, GraphBolt (metadata.yaml) or DistDGL (metadata.json) have them, or a name
+such as ogbn-arxiv, which is fetched.
 
 Tables are joined to the edges by node id. Text may be gzipped.
 

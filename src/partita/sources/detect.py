@@ -13,6 +13,7 @@ from partita.core.asides import private_folder
 from partita.core.errors import InputError
 from partita.sources.arrays import ArrayFile, open_npz
 from partita.sources.columnar import FrameTable, is_frame
+from partita.sources.dgl_files import dgl_arrays, is_dgl_files
 from partita.sources.edges import TableReader
 from partita.sources.networkx import is_networkx, networkx_tables
 from partita.sources.objects import array_of, arrays_of, is_sparse_file, name_of, sparse_arrays
@@ -61,6 +62,11 @@ def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Sour
         beside = store.absolute()
         with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
             yield Source(path, ogb_arrays(path, scratch))
+        return
+    if is_dgl_files(path):
+        beside = store.absolute()
+        with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
+            yield Source(path, dgl_arrays(path, scratch))
         return
     if path.suffix.lower() == ".npz" and path.is_file() and is_sparse_file(arrays := open_npz(path)):
         yield Source(path, sparse_arrays(path, arrays))
