@@ -33,6 +33,7 @@ from partita.core.asides import private_folder
 from partita.core.errors import InputError, nearest, of_the_system
 from partita.sources.arrays import ArrayFile, open_npz
 from partita.sources.objects import OGB_SPLITS, labels_of, mask_of
+from partita.sources.ogb_typed import is_typed_ogb, typed_ogb_arrays
 
 URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 ARCHIVES = {
@@ -75,6 +76,8 @@ def ogb_arrays(folder: Path, scratch: Path) -> dict[str, ArrayFile]:
         InputError: a file is missing or cannot be used.
     """
     raw = folder / "raw"
+    if is_typed_ogb(folder):
+        return typed_ogb_arrays(folder, scratch, _table)
     found = _of_arrays(raw) if (raw / "data.npz").exists() else _of_text(raw, scratch)
     num_nodes = int(found["num_nodes"].load().reshape(-1)[0])
     for name, ids in _split(folder / "split", scratch).items():

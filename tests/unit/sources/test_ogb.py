@@ -204,3 +204,70 @@ def test_archives_come_encrypted() -> None:
     request = urllib.request.Request("https://a.example/x.zip")
     with pytest.raises(urllib.error.URLError, match="not encrypted"):
         ogb._Secure().redirect_request(request, None, 302, "", {}, "http://a.example/x.zip")
+
+
+PAPERS, AUTHORS = 9, 5
+
+
+def make_typed(folder):
+    """A directory as OGB's archive of a graph of several types holds it."""
+    random, raw = np.random.default_rng(1), folder / "raw"
+    raw.mkdir(parents=True)
+    ends = {
+        ("author", "writes", "paper"): np.column_stack(
+            [random.integers(0, AUTHORS, 12), random.integers(0, PAPERS, 12)]
+        ),
+        ("paper", "cites", "paper"): random.integers(0, PAPERS, (20, 2)),
+    }
+    for triple, edges in ends.items():
+        (raw / "relations" / "___".join(triple)).mkdir(parents=True)
+        write(raw / "relations" / "___".join(triple) / "edge.csv.gz", edges)
+    for name, lines in (
+        ("triplet-type-list", [",".join(triple) for triple in ends]),
+        ("num-node-dict", ["author,paper", f"{AUTHORS},{PAPERS}"]),
+    ):
+        with gzip.open(raw / f"{name}.csv.gz", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+    x, y = random.normal(size=(PAPERS, 3)).astype(np.float32), random.integers(0, 3, (PAPERS, 1))
+    for what, rows, form in (("feat", x, "%.9g"), ("label", y, "%d")):
+        (raw / f"node-{what}" / "paper").mkdir(parents=True)
+        write(raw / f"node-{what}" / "paper" / f"node-{what}.csv.gz", rows, form)
+    split = np.array_split(np.arange(PAPERS), 3)
+    (folder / "split" / "time" / "paper").mkdir(parents=True)
+    for name, ids in zip(("train", "valid", "test"), split, strict=True):
+        write(folder / "split" / "time" / "paper" / f"{name}.csv.gz", ids)
+    return ends, x, y[:, 0], split
+
+
+def test_several_types(tmp_path) -> None:
+    ends, x, y, split = make_typed(tmp_path / "ogbn_small")
+    partita.ingest(tmp_path / "ogbn_small", tmp_path / "g")
+    store = partita.open(tmp_path / "g")
+    assert store.schema.node_types == ("author", "paper")
+    dst = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    rows = store.type_rows(store.indices.astype(np.int64)), store.type_rows(dst)
+    for at, relation in enumerate(store.schema.relations):
+        found = sorted(zip(*(end[store.edge_type == at].tolist() for end in rows)))
+        triple = relation.source, relation.name, relation.target
+        assert found == sorted(map(tuple, ends[triple].tolist()))
+    assert (store.x_of("paper") == x).all()
+    assert store.x_of("author") is None
+    assert store.y.tolist() == [*[-1] * AUTHORS, *y]
+    for name, ids in zip(("train", "val", "test"), split, strict=True):
+        assert store.split(name).tolist() == (ids + AUTHORS).tolist()
+    assert {path.name for path in tmp_path.iterdir()} == {"g", "ogbn_small"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("raw/num-node-dict.csv.gz", "num-node-dict.*is missing"),
+        ("raw/relations/paper___cites___paper/edge.csv.gz", "edge.csv.gz.*is missing"),
+        ("split/time/paper/valid.csv.gz", "valid.csv.gz.*is missing"),
+    ],
+)
+def test_a_directory_of_several_types_that_is_not_whole(tmp_path, missing, message) -> None:
+    make_typed(tmp_path / "ogbn_small")
+    (tmp_path / "ogbn_small" / missing).unlink()
+    with pytest.raises(InputError, match=message):
+        partita.ingest(tmp_path / "ogbn_small", tmp_path / "g")
