@@ -10,7 +10,9 @@ from on_workers import train_on_workers
 from safetensors.numpy import load_file
 
 import partita
+from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.plan.links import Curve, Links
 from partita.testing.graphs import formula_store
 
 pytestmark = pytest.mark.usefixtures("libraries")
@@ -89,3 +91,15 @@ def test_what_is_not_read_is_said(folder, tmp_path) -> None:
     log = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert "edge weights are not used" in log
     assert "edge features are not used: the models gatv2, gine, transformer read them" in log
+
+
+@pytest.mark.parametrize("settings", [{"model": "gatv2"}, {"model": "gcn", "edge_weights": True}])
+def test_it_is_planned(folder, monkeypatch, settings) -> None:
+    monkeypatch.setattr("partita.plan.remote.DRY_RUN_SECONDS", 0.0)  # one step
+    curves = {"same_host": Curve((1e3, 1e6), (1e-5, 1e-2))}
+    links = Links(curves, curves, 1, 2, {}, "2026-01-01T00:00:00+00:00")
+    config = Config.make({**SETTINGS, **settings, "batch_size": 144, "workers": 2}, where="test")
+    plan = partita.make_plan(folder / "g", config, hosts=1, links=links)
+    assert {"gdp", "snp", "dnp", "nfp", "gsplit"} <= {each.name for each in plan.candidates}
+    snp = next(each for each in plan.candidates if each.name == "snp")
+    assert snp.epoch_bytes["ids"] > 0

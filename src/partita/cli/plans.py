@@ -97,8 +97,16 @@ def plan(
         tell(f"Note: the link measurements come from another machine, or are old: {made_on}.")
     if hosts == 1:
         said = [f"--config {config}"] if config is not None else []
-        said += [f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if value is not None]
+        said += [_as_option(name, value) for name, value in settings.items() if value is not None]
         tell(f"Next: partita train {store} --out run {' '.join(said)} --strategy {made.best.name}")
+
+
+def _as_option(name: str, value: Any) -> str:
+    """As one writes it in a shell."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"
 
 
 def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:

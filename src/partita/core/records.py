@@ -162,6 +162,15 @@ class Block:
         """A copy with some fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    def of_edges(self, chosen: Tensor) -> dict[str, Any]:
+        """The columns of some edges but their sources, by name: what a block with other edges is made with.
+
+        Args:
+            chosen: positions, or a mask of all edges.
+        """
+        columns = {name: getattr(self, name) for name in ("weight", "edge_type", "edge_attr")}
+        return {name: None if column is None else column[chosen] for name, column in columns.items()}
+
     def edge_dst(self) -> Int[Tensor, "E"]:
         """Local index of the destination of every edge, int64."""
         counts = self.indptr[1:] - self.indptr[:-1]

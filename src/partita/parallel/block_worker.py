@@ -308,10 +308,8 @@ def without_edges(
         indptr=block.indptr.new_zeros(dst.shape[0] + 1),
         indices=block.indices[:0],
         dst_original=dst,
-        weight=None if block.weight is None else block.weight[:0],
         self_weight=self_weight,
-        edge_type=None if block.edge_type is None else block.edge_type[:0],
-        edge_attr=None if block.edge_attr is None else block.edge_attr[:0],
         loop_attr=loop_attr,
         node_types=block.node_types,
+        **block.of_edges(block.indices[:0].long()),
     )

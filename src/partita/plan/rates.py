@@ -273,10 +273,8 @@ class _Bench:
         """Every other edge of a block."""
         kept = torch.arange(block.num_edges) % 2 == 0
         counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
-        weight, kind = (None if each is None else each[kept] for each in (block.weight, block.edge_type))
-        block = block.with_(
-            indptr=counts[block.indptr], indices=block.indices[kept], weight=weight, edge_type=kind, transposed=None
-        )
+        columns = block.of_edges(kept)
+        block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
         return block if block.src is None else self._data.worker.prepared(layer, block)
 
     def _forward(self, layer: int, work: BlockWork) -> Callable[[], Tensor]:
