@@ -166,7 +166,7 @@ class Plan:
             ConfigError: there is none, it holds something else, or names code that it must not name.
         """
         values = read_object(path, ConfigError, _AGAIN)
-        refuse_code(values, str(path), trust)
+        refuse_code(_without_machines(values), str(path), trust)
         return cls.from_json(values, str(path))
 
     def check(self, made_for: Mapping[str, Any], where: str = "plan") -> None:
@@ -186,6 +186,15 @@ class Plan:
                     where=where,
                     fix="Plan again with the settings of the run, or leave out the plan",
                 )
+
+
+def _without_machines(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says but where it was made: the command that made it is nothing that anybody runs."""
+    return {
+        name: _without_machines(each) if isinstance(each, dict) else each
+        for name, each in values.items()
+        if name != "machine"
+    }
 
 
 def _to_json(candidate: Candidate) -> dict[str, Any]:

@@ -51,3 +51,15 @@ def test_a_file_that_holds_something_else(
     with pytest.raises(ConfigError, match=message) as error:
         Plan.load(tmp_path / "plan.json")
     assert "plan.json" in str(error.value)
+
+
+def test_the_command_that_made_it_may_have_named_code(tmp_path: Path) -> None:
+    """It is a record; elsewhere a name of code is refused."""
+    machine = {"command": ["partita", "plan", "--model", "package.module:Name"]}
+    values = {**PLAN.to_json(), "links": {"machine": machine}}
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    assert Plan.load(tmp_path / "plan.json").candidates == PLAN.candidates
+    values["candidates"][0]["strategy"] = "package.module:Name,data"
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match="names code"):
+        Plan.load(tmp_path / "plan.json")
