@@ -55,7 +55,9 @@ def copied(store, path, columns):
 def store(tmp_path):
     """A store in two parts, out of order, with every column of nodes or edges in the table."""
     path = tmp_path / "base"
-    base = formula_store(path, num_nodes=53, weighted=True, names="numbers", num_parts=2, shuffle_seed=4)
+    base = formula_store(
+        path, num_nodes=53, weighted=True, edge_features=3, names="numbers", num_parts=2, shuffle_seed=4
+    )
     missing = {}
     for name, spec in known(COLUMNS).items():
         form = spec.expected(base.metadata, name)

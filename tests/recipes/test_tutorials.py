@@ -41,7 +41,10 @@ def run_commands(page: str, folder: Path) -> None:
 
 
 def run_python(page: str, folder: Path) -> str:
-    script = "\n".join(blocks(page, "python"))
+    return run_script("\n".join(blocks(page, "python")), folder)
+
+
+def run_script(script: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )
@@ -63,6 +66,15 @@ def test_edge_weights_and_features(folder):
     run_commands("docs/edges.md", folder)
     record = json.loads((folder / "weighted" / "run.json").read_text(encoding="utf-8"))
     assert record["metrics"]["test"]["accuracy"] > 0.8
+
+
+def test_typed_tables(folder):
+    """The last piece of Python reads what the commands have written."""
+    page = "docs/typed_tables.md"
+    *before, after = blocks(page, "python")
+    run_script("\n".join(before), folder)
+    run_commands(page, folder)
+    assert "papers" in run_script("\n".join([*before, after]), folder)
 
 
 def test_typed_graphs(folder):

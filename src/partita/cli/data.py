@@ -20,7 +20,7 @@ _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a 
 
 SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, an .npz file (SciPy's
 sparse matrices too), a directory as OGB, GraphBolt (metadata.yaml) or DistDGL (metadata.json) have them, or a name
-such as ogbn-arxiv, which is fetched.
+such as ogbn-arxiv, which is fetched. A YAML file describes the tables of a typed graph.
 
 Tables are joined to the edges by node id. Text may be gzipped.
 

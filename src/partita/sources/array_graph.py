@@ -26,7 +26,7 @@ from partita.sources.typed_arrays import TypedArrays
 
 _SPARSE = tuple(f"x_{part}" for part in PARTS)
 _IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges"}
-_EDGES = ("edge_index", "edge_weight", "edge_attr", "num_nodes", "is_directed", "both_directions")
+_EDGES = ("edge_index", "edge_weight", "edge_attr", "num_nodes", "is_directed", "both_directions", "name")
 _READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), "x", "y", "class_names"))
 
 
@@ -36,6 +36,7 @@ class ArrayGraph:
     Attributes:
         path: of the file, or what stands for it in messages.
         weighted: whether the edges have weights (``edge_weight``).
+        names: the user's ids of the nodes (``name``), integers or text; ``None``: they are their numbers.
         edge_features: of the edges (``edge_attr``), with a row for each; ``None`` without them.
         mirrored: whether every edge stands for both directions.
         both_directions: whether the file says that both directions of every edge are stored.
@@ -73,6 +74,7 @@ class ArrayGraph:
             raise self.edge_features.fail(f"has {self.edge_features.shape[0]} rows for {edges.shape[1]} edges")
         if self.edge_features is not None and 0 in self.edge_features.shape[1:]:
             raise self.edge_features.fail("has no columns", "Leave the array out")
+        self.names = arrays["name"].expect("iuU", 1) if "name" in arrays else None
         directed, both = self._scalar("is_directed", 1), self._scalar("both_directions", 0)
         self.mirrored = directed == 0 and both == 0
         self.both_directions = both == 1
@@ -199,6 +201,8 @@ class ArrayGraph:
         for key in MASKS.values():
             if key in self._arrays:
                 counts[key] = self._arrays[key].expect("bu", 1, 2).shape[-1]
+        if "name" in self._arrays:
+            counts["name"] = self._arrays["name"].shape[0]
         if "num_nodes" in self._arrays:
             counts["num_nodes"] = self._scalar("num_nodes", 0)
         if not counts:

@@ -19,6 +19,10 @@ from partita.sources.networkx import is_networkx, networkx_tables
 from partita.sources.objects import array_of, arrays_of, is_sparse_file, name_of, sparse_arrays
 from partita.sources.ogb import fetched, is_ogb, is_ogb_name, ogb_arrays
 from partita.sources.options import IngestOptions
+from partita.sources.typed_tables import is_tables, table_arrays
+
+_CHUNK_BYTES = 4 << 20
+"""Of a table that a description names, to read at once."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Sour
         beside = store.absolute()
         with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
             yield Source(path, dgl_arrays(path, scratch))
+        return
+    if is_tables(path):
+        beside = store.absolute()
+        with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
+            yield Source(path, table_arrays(path, scratch, chunk_bytes=_CHUNK_BYTES))
         return
     if path.suffix.lower() == ".npz" and path.is_file() and is_sparse_file(arrays := open_npz(path)):
         yield Source(path, sparse_arrays(path, arrays))

@@ -7,11 +7,12 @@ first appearance for strings. All three hold O(nodes).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int, Int64
+from jaxtyping import Bool, Int, Int64, Shaped
 
 from partita.core.arrow import as_numpy
 from partita.core.errors import InputError
@@ -55,6 +56,10 @@ class Ids(Protocol):
 
     def name(self, node: int) -> str:
         """What the user calls a node (a final id), for messages. Only after :meth:`freeze`."""
+
+    def in_order(self) -> Sequence[str] | Int64[np.ndarray, "N"]:
+        """The ids by their provisional numbers. Only before :meth:`freeze`."""
+        return np.arange(len(self))
 
     def write_names(self, writer: StoreWriter) -> None:
         """Write the columns that keep the user's ids, if they are not the node ids. Only after :meth:`freeze`."""
@@ -187,9 +192,13 @@ class IntIds(Ids):
             self._make_room(int(values[done]), kernels)
             out = out.astype(self._slots.dtype, copy=False)
 
+    def in_order(self) -> Int64[np.ndarray, "N"]:
+        """See :class:`Ids`."""
+        return self._keys[: self._count] if self._kernels else np.fromiter(self._table, np.int64)
+
     def freeze(self) -> Int64[np.ndarray, "N"] | None:
         """See :class:`Ids`."""
-        keys = self._keys[: self._count] if self._kernels else np.fromiter(self._table, np.int64)
+        keys = self.in_order()
         self._slots, self._keys, self._table = np.empty(0, np.int32), np.empty(0, np.int64), {}
         order = np.argsort(keys, kind="stable")
         self._names = keys[order]
@@ -283,6 +292,10 @@ class StringIds(Ids):
             numbers[position] = table.setdefault(names[position], len(table))
         return numbers[sources], numbers[targets]
 
+    def in_order(self) -> list[str]:
+        """See :class:`Ids`."""
+        return list(self._table)
+
     def find(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
         """See :class:`Ids`."""
         codes, names = _encode(_named(batch, column))
@@ -294,25 +307,55 @@ class StringIds(Ids):
 
     def write_names(self, writer: StoreWriter) -> None:
         """See :class:`Ids`."""
-        offsets = writer.append("name_offsets", np.int64)
-        text = writer.append("name_bytes", np.uint8)
-        offsets.append(np.zeros(1, np.int64))
-        total, held = 0, list[bytes]()
-        for number, name in enumerate(self._table, start=1):
-            held.append(name.encode())
-            if len(held) == _NAMES_PER_WRITE or number == len(self._table):
-                ends = total + np.cumsum([len(part) for part in held], dtype=np.int64)
-                offsets.append(ends)
-                text.append(np.frombuffer(b"".join(held), np.uint8))
-                total, held = int(ends[-1]), []
-        offsets.close()
-        text.close()
+        write_text_names(writer, self._table)
 
     def drop(self, kept: Bool[np.ndarray, "N"]) -> None:
         """See :class:`Ids`."""
         names = list(self._table)
         self._dropped = {name for name, there in zip(names, kept.tolist()) if not there}
         self._table = {name: number for number, name in enumerate(compress(names, kept.tolist()))}
+
+
+class NamedIds(IndexIds):
+    """Ids that are node ids already, of nodes that the user knows by other names.
+
+    Args:
+        num_nodes: N.
+        known_from: the array that says how many nodes there are, for messages.
+        names: (N) integers or text.
+    """
+
+    def __init__(self, num_nodes: int | None, known_from: str, names: Shaped[np.ndarray, "N"]) -> None:
+        super().__init__(num_nodes, known_from)
+        self._names = names
+
+    def name(self, node: int) -> str:
+        """See :class:`Ids`."""
+        return str(self._names[node])
+
+    def write_names(self, writer: StoreWriter) -> None:
+        """See :class:`Ids`."""
+        if self._names.dtype.kind == "U":
+            write_text_names(writer, [str(name) for name in self._names])
+        else:
+            writer.write("name", self._names.astype(np.int64))
+
+
+def write_text_names(writer: StoreWriter, names: Collection[str]) -> None:
+    """Write the columns of names that are text."""
+    offsets = writer.append("name_offsets", np.int64)
+    text = writer.append("name_bytes", np.uint8)
+    offsets.append(np.zeros(1, np.int64))
+    total, held = 0, list[bytes]()
+    for number, name in enumerate(names, start=1):
+        held.append(name.encode())
+        if len(held) == _NAMES_PER_WRITE or number == len(names):
+            ends = total + np.cumsum([len(part) for part in held], dtype=np.int64)
+            offsets.append(ends)
+            text.append(np.frombuffer(b"".join(held), np.uint8))
+            total, held = int(ends[-1]), []
+    offsets.close()
+    text.close()
 
 
 def _non_negative(batch: Cells, column: int) -> Int64[np.ndarray, "n"]:

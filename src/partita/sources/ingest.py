@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, nearest
@@ -30,7 +30,7 @@ from partita.sources.edge_features import EdgeFeatures
 from partita.sources.edges import EdgeTable
 from partita.sources.encoding import DROP, NOTE, Like
 from partita.sources.features import Features
-from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, StringIds
+from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, NamedIds, StringIds
 from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
 from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Membership, NodeTable, Splits, located
@@ -147,6 +147,8 @@ class _Job:
         self.notes += [note] if (note := inputs.graph.unused()) else []
         with StoreWriter(self.store, overwrite=options.overwrite) as writer:
             ids: Ids = IndexIds(inputs.num_nodes, inputs.num_nodes_from)
+            if isinstance(inputs.graph, ArrayGraph) and inputs.graph.names is not None:
+                ids = NamedIds(inputs.num_nodes, inputs.num_nodes_from, self._names(inputs.graph))
             if self._missing() == DROP and (mode == "index" or inputs.members is None):
                 raise ConfigError(
                     "nodes are left out by their ids, and rows here belong to positions, or no table has the nodes",
@@ -301,6 +303,22 @@ class _Job:
                 "edges are taken as directed, from source to target; --undirected adds the other directions"
             )
         return found
+
+    def _names(self, graph: ArrayGraph) -> Shaped[np.ndarray, "N"]:
+        """The user's ids in an array.
+
+        Raises:
+            InputError: an id is there twice, within a node type.
+        """
+        assert graph.names is not None
+        names = graph.names.load()
+        sizes = (len(names),) if graph.types is None else graph.types.num_nodes
+        for first, size in zip(np.cumsum((0, *sizes)), sizes):
+            distinct, counts = np.unique(names[first : first + size], return_counts=True)
+            if (counts > 1).any():
+                what = f"has '{distinct[np.argmax(counts > 1)]}' twice"
+                raise graph.names.fail(what, "Give every node of a type a name of its own")
+        return names
 
     def _edge_features(self, writer: StoreWriter) -> EdgeFeatures | None:
         """Where the features of the edges are kept meanwhile; those of arrays are there already."""

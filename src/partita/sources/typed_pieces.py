@@ -163,9 +163,9 @@ class TypedPieces:
             "node_type_names": held("node type names", np.array(list(self.sizes), dtype=str)),
             "edge_type_names": held("edge type names", np.array([name for _, name, _ in self.triples], dtype=str)),
         }
-        ends = _mapped(self.scratch / "ends", np.int64, (total, 2))
+        ends = mapped(self.scratch / "ends", np.int64, (total, 2))
         found["edge_index"] = held(f"edges of {self.folder}", ends.T)
-        found["edge_type"] = held(f"edge types of {self.folder}", _mapped(self.scratch / "kinds", np.uint16, (total,)))
+        found["edge_type"] = held(f"edge types of {self.folder}", mapped(self.scratch / "kinds", np.uint16, (total,)))
         for kind, by_name in self.features.items():
             chosen = [FEATURES] if FEATURES in by_name else list(by_name)
             found[f"x_{kind}"] = self._joined(kind, [by_name[name] for name in chosen])
@@ -222,5 +222,6 @@ def held(where: str, array: Shaped[np.ndarray, "..."]) -> ArrayFile:
     return ArrayFile.held(where, array)
 
 
-def _mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
+def mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
+    """What a file holds, without a copy."""
     return np.memmap(path, dtype, "r", shape=shape) if shape[0] else np.empty(shape, dtype)
