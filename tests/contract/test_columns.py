@@ -94,7 +94,8 @@ def test_verify_finds_numbers_that_are_not_finite(store, tmp_path, name):
     column = store.column(name).copy()
     column[7] = np.nan
     wrong = copied(store, tmp_path / "wrong", {name: column})
-    with pytest.raises(StoreError, match=f"column '{name}': the row of (node|edge) 7 holds a number that is not finite"):
+    message = f"column '{name}': the row of (node|edge) 7 holds a number that is not finite"
+    with pytest.raises(StoreError, match=message):
         verify(wrong.path)
 
 
