@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import RowsByType
+from partita.core.keys import StepKey
+from partita.core.records import Block, Reduce, RowsByType
 from partita.nn import initialize, ops
+from partita.nn.matmul import linear
 
 
 class Encoder(nn.Module):
@@ -40,19 +43,19 @@ class Encoder(nn.Module):
 
         Every map is used, also for no row, so that each gets a gradient, which is 0 then.
         """
-        heads, tails, at = list[Tensor](), list[Tensor](), list[Tensor]()
+        heads, tails = list[Tensor](), list[Tensor]()
         for lin, where, rows, width in zip(self.lins, inputs.at, inputs.rows, self.widths, strict=True):
             count = int(torch.searchsorted(where, inputs.head))
             rows = rows if width else rows.new_ones(rows.shape[0], 1)
             heads.append(lin(rows[:count]))
-            at.append(where[:count])
             if count < rows.shape[0]:
                 tails.append(lin(rows[count:]))
-        order = torch.cat(at)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(order.shape[0], device=order.device)
         # Only the head is put in order, which takes a pass over rows forward and another one backward.
-        return torch.cat([ops.permute_rows(torch.cat(heads), place, order), *tails])
+        return torch.cat([_in_order(heads, inputs, inputs.head), *tails])
+
+    def over(self, inputs: RowsByType) -> Encoding:
+        """The rows of all types, for a layer that composes the encoder."""
+        return Encoding(self, inputs)
 
     def reset(self, key: int) -> None:
         """Initialize every parameter from a 64-bit key."""
@@ -70,3 +73,115 @@ class Encoder(nn.Module):
     def extra_repr(self) -> str:
         """The types, for ``print``."""
         return ", ".join(f"{name}: {width}" for name, width in zip(self.node_types, self.widths, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Rows of all types and what is to encode them: what a layer that composes the encoder takes as its input."""
+
+    encoder: Encoder
+    inputs: RowsByType
+
+    def rows(self, block: Block, key: StepKey | None = None) -> EncodedRows:
+        """The rows of a block's sources."""
+        return EncodedRows(self, block)
+
+
+class EncodedRows:
+    """Rows that are encoded when they are asked for, see :class:`~partita.core.records.LazyRows`.
+
+    The encoder is linear, and so is what most layers of typed graphs do first. Such a layer takes the raw rows, and
+    multiplies its weight with that of the encoder instead of all rows with both.
+
+    Args:
+        encoding: the rows, and what is to encode them.
+        block: whose sources they are.
+    """
+
+    def __init__(self, encoding: Encoding, block: Block) -> None:
+        self.encoder, self.inputs, self.block = encoding.encoder, encoding.inputs, block
+        self._all: Tensor | None = None
+        self._local: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of an encoded row."""
+        return self.encoder.out_width
+
+    def all(self) -> Float[Tensor, "S out"]:
+        """The rows of all sources, encoded once."""
+        if self._all is None:
+            self._all = self.encoder(self.inputs)
+        return self._all
+
+    def of_destinations(self) -> Float[Tensor, "D out"]:
+        """The rows of the destinations."""
+        return self.all()[: self.block.num_dst]
+
+    def aggregate(self, reduce: Reduce) -> Float[Tensor, "D out"]:
+        """See :func:`partita.nn.ops.aggregate`."""
+        return ops.aggregate(self.block, self.all(), reduce)
+
+    def raw(self, kind: int) -> Float[Tensor, "_ _"]:
+        """Rows of a type as they were read; a column of ones where it has no features."""
+        rows = self.inputs.rows[kind]
+        return rows if self.encoder.widths[kind] else rows.new_ones(rows.shape[0], 1)
+
+    def local(self) -> Int32[Tensor, "S"]:
+        """Where the row of each source is among those of its type."""
+        if self._local is None:
+            at = self.inputs.at
+            self._local = torch.empty(sum(map(len, at)), dtype=torch.int32, device=at[0].device)
+            for where in at:
+                self._local[where] = torch.arange(len(where), dtype=torch.int32, device=where.device)
+        return self._local
+
+    def composed(
+        self, weight: Float[Tensor, "m in"], kind: int
+    ) -> tuple[Float[Tensor, "m raw"], Float[Tensor, "m"] | None]:
+        """The encoder of a type followed by a product with a weight, as one weight and one bias."""
+        lin: Any = self.encoder.lins[kind]
+        with torch.autocast(weight.device.type, enabled=False):  # rounded once, as what the product takes
+            weight = weight.to(lin.weight.dtype)
+            return weight @ lin.weight, None if lin.bias is None else weight @ lin.bias
+
+    def composing_pays(self, kinds: Sequence[int], sizes: Sequence[int], out_width: int) -> bool:
+        """Whether products of raw rows, forward and backward, take fewer multiplications than encoding all sources.
+
+        Where there are no such rows they do not: nothing would give the weights a gradient.
+
+        Args:
+            kinds: type of each group of rows that are multiplied.
+            sizes: rows of each group.
+            out_width: columns of their products.
+        """
+        if self._all is not None or not sum(sizes):
+            return False
+        widths = [max(1, width) for width in self.encoder.widths]
+        composed = 2 * out_width * sum(widths[kind] * size for kind, size in zip(kinds, sizes, strict=True))
+        encoding = 2 * self.width * sum(width * len(at) for width, at in zip(widths, self.inputs.at, strict=True))
+        return composed <= encoding + 3 * out_width * self.width * sum(sizes)
+
+    def own_linear(
+        self, weight: Float[Tensor, "T out in"], bias: Float[Tensor, "T out"] | None = None
+    ) -> Float[Tensor, "D out"]:
+        """``W_t x_v + b_t`` of the encoded rows of the destinations, where t is the type of each.
+
+        The encoder's map of every type is used, so that each gets a gradient.
+        """
+        found = list[Tensor]()
+        for kind, where in enumerate(self.inputs.at):
+            count = int(torch.searchsorted(where, self.block.num_dst))
+            of_type, shift = self.composed(weight[kind], kind)
+            if bias is not None:
+                shift = bias[kind] if shift is None else shift + bias[kind]
+            found.append(linear(self.raw(kind)[:count], of_type, shift))
+        return _in_order(found, self.inputs, self.block.num_dst)
+
+
+def _in_order(rows: Sequence[Float[Tensor, "_ out"]], inputs: RowsByType, count: int) -> Float[Tensor, "n out"]:
+    """Rows of each type, of those of the first so many nodes that have it, in the order of the nodes."""
+    order = torch.cat([where[: len(of_type)] for where, of_type in zip(inputs.at, rows, strict=True)])
+    place = torch.empty_like(order)
+    place[order] = torch.arange(count, device=order.device)
+    return ops.permute_rows(torch.cat(list(rows)), place, order)

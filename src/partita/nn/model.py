@@ -95,10 +95,15 @@ class Model(nn.Module):
         if isinstance(h, RowsByType):
             if self.encoder is None:
                 raise ValueError("rows of several types need an encoder")
-            h = self.encoder(h)
+            h = self.encoder.over(h).rows(blocks[0]) if self.composes_encoder else self.encoder(h)
         for layer, (stage, block) in enumerate(zip(self.stages, blocks), start=1):
             h = stage(block, h, step_key, layer)
         return h  # type: ignore[return-value]
+
+    @property
+    def composes_encoder(self) -> bool:
+        """Whether there is an encoder, and the first layer can compose it with its own maps."""
+        return self.encoder is not None and self.layers[0].composes_encoder
 
     def reset(self, seed: int) -> None:
         """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from partita import kernels
 from partita.core.records import Block
 from partita.nn import ops
+from partita.nn.encoder import EncodedRows
 from partita.nn.matmul import linear
 
 _DENSE = 16
@@ -193,18 +195,88 @@ def relations_of(block: Block) -> Int64[Tensor, "E"]:
 
 
 def sum_by_relation(
-    block: Block, h: Float[Tensor, "S in"], weight: Float[Tensor, "R out in"], *, mean: bool
+    block: Block,
+    h: Float[Tensor, "S in"] | EncodedRows,
+    weight: Float[Tensor, "R out in"],
+    source: Sequence[int],
+    *,
+    mean: bool,
 ) -> Float[Tensor, "D out"]:
     """The sum over relations r of ``W_r`` times the sum, or mean, of the neighbors' rows along r.
 
-    Rows are summed first, so that there is a product for each destination and relation, not for each edge.
+    Rows are summed first, so that there is a product for each destination and relation, not for each edge; and raw
+    rows are summed where that saves encoding them, as the encoder is linear.
 
     Args:
         block: its ``weight``, where present, makes the mean a weighted sum.
         h: rows of the sources.
         weight: of each relation.
+        source: the type that each relation comes from.
         mean: of each relation; otherwise a sum.
     """
     pairs = Pairs.of(block, weight.shape[0])
-    rows = ops.aggregate(pairs.block, h, "mean" if mean else "sum")
+    if isinstance(h, EncodedRows) and h.composing_pays(source, pairs.sizes, weight.shape[1]):
+        return ops.aggregate(pairs.by_dst, _sums_of_raw(pairs, h, weight, source, mean=mean), "sum")
+    rows = ops.aggregate(pairs.block, ops.all_rows(h), "mean" if mean else "sum")
     return ops.aggregate(pairs.by_dst, grouped_linear(rows, weight, pairs.sizes), "sum")
+
+
+def _sums_of_raw(
+    pairs: Pairs, h: EncodedRows, weight: Float[Tensor, "R out in"], source: Sequence[int], *, mean: bool
+) -> Float[Tensor, "P out"]:
+    """The rows of the pairs: their raw rows are summed, then multiplied by the weight and the encoder's as one."""
+    block, begin, found = pairs.block, 0, list[Tensor]()
+    mean = mean and block.weight is None
+    local, weights = h.local()[block.indices], weight.unbind()
+    for relation, size in enumerate(pairs.sizes):
+        if not size:
+            continue
+        of_relation = slice(begin, begin + size)
+        begin, kind, indptr = begin + size, source[relation], block.indptr[begin : begin + size + 1]
+        edges = slice(int(indptr[0]), int(indptr[-1]))
+        part = Block(
+            dst=block.dst[of_relation],
+            src=h.inputs.at[kind],
+            indptr=indptr - indptr[0],
+            indices=local[edges],
+            dst_original=block.dst_original[of_relation],
+            weight=None if block.weight is None else block.weight[edges],
+        )
+        raw = ops.aggregate(part, h.raw(kind), "mean" if mean else "sum")
+        composed, bias = h.composed(weights[relation], kind)
+        rows = linear(raw, composed, bias if mean else None)
+        if bias is not None and not mean:  # it is added once for each edge
+            totals = ops.aggregate(part, raw.new_ones(len(h.inputs.at[kind]), 1), "sum")
+            rows = rows + totals.to(rows.dtype) * bias
+        found.append(rows)
+    return torch.cat(found)
+
+
+def message_linear(
+    messengers: Messengers,
+    h: Float[Tensor, "S in"] | EncodedRows,
+    weights: Sequence[Float[Tensor, "R _ in"]],
+    source: Sequence[int],
+) -> list[Float[Tensor, "M _"]]:
+    """``W_r x_u`` of every messenger, for several weights of each relation.
+
+    Args:
+        messengers: of a block.
+        h: rows of the block's sources.
+        weights: of each relation, several times.
+        source: the type that each relation comes from.
+    """
+    sizes = messengers.sizes
+    width = sum(weight.shape[1] for weight in weights)
+    if not isinstance(h, EncodedRows) or not h.composing_pays(source, sizes, width):
+        rows = ops.pick_rows(ops.all_rows(h), messengers.src)
+        return [grouped_linear(rows, weight, sizes) for weight in weights]
+    local, found = h.local()[messengers.src].split(sizes), [list[Tensor]() for _ in weights]
+    each = [weight.unbind() for weight in weights]
+    for relation, (kind, of_relation) in enumerate(zip(source, local, strict=True)):
+        if not len(of_relation):
+            continue
+        raw = ops.pick_rows(h.raw(kind), of_relation)
+        for products, of_weight in zip(found, each, strict=True):
+            products.append(linear(raw, *h.composed(of_weight[relation], kind)))
+    return [torch.cat(products) for products in found]

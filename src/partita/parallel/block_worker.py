@@ -23,6 +23,7 @@ from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, transpose
+from partita.nn.encoder import Encoding
 from partita.nn.layers import ColumnSplit, Layer, Split
 from partita.nn.model import Model
 from partita.nn.relations import Groups
@@ -200,6 +201,8 @@ class BlockWorker:
         if layer == 1 and self.model.encoder is not None:
             block = _sorted_by_type(block)
         assert block.src is not None
+        if self.layer(layer).reads_relations:
+            return block, block.src  # such layers sort the edges anew, by relation
         return self.prepared(layer, block), block.src
 
     def estimate(
@@ -234,7 +237,9 @@ class BlockWorker:
             return block.with_(src_original=self.topology.original(block.src))
         return block
 
-    def compute(self, layer: int, block: Block, h: Tensor | FeatureColumn, key: StepKey) -> Float[Tensor, "D F"]:
+    def compute(
+        self, layer: int, block: Block, h: Tensor | FeatureColumn | Encoding, key: StepKey
+    ) -> Float[Tensor, "D F"]:
         """Rows of the block's destinations, from rows of its sources."""
         rows: Any = h if isinstance(h, Tensor) else h.rows(block, key)
         out = self.stages[layer - 1](block, rows, key, layer)

@@ -94,6 +94,12 @@ class Engine:
         )
         return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
 
+    @property
+    def composes_encoder(self) -> bool:
+        """Whether layer 1 is given the raw rows of all node types, and the encoder with them."""
+        takes_encoded = getattr(self.placements[0], "takes_encoded", False)
+        return self.worker.model.composes_encoder and not takes_encoded
+
     def load(self, batch: MiniBatch) -> MiniBatch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.
 
@@ -108,7 +114,7 @@ class Engine:
         """
         h: Any = self.load(batch).rows
         if self.worker.model.encoder is not None:
-            h = self.worker.model.encoder(h)
+            h = self.worker.model.encoder.over(h) if self.composes_encoder else self.worker.model.encoder(h)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h

@@ -84,6 +84,11 @@ class Cost:
     ) -> None:
         self._engine, self._rates, self._links = engine, rates, links
         self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
+        self._encodes = not (rates.composed and engine.composes_encoder)
+        self._stages, self._kept = rates.stages, rates.kept
+        if not self._encodes:
+            seconds, kept = rates.composed
+            self._stages, self._kept = (seconds, *rates.stages[1:]), (kept, *rates.kept[1:])
         self._over = shares_of_links(axis, mesh)
         link = "other_host" if mesh.hosts > 1 else "same_host"
         # Beside the gradients, workers add up in every step what they have done.
@@ -92,12 +97,13 @@ class Cost:
     def seconds(self, share: WorkerEstimate) -> Seconds:
         """Time of a worker in a step."""
         rates, sent = self._rates, share.traffic
-        layers = zip(rates.stages, share.blocks, strict=True)
+        encoding = rates.encoding(share.taken) if self._encodes else 0.0
+        layers = zip(self._stages, share.blocks, strict=True)
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
             load=rates.reading(share.read) if self._engine.inputs.prefetchable else 0.0,
-            compute=rates.together * (sum(stage.of(block) for stage, block in layers) + rates.encoding(share.taken))
+            compute=rates.together * (sum(stage.of(block) for stage, block in layers) + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
             gradients=self._gradients,
@@ -109,8 +115,8 @@ class Cost:
         What forward keeps for backward, and once more the most that a layer keeps, for gradients on their way through
         it; a batch in the making at every stage and those that wait; the model and its optimizer; caches.
         """
-        encoded = _of_rows([each.kept for each in self._rates.inputs], share.taken)
-        kept = [layer.of(block) for layer, block in zip(self._rates.kept, share.blocks, strict=True)]
+        encoded = _of_rows([each.kept for each in self._rates.inputs], share.taken) if self._encodes else 0.0
+        kept = [layer.of(block) for layer, block in zip(self._kept, share.blocks, strict=True)]
         batch = _INDEX_BYTES * float(share.blocks.sum())
         if self._engine.inputs.prefetchable:
             batch += _of_rows(self._row_bytes, share.read)

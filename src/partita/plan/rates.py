@@ -106,6 +106,8 @@ class Rates:
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
+        composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
+            encoded, and composes the encoder with its own maps; empty where it cannot.
         optimizer: seconds of a step of the optimizer.
         model_bytes: of the parameters, their gradients, and what the optimizer remembers.
     """
@@ -119,6 +121,7 @@ class Rates:
     together: float
     optimizer: float
     model_bytes: float
+    composed: tuple[PerBlock, ...] = ()
 
     def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
         """Seconds to read so many rows of each node type."""
@@ -148,7 +151,8 @@ class Rates:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rates:
         """The inverse of :meth:`to_json`."""
-        layers = {name: tuple(PerBlock(**layer) for layer in values[name]) for name in ("stages", "kept")}
+        per_block = ("stages", "kept", "composed")
+        layers = {name: tuple(PerBlock(**layer) for layer in values.get(name, ())) for name in per_block}
         inputs = tuple(PerRow(**of_type) for of_type in values["inputs"])
         return cls(**{**values, **layers, "inputs": inputs})
 
@@ -168,6 +172,7 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         read, handled_id = bench.read_rows(), bench.handled_id()
     encoded = bench.encoded_rows()
     layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
+    composed = bench.composed([of_step[0] for of_step in works])
     stages, kept = (tuple(each) for each in zip(*layers, strict=True))
     seconds, model_bytes = bench.optimizer()
     found = Rates(
@@ -177,9 +182,10 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         handled_byte=bench.handled_byte(),
         stages=stages,
         kept=kept,
-        together=bench.together(works, stages, [seconds for seconds, _ in encoded]),
+        together=bench.together(works, composed[:1] + stages[len(composed[:1]) :], [each for each, _ in encoded]),
         optimizer=seconds,
         model_bytes=model_bytes,
+        composed=composed,
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])
@@ -227,12 +233,16 @@ class _Bench:
                 works.append(found)
         return works, statistics.median(per_edge)
 
-    def layer(self, number: int, works: list[BlockWork]) -> tuple[PerBlock, PerBlock]:
+    def composed(self, works: list[BlockWork]) -> tuple[PerBlock, ...]:
+        """Seconds and bytes that layer 1 takes with the encoder, which it composes; empty where it does not."""
+        return self.layer(1, works, encodes=True) if self._model.composes_encoder else ()
+
+    def layer(self, number: int, works: list[BlockWork], *, encodes: bool = False) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
         blocks, seconds, kept = [], [], []
         for work in works:
             for block in (work.block, self._thinned(number, work.block)):
-                forward = self._forward(number, replace(work, block=block))
+                forward = self._forward(number, replace(work, block=block), encodes=encodes)
 
                 def compute(forward: Callable[[], Tensor] = forward) -> None:
                     out = forward()
@@ -246,20 +256,20 @@ class _Bench:
 
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
-        found = []
+        found, composes = [], self._model.composes_encoder
         for of_step in (works[0], *works):  # the first one warms up
             rows = self._rows(of_step[0].block)
             begun = self._begin()
             h: Any = rows
             with precision(self._config, torch.device("cpu")):
                 if isinstance(rows, RowsByType):
-                    h = self._encoder(rows)
+                    h = self._encoder.over(rows) if composes else self._encoder(rows)
                 for layer, work in enumerate(of_step, start=1):
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
             seconds = time.perf_counter() - begun
             alone = sum(stage.of(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
-            if isinstance(rows, RowsByType):
+            if isinstance(rows, RowsByType) and not composes:
                 alone += sum(each * len(at) for each, at in zip(encoding, rows.at, strict=True))
             found.append(seconds / alone)
         return statistics.median(found[1:])
@@ -277,10 +287,14 @@ class _Bench:
         block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
         return block if block.src is None else self._data.worker.prepared(layer, block)
 
-    def _forward(self, layer: int, work: BlockWork) -> Callable[[], Tensor]:
+    def _forward(self, layer: int, work: BlockWork, *, encodes: bool) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
         h: Any = self._columns[0]
-        if layer > 1 or self._typed is not None:  # rows of types are encoded before
+        if encodes:
+            assert self._typed is not None
+            assert work.block.src is not None
+            h = self._encoder.over(self._typed.read(work.block.src))
+        elif layer > 1 or self._typed is not None:  # rows of types are encoded before
             h = torch.randn(work.block.num_src, width, dtype=self._dtype, requires_grad=True)
 
         def forward() -> Tensor:

@@ -148,6 +148,8 @@ class Layer(nn.Module):
             sum, where the sampler draws some edges more readily than others; ``None``: it is neither, and looks at no
             weight.
         reads_relations: the layer looks at the relations of its edges, where the graph has some.
+        composes_encoder: as the first layer of a typed graph it may be given
+            :class:`~partita.nn.encoder.EncodedRows`, and itself chooses when to encode them.
         relations: where it does, the numbers of the node types that each of them comes from and leads to.
         edge_columns: what it reads of its edges besides, which the sampler puts on its blocks: ``"edge_weight"``, which
             multiplies the neighbors' rows (in ``block.weight``), and ``"edge_attr"``.
@@ -166,6 +168,7 @@ class Layer(nn.Module):
     coefficients: ClassVar[EdgeCoefficients | None] = None
     reads_neighbors: ClassVar[bool] = True
     reads_relations: bool = False
+    composes_encoder: ClassVar[bool] = False
     relations: Sequence[Sequence[int]] = ()
     needs_edge_features: ClassVar[bool] = False
     edge_columns: Sequence[str] = ()

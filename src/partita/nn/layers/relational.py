@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn import initialize, ops
+from partita.nn.encoder import EncodedRows
 from partita.nn.layers.base import Layer, Split
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
@@ -50,6 +51,7 @@ class RelationSum(Split, Layer):
     """
 
     reads_relations = True
+    composes_encoder = True
     mean = True
 
     def __init__(self, in_width: int, out_width: int, num_types: int, relations: Ends) -> None:
@@ -60,6 +62,10 @@ class RelationSum(Split, Layer):
 
     def relation_weights(self) -> Float[Tensor, "R out in"]:
         """The map of each relation."""
+        raise NotImplementedError
+
+    def own_weights(self) -> tuple[Float[Tensor, "T out in"], Float[Tensor, "T out"] | None]:
+        """The map of the own row of a node of each type, and its bias."""
         raise NotImplementedError
 
     def arguments(self) -> dict[str, Any]:
@@ -83,7 +89,7 @@ class RelationSum(Split, Layer):
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D out"]:
         """See :meth:`Split.partial`."""
-        return sum_by_relation(block, ops.all_rows(payload), self.relation_weights(), mean=self.mean)
+        return self._sums(block, ops.all_rows(payload))
 
     def merge(self, states: Sequence[Float[Tensor, "D out"]]) -> Float[Tensor, "D out"]:
         """See :meth:`Split.merge`."""
@@ -95,8 +101,18 @@ class RelationSum(Split, Layer):
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
-        x = ops.all_rows(h)
-        return self.finish(self.partial(x, None, block), self.self_term(x[: block.num_dst], block), block)
+        if not isinstance(h, EncodedRows):
+            x = ops.all_rows(h)
+            return self._sums(block, x) + self.self_term(x[: block.num_dst], block)
+        return self._sums(block, h) + h.own_linear(*self.own_weights())
+
+    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
+        """See :meth:`Split.self_term`."""
+        return typed_linear(x_dst, block.dst_types(), *self.own_weights())
+
+    def _sums(self, block: Block, h: Float[Tensor, "S in"] | EncodedRows) -> Float[Tensor, "D out"]:
+        sources = [source for source, _ in self.relations]
+        return sum_by_relation(block, h, self.relation_weights(), sources, mean=self.mean)
 
 
 class RGCN(RelationSum):
@@ -145,6 +161,11 @@ class RGCN(RelationSum):
         if self.comp is not None:
             weight = (self.comp @ weight.flatten(1)).unflatten(1, weight.shape[1:])
         return weight.transpose(1, 2)
+
+    def own_weights(self) -> tuple[Float[Tensor, "T out in"], Float[Tensor, "T out"] | None]:
+        """``W_0`` and b, of every type."""
+        bias = None if self.bias is None else self.bias.expand(self.num_types, -1)
+        return self.root.t().expand(self.num_types, -1, -1), bias
 
     def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
         """``W_0 x_v + b``."""
@@ -198,6 +219,6 @@ class HeteroSAGE(RelationSum):
         """``W_r``."""
         return self.weight
 
-    def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
-        """``W_t x_v + b_t``."""
-        return typed_linear(x_dst, block.dst_types(), self.root, self.bias)
+    def own_weights(self) -> tuple[Float[Tensor, "T out in"], Float[Tensor, "T out"] | None]:
+        """``W_t`` and ``b_t``."""
+        return self.root, self.bias

@@ -15,11 +15,12 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn import initialize, ops
+from partita.nn.encoder import EncodedRows
 from partita.nn.layers import softmax
 from partita.nn.layers.base import Layer, Split
 from partita.nn.layers.relational import ONE_RELATION, Ends, checked_ends
 from partita.nn.ops import Rows
-from partita.nn.relations import Messengers, Pairs, grouped_linear, typed_linear
+from partita.nn.relations import Messengers, Pairs, grouped_linear, message_linear, typed_linear
 
 
 def heads_of(in_width: int, out_width: int, heads: int) -> int:
@@ -63,6 +64,7 @@ class RGAT(Split, Layer):
 
     name = "rgat"
     reads_relations = True
+    composes_encoder = True
     options: ClassVar[frozenset[str]] = frozenset({"num_types", "relations", "heads"})
 
     def __init__(
@@ -117,16 +119,18 @@ class RGAT(Split, Layer):
 
     def query(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D q"]:
         """``c_r . W_r x_v`` per relation into the destination's type, and head."""
+        return typed_linear(x_dst, block.dst_types(), self._query_weight())
+
+    def _query_weight(self) -> Float[Tensor, "T q in"]:
         scores = self._scores(self.att_dst)
         padded = torch.cat([scores, scores.new_zeros(1, *scores.shape[1:])])
-        of_slot = padded[self._relation_of_slot.to(scores.device)]  # (T, slots, H, in)
-        return typed_linear(x_dst, block.dst_types(), of_slot.flatten(1, 2))
+        return padded[self._relation_of_slot.to(scores.device)].flatten(1, 2)  # of (T, slots, H, in)
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
         """See :meth:`Split.partial`."""
         if q is None:
             raise ValueError("an R-GAT layer's partial aggregate needs the destinations' query")
-        pairs, projected, logits = self._by_pair(ops.all_rows(payload), q, block)
+        pairs, projected, logits = self._logits(*self._by_pair(ops.all_rows(payload), block), q, block)
         states = softmax.state_over(pairs.block, logits, projected)
         every = softmax.neutral(block.num_dst * self._slots, self.heads, self.out_per_head, states)
         every = every.index_copy(0, self._places(pairs, block), states)
@@ -148,19 +152,27 @@ class RGAT(Split, Layer):
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`. Shares of the softmax are divided first, so rows are summed over all relations."""
-        x = ops.all_rows(h)
-        pairs, projected, logits = self._by_pair(x, self.query(x[: block.num_dst], block), block)
+        if isinstance(h, EncodedRows):
+            made, q = self._by_pair(h, block), h.own_linear(self._query_weight())
+        else:
+            x = ops.all_rows(h)
+            made, q = self._by_pair(x, block), self.query(x[: block.num_dst], block)
+        pairs, projected, logits = self._logits(*made, q, block)
         shares = softmax.shares(pairs.block, logits)
         rows = ops.aggregate_heads(pairs.block, projected, shares)
         return self._joined(ops.aggregate(pairs.by_dst, rows, "sum"), block)
 
-    def _by_pair(self, x: Tensor, q: Tensor, block: Block) -> tuple[Pairs, Tensor, Tensor]:
-        """Edges by destination and relation, whose sources are those of every relation; the rows of these; logits."""
+    def _by_pair(self, x: Tensor | EncodedRows, block: Block) -> tuple[Pairs, Tensor, Tensor]:
+        """Edges by destination and relation, whose sources are those of every relation; their rows and scores."""
         messengers = Messengers.of(block, len(self.relations))
-        rows, sizes = ops.pick_rows(x, messengers.src), messengers.sizes
-        projected = kernels.widened(grouped_linear(rows, self.weight, sizes))
-        scores = kernels.widened(grouped_linear(rows, self._scores(self.att_src), sizes))
-        pairs = Pairs.of(messengers.block, len(self.relations))
+        weights = (self.weight, self._scores(self.att_src))
+        projected, scores = message_linear(messengers, x, weights, [source for source, _ in self.relations])
+        return Pairs.of(messengers.block, len(self.relations)), kernels.widened(projected), kernels.widened(scores)
+
+    def _logits(
+        self, pairs: Pairs, projected: Tensor, scores: Tensor, q: Tensor, block: Block
+    ) -> tuple[Pairs, Tensor, Tensor]:
+        """The pairs, the rows of what they have edges from, and the logits of their edges."""
         of_pair = ops.pick_rows(q.reshape(-1, self.heads), self._places(pairs, block))
         logits = ops.source_to_edges(pairs.block, scores) + ops.destination_to_edges(pairs.block, of_pair)
         return pairs, projected, functional.leaky_relu(logits, self.negative_slope)

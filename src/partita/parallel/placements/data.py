@@ -13,6 +13,7 @@ from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.records import Traffic
 from partita.features.rows import FeatureColumn
+from partita.nn.encoder import Encoding
 from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.kinds import PlacementKind
 
@@ -36,7 +37,7 @@ class Data:
         block, below = self.worker.whole(layer, requests, key)
         return BlockWork(key, block, Traffic()), below
 
-    def forward(self, layer: int, work: BlockWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+    def forward(self, layer: int, work: BlockWork, h: Tensor | FeatureColumn | Encoding) -> Float[Tensor, "D F"]:
         """Compute the block; see :class:`partita.core.protocols.Placement`."""
         return self.worker.compute(layer, work.block, h, work.key)
 

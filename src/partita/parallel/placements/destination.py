@@ -19,6 +19,7 @@ from partita.core.mesh import Mesh
 from partita.core.records import ID_BYTES, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
+from partita.nn.encoder import Encoding
 from partita.parallel.block_worker import BlockWork, SharedWork
 from partita.parallel.placements.kinds import CacheRule, PlacementKind
 
@@ -61,7 +62,7 @@ class Destination(SharedWork):
         block, below = self.worker.whole(layer, asked, key)
         return DestinationWork(key, block, self.traffic(layer, route.remote(axis.rank)), route, repeats), below
 
-    def forward(self, layer: int, work: DestinationWork, h: Tensor | FeatureColumn) -> Float[Tensor, "D F"]:
+    def forward(self, layer: int, work: DestinationWork, h: Tensor | FeatureColumn | Encoding) -> Float[Tensor, "D F"]:
         """Compute the block and answer; see the protocol."""
         rows = self.worker.compute(layer, work.block, h, work.key)
         if work.repeats is not None:

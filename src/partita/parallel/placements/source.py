@@ -28,7 +28,13 @@ from partita.parallel.placements.source_states import SourceStates
 
 
 class Source(SharedWork):
-    """The placement by source."""
+    """The placement by source.
+
+    Attributes:
+        takes_encoded: owners send what they make of encoded rows, so layer 1 cannot compose the encoder.
+    """
+
+    takes_encoded = True
 
     def check(self, layer: int) -> None:
         """Refuse a layer that cannot be merged from parts of a destination's edges.
