@@ -201,8 +201,8 @@ class BlockWorker:
         if layer == 1 and self.model.encoder is not None:
             block = _sorted_by_type(block)
         assert block.src is not None
-        if self.layer(layer).reads_relations:
-            return block, block.src  # such layers sort the edges anew, by relation
+        if self.layer(layer).reads_relations and (layer > 1 or self.trains_inputs):
+            return block, block.src  # such layers sort the edges anew, by relation, also for their backward pass
         return self.prepared(layer, block), block.src
 
     def estimate(
