@@ -8,6 +8,7 @@ entries of ids that come a few places later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ def sample_neighbors(
     )  # fmt: skip
     np.cumsum(counts, out=counts)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
-    ids, positions = _picked(indices, dst_original, key, *alike, replace, weights, begins, degrees, rows)
+    ids, positions, _ = _picked(indices, dst_original, key, *alike, replace, weights, begins, degrees, rows)
     return torch.from_numpy(rows), ids, positions
 
 
@@ -68,24 +69,34 @@ def sample_relations(
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
     num_dst, wanted = dst.shape[0], np.array(fanouts, np.int64)
-    rows, weight = np.zeros(num_dst + 1, np.int64), or_empty(weights, (0,), np.dtype(np.uint32))
+    room, rows = np.zeros(num_dst + 1, np.int64), np.zeros(num_dst + 1, np.int64)
+    weight = or_empty(weights, (0,), np.dtype(np.uint32))
     bounds = threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK)
     starts, stops = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
-    run(count_runs, bounds, indptr, edge_type, first_edge, dst, wanted, starts, stops, rows[1:])
-    np.cumsum(rows, out=rows)
-    runs = int(rows[-1])
-    begins, degrees, originals = (np.empty(runs, np.int64) for _ in range(3))
-    kinds, counts = np.empty(runs, np.int32), np.zeros(runs + 1, np.int64)
+    run(read_rows, bounds, indptr, first_edge, dst, len(wanted), starts, stops, room[1:])
+    np.cumsum(room, out=room)
+    begins, degrees, originals, counts = (np.empty(int(room[-1]), np.int64) for _ in range(4))
+    kinds = np.empty(int(room[-1]), np.int32)
     run(
         find_runs, bounds,
-        starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, rows,
-        begins, degrees, originals, kinds, counts[1:],
+        starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, room,
+        begins, degrees, originals, kinds, counts, rows[1:],
     )  # fmt: skip
-    np.cumsum(counts, out=counts)
-    ids, positions = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
-    types = np.empty(len(ids), np.int32)
-    run(spread_kinds, threads.balanced_bounds(counts, 1), kinds, counts, types)
-    return torch.from_numpy(counts[rows]), ids, positions, torch.from_numpy(types)
+    np.cumsum(rows, out=rows)
+    begins, degrees, originals, counts, kinds = (
+        _joined(column, bounds, room, rows) for column in (begins, degrees, originals, counts, kinds)
+    )
+    counts = np.concatenate([[0], np.cumsum(counts)])
+    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
+    return torch.from_numpy(counts[rows]), *drawn
+
+
+def _joined(
+    column: Shaped[np.ndarray, "_"], bounds: list[int], room: Shaped[np.ndarray, "D_1"], rows: Shaped[np.ndarray, "D_1"]
+) -> Shaped[np.ndarray, "_"]:
+    """The values of all ranges of rows, each of which wrote its own to the front of its room."""
+    parts = [column[room[low] : room[low] + rows[high] - rows[low]] for low, high in pairwise(bounds)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _picked(
@@ -99,25 +110,26 @@ def _picked(
     begins: Shaped[np.ndarray, "n"],
     degrees: Shaped[np.ndarray, "n"],
     rows: Shaped[np.ndarray, "n_1"],
-) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"]]:
-    """Ids and positions of the picks of rows of which it is known how many there are."""
-    store, seed = indices.numpy(), np.uint64(key)
-    positions, ids = np.empty(int(rows[-1]), np.int64), np.empty(int(rows[-1]), store.dtype)
+) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "_"]]:
+    """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known."""
+    store, seed, size = indices.numpy(), np.uint64(key), int(rows[-1])
+    positions, ids = np.empty(size, np.int64), np.empty(size, store.dtype)
+    types = np.empty(size if len(kinds) else 0, np.int32)
     if weights is None:
         most = int(fanouts.max(initial=0))
         seen_size = 0 if most <= SCAN or replace else 1 << (2 * most - 1).bit_length()
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
-            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, seen_size, positions, ids,
+            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, seen_size, positions, ids, types,
         )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
             store, weights, log_table(), originals, seed, fanouts, kinds, replace, begins, degrees, rows,
-            positions, ids,
+            positions, ids, types,
         )  # fmt: skip
-    return torch.from_numpy(ids), torch.from_numpy(positions)
+    return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(types)
 
 
 def relabel(
@@ -191,31 +203,29 @@ def _run_end(kinds, low, high, kind):
 
 
 @njit(nogil=True, cache=True)
-def count_runs(indptr, kinds, first, dst, fanouts, starts, stops, counts, low, high):
-    """Rows of destinations ``low`` to ``high``, and how many runs they have of whose relations anything is drawn."""
+def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
+    """Rows of destinations ``low`` to ``high``, counted from ``first`` on, and how many runs they have at most."""
     for i in range(low, high):
         prefetch(indptr, dst[min(i + AHEAD, high - 1)])
         starts[i], stops[i] = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
-    for i in range(low, high):
-        prefetch(kinds, starts[min(i + AHEAD, high - 1)])
-        at, end, found = starts[i], stops[i], np.int64(0)
-        while at < end:
-            kind = np.int64(kinds[at])
-            found += fanouts[kind] != 0
-            at = _run_end(kinds, at + 1, end, kind)
-        counts[i] = found
+        most[i] = min(stops[i] - starts[i], relations)
 
 
 @njit(nogil=True, cache=True)
 def find_runs(
-    starts, stops, kinds, weights, weighted, original, fanouts, replace, rows,
-    begins, degrees, originals, kind_of_run, counts, low, high,
+    starts, stops, kinds, weights, weighted, original, fanouts, replace, room,
+    begins, degrees, originals, kind_of_run, counts, found, low, high,
 ):  # fmt: skip
-    """First edge, degree, number of picks, relation and key of these runs; edges count from ``first`` on."""
+    """First edge, degree, key, relation and number of picks of the runs of whose relations anything is drawn.
+
+    Those of all destinations ``low`` to ``high`` follow one another from ``room[low]`` on; ``found`` says how many each
+    one has.
+    """
     relations = fanouts.shape[0]
+    place = room[low]
     for i in range(low, high):
         prefetch(kinds, starts[min(i + AHEAD, high - 1)])
-        at, end, place = starts[i], stops[i], rows[i]
+        at, end, before = starts[i], stops[i], place
         while at < end:
             kind = np.int64(kinds[at])
             stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind]
@@ -230,14 +240,7 @@ def find_runs(
                 counts[place] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
                 place += 1
             at = stop
-
-
-@njit(nogil=True, cache=True)
-def spread_kinds(kinds, indptr, types, low, high):
-    """Give every pick of runs ``low`` to ``high`` the relation of its run."""
-    for i in range(low, high):
-        for e in range(indptr[i], indptr[i + 1]):
-            types[e] = kinds[i]
+        found[i] = place - before
 
 
 @njit(nogil=True, cache=True)
@@ -291,9 +294,10 @@ def _floyd(node_key, begin, degree, fanout, seen, positions, at):
 
 @njit(nogil=True, cache=True)
 def pick_uniform(
-    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, seen_size, positions, ids, low, high
-):
-    """Picks of destinations ``low`` to ``high``: positions in the store and the ids that stand there.
+    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, seen_size,
+    positions, ids, types, low, high,
+):  # fmt: skip
+    """Picks of destinations ``low`` to ``high``: positions in the store, the ids that stand there, and their kinds.
 
     The fanout is that of each one's kind; of those that have no kind, all alike.
     """
@@ -302,7 +306,10 @@ def pick_uniform(
         stop = min(group + GROUP, high)
         for i in range(group, stop):
             begin, degree, at = begins[i], degrees[i], indptr[i]
-            count, fanout = indptr[i + 1] - at, fanouts[kinds[i] if kinds.shape[0] else 0]
+            count, kind = indptr[i + 1] - at, kinds[i] if kinds.shape[0] else 0
+            fanout = fanouts[kind]
+            if kinds.shape[0]:
+                types[at : at + count] = kind
             if count == degree and not (replace and fanout >= 0):
                 for slot in range(degree):
                     positions[at + slot] = begin + slot
@@ -352,15 +359,19 @@ def _sort(times, slots, size):
 
 @njit(nogil=True, cache=True)
 def pick_weighted(
-    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, positions, ids, low, high
-):
+    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr,
+    positions, ids, types, low, high,
+):  # fmt: skip
     """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
     most = max(fanouts.max(), 0)
     times = np.empty(most, np.uint64)
     slots = np.empty(most, np.int64)
     for i in range(low, high):
         begin, degree, at = begins[i], degrees[i], indptr[i]
-        count, fanout = indptr[i + 1] - at, fanouts[kinds[i] if kinds.shape[0] else 0]
+        count, kind = indptr[i + 1] - at, kinds[i] if kinds.shape[0] else 0
+        fanout = fanouts[kind]
+        if kinds.shape[0]:
+            types[at : at + count] = kind
         if count == 0:
             continue
         node_key = fold(key, U(original[i]))
