@@ -284,7 +284,7 @@ def main() -> None:
                     continue
                 missing[peer] = made.missing
                 # Without it DGL writes a settings file into the user's home.
-                contenders[peer] = Process(script, made.python, options.threads, log, {"DGLBACKEND": "pytorch"})
+                contenders[peer] = Process(script, made.python, options.threads, log, {})
             abouts = {name: process.about for name, process in contenders.items()}
             for name, about in abouts.items():
                 if "error" in about:

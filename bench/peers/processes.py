@@ -27,7 +27,9 @@ class Process:
 
     def __init__(self, script: str, python: Path, threads: int, log: Path, environment: dict[str, str]) -> None:
         self._command = [str(python), str(HERE / script), "--threads", str(threads)]
-        self._environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
+        # Told of its backend, DGL prints nothing when it is imported for the first time.
+        own = {"OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
+        self._environment = {**os.environ, **own, **environment}
         self._log = log
         self._child: subprocess.Popen[str] | None = None
         self.about = self._start()

@@ -224,6 +224,13 @@ def counting(device, dtype):
         same(device, lambda ids: kernels.count_distinct(ids, 200), torch.tensor(ids, dtype=dtype))
 
 
+@case(ROWS)
+def gather_halves(device):
+    for rows, columns, num in ((9, 5, 21), (7, 300, 2), (4, 0, 3), (4, 8, 0)):
+        x, ids = torch.randn(rows, columns).half(), torch.randint(0, rows, (num,))
+        same(device, lambda x, ids: kernels.gather_rows(x, ids, dtype=torch.float16), x, ids)
+
+
 @case(ROWS, x_dtype=(torch.float16, torch.float64), dtype=FLOATS, scaled=(False, True))
 def gather(device, x_dtype, dtype, scaled):
     for rows, columns, num in ((9, 5, 21), (3, 1, 4), (7, 300, 2), (4, 0, 3), (4, 8, 0)):

@@ -28,9 +28,16 @@ class NodeTypes:
         return np.diff(self.offsets).reshape(-1, self.count)
 
     @cached_property
-    def _before(self) -> Int64[np.ndarray, "R"]:
-        """How many nodes of the type of each range are in ranges before it."""
-        return (np.cumsum(self._sizes, axis=0) - self._sizes).reshape(-1)
+    def _shift(self) -> Int64[np.ndarray, "R"]:
+        """From store ids to rows, for each range: how many nodes of its type, less how many nodes, are before it."""
+        return (np.cumsum(self._sizes, axis=0) - self._sizes).reshape(-1) - self.offsets[:-1]
+
+    def places(
+        self, ids: Integer[np.ndarray, "n"]
+    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+        """Number of the type of each store id, and its row among the nodes of its type."""
+        at = self._range(ids)
+        return at % self.count, ids + self._shift[at]
 
     def of(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Number of the type of each store id."""
@@ -38,8 +45,7 @@ class NodeTypes:
 
     def rows(self, ids: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Row of each store id among the nodes of its type."""
-        at = self._range(ids)
-        return ids - self.offsets[at] + self._before[at]
+        return self.places(ids)[1]
 
     def ids(self, kind: int, rows: Integer[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Store ids of rows of a type: the inverse of :meth:`rows`."""

@@ -195,7 +195,7 @@ class RowsByType:
 
     Attributes:
         at: of each type int64 (n), which of the nodes have it, ascending; every node is in one of them.
-        rows: of each type (n, F) their rows; (n, 0) of types without features.
+        rows: of each type (n, F) their rows, also of float16, as they are stored; (n, 0) of types without features.
         head: the first so many nodes are in any order; those behind them are sorted by type.
     """
 

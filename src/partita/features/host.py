@@ -87,7 +87,7 @@ class HostRows:
         self.num_nodes = home.x.shape[0] if num_nodes is None else num_nodes
         self.columns = columns or slice(0, home.width)
         self.width = self.columns.stop - self.columns.start
-        self.dtype = home.x.dtype if home.scale is None else home.dtype
+        self.dtype = home.stored_dtype
         self._first = first
         self._hot_ids, self._hot = hot_ids, hot
         self._hot_ranks = None if hot_ids is None else Positions(hot_ids, self.num_nodes)
@@ -169,9 +169,8 @@ class HostRows:
         return (at >= 0) & (at < self.home.x.shape[0])
 
     def _from(self, column: FeatureColumn, at: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
-        all_columns = self.width == column.width
-        if all_columns and self.dtype in (torch.float32, torch.float64) and column.readable_on(at.device):
-            return kernels.gather_rows(column.x, at, scale=column.scale, dtype=self.dtype)
+        if self.width == column.width and column.readable_on(at.device):
+            return column.read_stored(at)
         if at.device != column.x.device:
             return to_device(self._from(column, at.to(column.x.device)), at.device)
         rows = column.x[:, self.columns].index_select(0, at).to(self.dtype)

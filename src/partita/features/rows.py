@@ -45,6 +45,15 @@ class FeatureColumn:
         """Rows of the given store ids, as evaluation sees them."""
         return kernels.gather_rows(self.x, ids, scale=self.scale, dtype=self.dtype)
 
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        """Of a row as :meth:`read_stored` gives it."""
+        return self.x.dtype if self.scale is None else self.dtype
+
+    def read_stored(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        """Rows of the given store ids as they are stored (float16 stays float16), unless they are scaled."""
+        return kernels.gather_rows(self.x, ids, scale=self.scale, dtype=self.stored_dtype)
+
     def rows(self, block: Block, step_key: StepKey | None) -> BlockRows:
         """The rows of a block's sources, not yet read. ``step_key`` is ``None`` in evaluation."""
         return BlockRows(self, block, step_key if self.dropout > 0 else None)

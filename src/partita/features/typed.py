@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -45,12 +46,16 @@ class TypedColumns:
 
         And behind how many of the ids all others are sorted by type.
         """
-        on_host = ids.cpu().numpy()
-        of = self.types.of(on_host)
-        kinds, rows = torch.from_numpy(of), torch.from_numpy(self.types.rows(on_host))
-        at = tuple(torch.nonzero(kinds == kind).flatten() for kind in range(self.types.count))
-        falls = np.flatnonzero(of[1:] < of[:-1])
-        return at, tuple(rows[each] for each in at), int(falls[-1]) + 1 if len(falls) else 0
+        kinds, rows = self.types.places(ids.cpu().numpy())
+        falls = np.flatnonzero(kinds[1:] < kinds[:-1])
+        head = int(falls[-1]) + 1 if len(falls) else 0
+        bounds = head + np.searchsorted(kinds[head:], np.arange(self.types.count + 1))
+        at, found = list[Tensor](), list[Tensor]()
+        for kind, (low, high) in enumerate(pairwise(bounds.tolist())):
+            first = np.flatnonzero(kinds[:head] == kind)
+            at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])))
+            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])))
+        return tuple(at), tuple(found), head
 
     def empty(self, count: int) -> Float[Tensor, "n 0"]:
         """Rows of nodes without features."""
@@ -60,7 +65,7 @@ class TypedColumns:
         """Rows of the given store ids, as evaluation sees them."""
         at, rows, head = self.split(ids)
         found = [
-            self.empty(len(each)) if column is None else column.read(each)
+            self.empty(len(each)) if column is None else column.read_stored(each)
             for column, each in zip(self.columns, rows, strict=True)
         ]
         return RowsByType(at, tuple(found), head)

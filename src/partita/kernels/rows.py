@@ -19,21 +19,22 @@ def gather_rows(
     dtype: torch.dtype = torch.float32,
     out: Float[Tensor, "n F"] | None = None,
 ) -> Float[Tensor, "n F"]:
-    """Rows of ``x``, widened to ``dtype`` and multiplied by ``scale``: ``out[i] = scale[ids[i]] * x[ids[i]]``.
+    """Rows of ``x``, as ``dtype`` and multiplied by ``scale``: ``out[i] = scale[ids[i]] * x[ids[i]]``.
 
     Args:
         x: float16, float32 or float64; may lie in a read-only memory map or, where the ids are on a device, in
             pinned host memory, as may ``scale``.
         ids: rows to read.
         scale: factor per row of ``x``.
-        dtype: of the result, float32 or float64.
+        dtype: of the result, float32 or float64; or float16, where ``x`` is and there is no ``scale``.
         out: where to write, contiguous, of ``dtype``.
 
     Raises:
         IndexError: an id is no row of ``x``.
-        ValueError: ``dtype`` is neither float32 nor float64, or ``out`` does not fit.
+        ValueError: ``dtype`` is none of these, or ``out`` does not fit.
     """
-    checks.output_dtype(dtype)
+    if not dtype == x.dtype == torch.float16 or scale is not None:
+        checks.output_dtype(dtype)
     checks.within("ids", ids, x.shape[0])
     shape = (ids.shape[0], x.shape[1])
     if out is None:

@@ -46,7 +46,7 @@ class Encoder(nn.Module):
         heads, tails = list[Tensor](), list[Tensor]()
         for lin, where, rows, width in zip(self.lins, inputs.at, inputs.rows, self.widths, strict=True):
             count = int(torch.searchsorted(where, inputs.head))
-            rows = rows if width else rows.new_ones(rows.shape[0], 1)
+            rows = rows.to(lin.weight.dtype) if width else lin.weight.new_ones(rows.shape[0], 1)
             heads.append(lin(rows[:count]))
             if count < rows.shape[0]:
                 tails.append(lin(rows[count:]))
@@ -122,10 +122,15 @@ class EncodedRows:
         """See :func:`partita.nn.ops.aggregate`."""
         return ops.aggregate(self.block, self.all(), reduce)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in, float32 or float64; products under autocast are not."""
+        return next(self.encoder.parameters()).dtype
+
     def raw(self, kind: int) -> Float[Tensor, "_ _"]:
-        """Rows of a type as they were read; a column of ones where it has no features."""
+        """Rows of a type as they were read, also of float16; a column of ones where it has no features."""
         rows = self.inputs.rows[kind]
-        return rows if self.encoder.widths[kind] else rows.new_ones(rows.shape[0], 1)
+        return rows if self.encoder.widths[kind] else rows.new_ones(rows.shape[0], 1, dtype=self.dtype)
 
     def local(self) -> Int32[Tensor, "S"]:
         """Where the row of each source is among those of its type."""
@@ -175,7 +180,7 @@ class EncodedRows:
             of_type, shift = self.composed(weight[kind], kind)
             if bias is not None:
                 shift = bias[kind] if shift is None else shift + bias[kind]
-            found.append(linear(self.raw(kind)[:count], of_type, shift))
+            found.append(linear(self.raw(kind)[:count].to(self.dtype), of_type, shift))
         return _in_order(found, self.inputs, self.block.num_dst)
 
 

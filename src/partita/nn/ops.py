@@ -62,6 +62,21 @@ def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
     return _Aggregate.apply(_as_read(h), block.weight, block, reduce)
 
 
+def aggregate_inputs(
+    block: Block, rows: Float[Tensor, "S F"], reduce: Reduce, dtype: torch.dtype
+) -> Float[Tensor, "D F"]:
+    """:func:`aggregate` of input rows, also of float16, which get no gradient.
+
+    Args:
+        block: its ``weight``, where present, makes the result a weighted sum, whatever ``reduce`` says.
+        rows: of the sources.
+        reduce: ``"sum"`` or ``"mean"``.
+        dtype: of the result and of the running sum, float32 or float64.
+    """
+    reduce = reduce if block.weight is None else "sum"
+    return kernels.aggregate(rows, block.indptr, block.indices, block.weight, reduce=reduce, dtype=dtype)
+
+
 def aggregate_with_own(
     block: Block, h: Float[Tensor, "S F"], reduce: Reduce
 ) -> tuple[Float[Tensor, "D F"], Float[Tensor, "D F"]]:

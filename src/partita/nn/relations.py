@@ -242,7 +242,7 @@ def _sums_of_raw(
             dst_original=block.dst_original[of_relation],
             weight=None if block.weight is None else block.weight[edges],
         )
-        raw = ops.aggregate(part, h.raw(kind), "mean" if mean else "sum")
+        raw = ops.aggregate_inputs(part, h.raw(kind), "mean" if mean else "sum", h.dtype)
         composed, bias = h.composed(weights[relation], kind)
         rows = linear(raw, composed, bias if mean else None)
         if bias is not None and not mean:  # it is added once for each edge
@@ -276,7 +276,7 @@ def message_linear(
     for relation, (kind, of_relation) in enumerate(zip(source, local, strict=True)):
         if not len(of_relation):
             continue
-        raw = ops.pick_rows(h.raw(kind), of_relation)
+        raw = kernels.gather_rows(h.raw(kind), of_relation, dtype=h.dtype)
         for products, of_weight in zip(found, each, strict=True):
             products.append(linear(raw, *h.composed(of_weight[relation], kind)))
     return [torch.cat(products) for products in found]

@@ -105,6 +105,8 @@ class Tiered:
         columns: those that the tiers give, of a whole row.
         original: gives original indices of ids, the key of input dropout.
         cache: one of the tiers; ``None`` where none is one.
+        widens: rows are handed out in the dtype that is computed in; otherwise as the tiers give them, but for those
+            of which something is dropped out.
 
     Attributes:
         cache: as given.
@@ -123,12 +125,15 @@ class Tiered:
         columns: slice,
         original: Callable[[Int[Tensor, "n"]], Int[Tensor, "n"]],
         cache: CacheTier | None = None,
+        *,
+        widens: bool = True,
     ) -> None:
         self.tier = tier
         self.cache = cache
         self.caches = (cache,)
         self.collective = tier.collective
         self._dtype = column.dtype
+        self._widens = widens
         self._dropout = column.dropout
         self._width = column.width
         self._columns = columns
@@ -146,9 +151,10 @@ class Tiered:
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""
-        rows = self.tier.read(work.tier).to(self._dtype)
+        rows = self.tier.read(work.tier)
         if work.original is None:
-            return rows
+            return rows.to(self._dtype) if self._widens else rows
+        rows = rows.to(self._dtype)
         key = work.key.at(Purpose.INPUT_DROPOUT, 0)
         if rows.shape[1] == self._width:
             return kernels.dropout(rows, work.original, key, self._dropout)

@@ -70,7 +70,8 @@ class TypedInputs:
                 continue
             tier, cache = make(kind, column)
             original = partial(self._original, topology, kind)
-            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache))
+            # The encoder widens what it needs, and some rows are summed as they are.
+            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache, widens=False))
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
 
@@ -88,7 +89,12 @@ class TypedInputs:
         works = tuple(None if part is None else part.expand(each, key) for part, each in zip(self._parts, rows))
         there = [(kind, work) for kind, work in enumerate(works) if work is not None]
         hits = [work.hits for _, work in there] or [(0,) * len(TIERS)]
-        reads = [torch.from_numpy(self.columns.types.ids(kind, work.reads.numpy())) for kind, work in there]
+        reads = [
+            requests[at[kind]].long()
+            if work.reads is rows[kind]  # nothing is read for others
+            else torch.from_numpy(self.columns.types.ids(kind, work.reads.numpy()))
+            for kind, work in there
+        ]
         return TypedReads(
             reads=torch.cat(reads) if reads else requests[:0].long(),
             hits=tuple(map(sum, zip(*hits))),
@@ -99,7 +105,7 @@ class TypedInputs:
         )
 
     def forward(self, work: TypedReads) -> RowsByType:
-        """Read the rows."""
+        """Read the rows, as they are stored unless something changes them."""
         found = [
             self.columns.empty(len(at)) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)

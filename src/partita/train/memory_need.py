@@ -83,12 +83,13 @@ def training_need(job: Job) -> MemoryNeed:
     # A worker may own all seeds of a batch, or be asked for rows that the seeds of all others need.
     apart = whole and not job.strategy.is_collective and config.seed_split == "even"
     sizes = batch_sizes(config, store, -(-batch // workers) if apart else batch, workers if apart else 1)
-    rows = sizes[0].sources * layers[0].in_width * item
-    if store.schema is not None:  # as they are read, besides as they are encoded
-        rows += item * sum(
+    rows = waiting = sizes[0].sources * layers[0].in_width * item
+    if store.schema is not None:  # as they are read; and, where they are used, as they are encoded
+        waiting = item * sum(
             min(sizes[0].sources, count) * width
             for count, width in zip(store.schema.num_nodes, store.type_widths, strict=True)
         )
+        rows += waiting
     loads = (
         store.schema is not None
         or not layers[0].starts_with_sum
@@ -105,7 +106,7 @@ def training_need(job: Job) -> MemoryNeed:
     parts = {
         "model": MODEL_COPIES * parameters,
         "activations": (kept + passing + rows * loads) * on_cpu,
-        "batches": (1 + 2 * config.prefetch) * index + config.prefetch * rows * loads,
+        "batches": (1 + 2 * config.prefetch) * index + config.prefetch * waiting * loads,
         "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
         "seeds": _SEED_BYTES * job.num_seeds,
         "views": job.views.memory_bytes,

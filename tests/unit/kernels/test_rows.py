@@ -53,6 +53,17 @@ def test_gather(both, block, dtype, out_dtype, scaled, columns):
     assert torch.equal(out, plain)
 
 
+@settings(max_examples=20, deadline=None)
+@given(blocks(), st.integers(0, 9))
+def test_halves_are_gathered_as_they_are(both, block, columns):
+    _, ids, rows = block
+    x = torch.randint(-(2**15), 2**15, (rows, columns), dtype=torch.int16).view(torch.float16)
+    compiled, plain = both(lambda: kernels.gather_rows(x, ids, dtype=torch.float16))
+    assert compiled.dtype == torch.float16
+    assert torch.equal(compiled.view(torch.int16), plain.view(torch.int16))
+    assert torch.equal(plain.view(torch.int16), x.view(torch.int16)[ids.long()])
+
+
 def test_every_half_is_widened_exactly():
     bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16)
     half = bits.view(torch.float16).reshape(1024, 64)

@@ -24,9 +24,11 @@ def gather_rows(
     x: Float[Tensor, "N F"], ids: Int[Tensor, "n"], scale: Float[Tensor, "N"] | None, out: Float[Tensor, "n F"]
 ) -> None:
     """See :func:`partita.kernels.reference.gather_rows`."""
-    result = out.numpy()
-    bounds = threads.even_bounds(result.shape[0], result.size)
-    run(gather_loop, bounds, bits(x), ids, or_empty(scale, (0,), result.dtype), result)
+    bounds = threads.even_bounds(out.shape[0], out.numel())
+    if out.dtype == torch.float16:
+        run(copy_loop, bounds, bits(x), ids, bits(out))
+    else:
+        run(gather_loop, bounds, bits(x), ids, or_empty(scale, (0,), out.numpy().dtype), out)
 
 
 def aggregate(
@@ -114,6 +116,17 @@ def gather_loop(x, ids, scale, out, low, high):
         else:
             for c in range(columns):
                 out[i, c] = widen(x[row, c])
+
+
+@njit(nogil=True, cache=True)
+def copy_loop(x, ids, out, low, high):
+    """``out[i] = x[ids[i]]``."""
+    columns = x.shape[1]
+    for i in range(low, high):
+        _prefetch_row(x, np.int64(ids[min(i + ROWS_AHEAD, high - 1)]))
+        row = np.int64(ids[i])
+        for c in range(columns):
+            out[i, c] = x[row, c]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
