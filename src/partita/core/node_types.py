@@ -32,9 +32,7 @@ class NodeTypes:
         """From store ids to rows, for each range: how many nodes of its type, less how many nodes, are before it."""
         return (np.cumsum(self._sizes, axis=0) - self._sizes).reshape(-1) - self.offsets[:-1]
 
-    def places(
-        self, ids: Integer[np.ndarray, "n"]
-    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    def places(self, ids: Integer[np.ndarray, "n"]) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
         """Number of the type of each store id, and its row among the nodes of its type."""
         at = self._range(ids)
         return at % self.count, ids + self._shift[at]

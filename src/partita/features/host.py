@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64, UInt64
 from torch import Tensor
 
-from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh

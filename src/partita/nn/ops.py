@@ -65,7 +65,7 @@ def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:
 def aggregate_inputs(
     block: Block, rows: Float[Tensor, "S F"], reduce: Reduce, dtype: torch.dtype
 ) -> Float[Tensor, "D F"]:
-    """:func:`aggregate` of input rows, also of float16, which get no gradient.
+    """:func:`aggregate` of input rows, also of float16, which usually want no gradient.
 
     Args:
         block: its ``weight``, where present, makes the result a weighted sum, whatever ``reduce`` says.
@@ -73,8 +73,17 @@ def aggregate_inputs(
         reduce: ``"sum"`` or ``"mean"``.
         dtype: of the result and of the running sum, float32 or float64.
     """
+    if rows.requires_grad:
+        return aggregate(block, rows.to(dtype), reduce)
     reduce = reduce if block.weight is None else "sum"
     return kernels.aggregate(rows, block.indptr, block.indices, block.weight, reduce=reduce, dtype=dtype)
+
+
+def pick_inputs(rows: Float[Tensor, "m F"], index: Int[Tensor, "n"], dtype: torch.dtype) -> Float[Tensor, "n F"]:
+    """:func:`pick_rows` of input rows, also of float16, which usually want no gradient; as ``dtype``."""
+    if rows.requires_grad:
+        return pick_rows(rows.to(dtype), index)
+    return kernels.gather_rows(rows, index, dtype=dtype)
 
 
 def aggregate_with_own(

@@ -117,33 +117,21 @@ class Pairs:
             block: its edges.
             num_relations: R.
         """
-        dst_of_edge, kinds = block.edge_dst(), relations_of(block)
-        begins = torch.ones_like(kinds, dtype=torch.bool)
-        begins[1:] = (dst_of_edge.diff() != 0) | (kinds.diff() != 0)
-        (first,) = torch.nonzero(begins, as_tuple=True)
-        groups = Groups.of(kinds[first], num_relations)
-        sizes = torch.cat([first, first.new_tensor([kinds.shape[0]])]).diff()
-        dst, lengths, starts = dst_of_edge[first][groups.order], sizes[groups.order], first[groups.order]
-        indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        edges = torch.repeat_interleave(starts - indptr[:-1], lengths, output_size=kinds.shape[0])
-        edges += torch.arange(kinds.shape[0], device=edges.device)
-        of_dst = torch.zeros(block.num_dst + 1, dtype=torch.int64, device=edges.device)
-        of_dst[1:] = torch.bincount(dst, minlength=block.num_dst).cumsum(0)
+        dst, indptr, edges, sizes, of_dst, place = kernels.pair_edges(block.indptr, relations_of(block), num_relations)
         return cls(
             block=Block(
                 dst=block.dst[dst],
                 src=block.src,
                 indptr=indptr,
-                indices=block.indices[edges],
+                indices=block.indices.index_select(0, edges),
                 dst_original=block.dst_original[dst],
                 node_types=block.node_types,
                 **block.of_edges(edges),
             ),
             edges=edges,
-            sizes=groups.sizes,
+            sizes=sizes.tolist(),
             dst=dst,
-            # Pairs of a destination follow each other in the order of the edges.
-            by_dst=Block(block.dst, dst, of_dst, groups.place.int(), block.dst_original),
+            by_dst=Block(block.dst, dst, of_dst, place, block.dst_original),
         )
 
 
@@ -170,7 +158,7 @@ class Messengers:
             block: its edges.
             num_relations: R.
         """
-        num_src, kinds = block.num_src, relations_of(block)
+        num_src, kinds = block.num_src, relations_of(block).long()
         code = kinds * num_src + block.indices
         if num_relations * num_src <= _DENSE * max(1, code.shape[0]):
             there = torch.zeros(num_relations * num_src, dtype=torch.bool, device=code.device)
@@ -187,11 +175,11 @@ class Messengers:
         return cls(block.with_(src=src, src_original=None, indices=indices.int(), transposed=None), src, sizes)
 
 
-def relations_of(block: Block) -> Int64[Tensor, "E"]:
+def relations_of(block: Block) -> Int[Tensor, "E"]:
     """Number of the relation of every edge; 0 where the block does not say."""
     if block.edge_type is None:
-        return torch.zeros(block.num_edges, dtype=torch.int64, device=block.indices.device)
-    return block.edge_type.long()
+        return torch.zeros(block.num_edges, dtype=torch.int32, device=block.indices.device)
+    return block.edge_type
 
 
 def sum_by_relation(
@@ -276,7 +264,7 @@ def message_linear(
     for relation, (kind, of_relation) in enumerate(zip(source, local, strict=True)):
         if not len(of_relation):
             continue
-        raw = kernels.gather_rows(h.raw(kind), of_relation, dtype=h.dtype)
+        raw = ops.pick_inputs(h.raw(kind), of_relation, h.dtype)
         for products, of_weight in zip(found, each, strict=True):
             products.append(linear(raw, *h.composed(of_weight[relation], kind)))
     return [torch.cat(products) for products in found]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.kernels import sample_neighbors, sample_relations
+from partita.kernels import pair_edges, sample_neighbors, sample_relations
 
 KEY = 0x0123456789ABCDEF
 
@@ -110,3 +110,33 @@ def test_what_is_refused():
         sample_relations(indptr, indices, edge_type[:1], one, one, KEY, (1, 1))
     with pytest.raises(IndexError, match="dst"):
         sample_relations(indptr, indices, edge_type, one + 1, one, KEY, (1, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(typed_stores())
+def test_pairs_of_destinations_and_relations(both, store):
+    indptr, _, edge_type, _, relations = store
+    kinds = edge_type.to(torch.int32)
+    found, plain = both(lambda: pair_edges(indptr, kinds, relations))
+    for compiled, expected in zip(found, plain, strict=True):
+        assert compiled.dtype == expected.dtype
+        assert torch.equal(compiled, expected)
+    dst, rows, edges, sizes, of_dst, place = found
+    row = torch.repeat_interleave(indptr.diff())
+    wanted = sorted(set(zip(kinds.tolist(), row.tolist())))
+    assert dst.tolist() == [node for _, node in wanted]
+    assert sizes.tolist() == np.bincount([kind for kind, _ in wanted], minlength=relations).tolist()
+    for pair, (kind, node) in enumerate(wanted):
+        of_pair = edges[rows[pair] : rows[pair + 1]]
+        assert of_pair.tolist() == torch.nonzero((kinds == kind) & (row == node)).flatten().tolist()
+    for node in range(len(indptr) - 1):
+        assert [wanted[pair] for pair in place[of_dst[node] : of_dst[node + 1]]] == [
+            each for each in wanted if each[1] == node
+        ]
+
+
+def test_pairs_of_a_relation_that_there_is_not():
+    with pytest.raises(IndexError, match="edge_type: 0 to 2, but there are 2"):
+        pair_edges(torch.tensor([0, 2]), torch.tensor([0, 2]), 2)
+    with pytest.raises(ValueError, match="number of edges"):
+        pair_edges(torch.tensor([0, 1]), torch.tensor([0, 1]), 2)

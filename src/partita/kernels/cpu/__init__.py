@@ -2,6 +2,7 @@
 
 from partita.kernels.cpu.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.cpu.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
+from partita.kernels.cpu.pairs import pair_edges
 from partita.kernels.cpu.rank_masks import count_mask_pairs, count_masks, masks_from_sources, masks_to_sources
 from partita.kernels.cpu.rows import (
     aggregate,

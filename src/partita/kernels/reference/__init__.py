@@ -79,6 +79,7 @@ all eight rounds are applied to it again (cycle walking, at most 4 times on aver
 
 from partita.kernels.reference.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
+from partita.kernels.reference.pairs import pair_edges
 from partita.kernels.reference.rank_masks import count_mask_pairs, count_masks, masks_from_sources, masks_to_sources
 from partita.kernels.reference.rows import (
     aggregate,
