@@ -14,7 +14,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.core.records import Block, Reduce, RowsByType
 from partita.nn import initialize, ops
-from partita.nn.matmul import linear
+from partita.nn.grouped import linears
 
 
 class Encoder(nn.Module):
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
             if count < rows.shape[0]:
                 tails.append(lin(rows[count:]))
         # Only the head is put in order, which takes a pass over rows forward and another one backward.
-        return torch.cat([_in_order(heads, inputs, inputs.head), *tails])
+        return torch.cat([_in_order(torch.cat(heads), inputs, inputs.head), *tails])
 
     def over(self, inputs: RowsByType) -> Encoding:
         """The rows of all types, for a layer that composes the encoder."""
@@ -142,13 +142,25 @@ class EncodedRows:
         return self._local
 
     def composed(
-        self, weight: Float[Tensor, "m in"], kind: int
-    ) -> tuple[Float[Tensor, "m raw"], Float[Tensor, "m"] | None]:
-        """The encoder of a type followed by a product with a weight, as one weight and one bias."""
-        lin: Any = self.encoder.lins[kind]
+        self, weight: Float[Tensor, "G m in"], kinds: Sequence[int]
+    ) -> tuple[list[Float[Tensor, "m raw"]], list[Float[Tensor, "m"] | None]]:
+        """The encoders of some types, each followed by a product with a weight, as one weight and one bias.
+
+        Args:
+            weight: of each product.
+            kinds: the type of each product's rows.
+        """
+        lins: list[Any] = [self.encoder.lins[kind] for kind in kinds]
         with torch.autocast(weight.device.type, enabled=False):  # rounded once, as what the product takes
-            weight = weight.to(lin.weight.dtype)
-            return weight @ lin.weight, None if lin.bias is None else weight @ lin.bias
+            weight = weight.to(self.dtype)
+            if len({lin.weight.shape for lin in lins}) == 1:  # all at once
+                weights = list((weight @ torch.stack([lin.weight for lin in lins])).unbind())
+            else:
+                weights = [each @ lin.weight for each, lin in zip(weight.unbind(), lins, strict=True)]
+            none = weight.new_zeros(weight.shape[2])
+            shifts = torch.stack([none if lin.bias is None else lin.bias for lin in lins]).unsqueeze(2)
+            biases = (weight @ shifts).squeeze(2).unbind()
+            return weights, [None if lin.bias is None else bias for lin, bias in zip(lins, biases, strict=True)]
 
     def composing_pays(self, kinds: Sequence[int], sizes: Sequence[int], out_width: int) -> bool:
         """Whether products of raw rows, forward and backward, take fewer multiplications than encoding all sources.
@@ -174,19 +186,17 @@ class EncodedRows:
 
         The encoder's map of every type is used, so that each gets a gradient.
         """
-        found = list[Tensor]()
-        for kind, where in enumerate(self.inputs.at):
-            count = int(torch.searchsorted(where, self.block.num_dst))
-            of_type, shift = self.composed(weight[kind], kind)
-            if bias is not None:
-                shift = bias[kind] if shift is None else shift + bias[kind]
-            found.append(linear(self.raw(kind)[:count].to(self.dtype), of_type, shift))
-        return _in_order(found, self.inputs, self.block.num_dst)
+        counts = [int(torch.searchsorted(where, self.block.num_dst)) for where in self.inputs.at]
+        rows = [self.raw(kind)[:count].to(self.dtype) for kind, count in enumerate(counts)]
+        weights, shifts = self.composed(weight, range(len(counts)))
+        if bias is not None:
+            shifts = [of if shift is None else shift + of for shift, of in zip(shifts, bias.unbind(), strict=True)]
+        return _in_order(linears(rows, weights, shifts), self.inputs, self.block.num_dst)
 
 
-def _in_order(rows: Sequence[Float[Tensor, "_ out"]], inputs: RowsByType, count: int) -> Float[Tensor, "n out"]:
-    """Rows of each type, of those of the first so many nodes that have it, in the order of the nodes."""
-    order = torch.cat([where[: len(of_type)] for where, of_type in zip(inputs.at, rows, strict=True)])
+def _in_order(rows: Float[Tensor, "n out"], inputs: RowsByType, count: int) -> Float[Tensor, "n out"]:
+    """Rows that are sorted by type, of the first so many nodes, in the order of the nodes."""
+    order = torch.cat([where[: int(torch.searchsorted(where, count))] for where in inputs.at])
     place = torch.empty_like(order)
     place[order] = torch.arange(count, device=order.device)
-    return ops.permute_rows(torch.cat(list(rows)), place, order)
+    return ops.permute_rows(rows, place, order)

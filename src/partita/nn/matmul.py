@@ -247,6 +247,14 @@ def _backend(*operands: Tensor) -> Backend:
     return chosen
 
 
+def by_torch(x: Float[Tensor, "n F"], weight: Float[Tensor, "..."]) -> bool:
+    """Whether PyTorch computes products of such rows and weights, as they are."""
+    device = x.device.type
+    cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    exact = x.dtype == weight.dtype and x.dtype in (torch.float32, torch.float64)
+    return exact and not cast and (_chosen.get() is _TORCH or x.dtype == torch.float64)
+
+
 def linear(
     x: Float[Tensor, "n F"], weight: Float[Tensor, "m F"], bias: Float[Tensor, "m"] | None = None
 ) -> Float[Tensor, "n m"]:

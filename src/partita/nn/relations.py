@@ -13,6 +13,7 @@ from partita import kernels
 from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.encoder import EncodedRows
+from partita.nn.grouped import grouped_linear, linears
 from partita.nn.matmul import linear
 
 _DENSE = 16
@@ -46,29 +47,6 @@ class Groups:
         place = torch.empty_like(sorted_.edge)
         place[sorted_.edge] = each[:-1]
         return cls(sorted_.edge, place, sorted_.indptr.diff().tolist())
-
-
-def grouped_linear(
-    rows: Float[Tensor, "n in"],
-    weight: Float[Tensor, "G out in"],
-    sizes: list[int],
-    bias: Float[Tensor, "G out"] | None = None,
-) -> Float[Tensor, "n out"]:
-    """``x W_g^T + b_g`` of rows that are sorted by group. Groups without rows get gradients of 0.
-
-    Args:
-        rows: of group 0, then of group 1, and so on.
-        weight: of each group.
-        sizes: rows of each group.
-        bias: of each group.
-    """
-    weights = weight.unbind()
-    biases = (None,) * len(weights) if bias is None else bias.unbind()
-    pieces = rows.split(sizes)
-    # One product there must be, so that gradients are there, too.
-    chosen = [group for group, size in enumerate(sizes) if size] or [0]
-    found = [linear(pieces[group], weights[group], biases[group]) for group in chosen]
-    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def typed_linear(
@@ -213,15 +191,15 @@ def _sums_of_raw(
     pairs: Pairs, h: EncodedRows, weight: Float[Tensor, "R out in"], source: Sequence[int], *, mean: bool
 ) -> Float[Tensor, "P out"]:
     """The rows of the pairs: their raw rows are summed, then multiplied by the weight and the encoder's as one."""
-    block, begin, found = pairs.block, 0, list[Tensor]()
+    block, begin, sums, counts = pairs.block, 0, list[Tensor](), list[Tensor]()
     mean = mean and block.weight is None
-    local, weights = h.local()[block.indices], weight.unbind()
-    for relation, size in enumerate(pairs.sizes):
-        if not size:
-            continue
-        of_relation = slice(begin, begin + size)
-        begin, kind, indptr = begin + size, source[relation], block.indptr[begin : begin + size + 1]
+    local = h.local().index_select(0, block.indices)
+    there = [relation for relation, size in enumerate(pairs.sizes) if size]
+    for relation in there:
+        size, kind = pairs.sizes[relation], source[relation]
+        of_relation, indptr = slice(begin, begin + size), block.indptr[begin : begin + size + 1]
         edges = slice(int(indptr[0]), int(indptr[-1]))
+        begin += size
         part = Block(
             dst=block.dst[of_relation],
             src=h.inputs.at[kind],
@@ -230,14 +208,18 @@ def _sums_of_raw(
             dst_original=block.dst_original[of_relation],
             weight=None if block.weight is None else block.weight[edges],
         )
-        raw = ops.aggregate_inputs(part, h.raw(kind), "mean" if mean else "sum", h.dtype)
-        composed, bias = h.composed(weights[relation], kind)
-        rows = linear(raw, composed, bias if mean else None)
-        if bias is not None and not mean:  # it is added once for each edge
-            totals = ops.aggregate(part, raw.new_ones(len(h.inputs.at[kind]), 1), "sum")
-            rows = rows + totals.to(rows.dtype) * bias
-        found.append(rows)
-    return torch.cat(found)
+        sums.append(ops.aggregate_inputs(part, h.raw(kind), "mean" if mean else "sum", h.dtype))
+        if not mean:  # the bias is added once for each edge
+            counts.append(ops.aggregate(part, sums[-1].new_ones(len(h.inputs.at[kind]), 1), "sum"))
+    weights, biases = h.composed(_of(weight, there), [source[relation] for relation in there])
+    if mean:
+        return linears(sums, weights, biases)
+    rows = linears(sums, weights, [None] * len(there))
+    shifts = [
+        rows.new_zeros(len(each), rows.shape[1]) if bias is None else each.to(rows.dtype) * bias
+        for each, bias in zip(counts, biases, strict=True)
+    ]
+    return rows + torch.cat(shifts)
 
 
 def message_linear(
@@ -259,12 +241,12 @@ def message_linear(
     if not isinstance(h, EncodedRows) or not h.composing_pays(source, sizes, width):
         rows = ops.pick_rows(ops.all_rows(h), messengers.src)
         return [grouped_linear(rows, weight, sizes) for weight in weights]
-    local, found = h.local()[messengers.src].split(sizes), [list[Tensor]() for _ in weights]
-    each = [weight.unbind() for weight in weights]
-    for relation, (kind, of_relation) in enumerate(zip(source, local, strict=True)):
-        if not len(of_relation):
-            continue
-        raw = ops.pick_inputs(h.raw(kind), of_relation, h.dtype)
-        for products, of_weight in zip(found, each, strict=True):
-            products.append(linear(raw, *h.composed(of_weight[relation], kind)))
-    return [torch.cat(products) for products in found]
+    there = [relation for relation, size in enumerate(sizes) if size]
+    kinds, local = [source[relation] for relation in there], h.local().index_select(0, messengers.src).split(sizes)
+    raw = [ops.pick_inputs(h.raw(kind), local[relation], h.dtype) for kind, relation in zip(kinds, there)]
+    return [linears(raw, *h.composed(_of(weight, there), kinds)) for weight in weights]
+
+
+def _of(weight: Float[Tensor, "R _ in"], relations: list[int]) -> Float[Tensor, "r _ in"]:
+    """The weights of some relations."""
+    return weight.index_select(0, torch.tensor(relations, device=weight.device))

@@ -16,11 +16,12 @@ from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn import initialize, ops
 from partita.nn.encoder import EncodedRows
+from partita.nn.grouped import grouped_linear
 from partita.nn.layers import softmax
 from partita.nn.layers.base import Layer, Split
 from partita.nn.layers.relational import ONE_RELATION, Ends, checked_ends
 from partita.nn.ops import Rows
-from partita.nn.relations import Messengers, Pairs, grouped_linear, message_linear, typed_linear
+from partita.nn.relations import Messengers, Pairs, message_linear, typed_linear
 
 
 def heads_of(in_width: int, out_width: int, heads: int) -> int:
