@@ -44,7 +44,8 @@ class Encoder(nn.Module):
         Every map is used, also for no row, so that each gets a gradient, which is 0 then.
         """
         heads, tails = list[Tensor](), list[Tensor]()
-        for lin, where, rows, width in zip(self.lins, inputs.at, inputs.rows, self.widths, strict=True):
+        lins: list[Any] = list(self.lins)
+        for lin, where, rows, width in zip(lins, inputs.at, inputs.rows, self.widths, strict=True):
             count = int(torch.searchsorted(where, inputs.head))
             rows = rows.to(lin.weight.dtype) if width else lin.weight.new_ones(rows.shape[0], 1)
             heads.append(lin(rows[:count]))
@@ -115,8 +116,12 @@ class EncodedRows:
         return self._all
 
     def of_destinations(self) -> Float[Tensor, "D out"]:
-        """The rows of the destinations."""
-        return self.all()[: self.block.num_dst]
+        """The rows of the destinations; they alone are encoded where the others were not."""
+        if self._all is not None:
+            return self._all[: self.block.num_dst]
+        lins: list[Any] = list(self.encoder.lins)
+        rows = linears(self._own(), [lin.weight for lin in lins], [lin.bias for lin in lins])
+        return _in_order(rows, self.inputs, self.block.num_dst)
 
     def aggregate(self, reduce: Reduce) -> Float[Tensor, "D out"]:
         """See :func:`partita.nn.ops.aggregate`."""
@@ -142,13 +147,14 @@ class EncodedRows:
         return self._local
 
     def composed(
-        self, weight: Float[Tensor, "G m in"], kinds: Sequence[int]
+        self, weight: Float[Tensor, "G m in"], kinds: Sequence[int], bias: Float[Tensor, "G m"] | None = None
     ) -> tuple[list[Float[Tensor, "m raw"]], list[Float[Tensor, "m"] | None]]:
         """The encoders of some types, each followed by a product with a weight, as one weight and one bias.
 
         Args:
             weight: of each product.
             kinds: the type of each product's rows.
+            bias: of each product.
         """
         lins: list[Any] = [self.encoder.lins[kind] for kind in kinds]
         with torch.autocast(weight.device.type, enabled=False):  # rounded once, as what the product takes
@@ -159,8 +165,11 @@ class EncodedRows:
                 weights = [each @ lin.weight for each, lin in zip(weight.unbind(), lins, strict=True)]
             none = weight.new_zeros(weight.shape[2])
             shifts = torch.stack([none if lin.bias is None else lin.bias for lin in lins]).unsqueeze(2)
-            biases = (weight @ shifts).squeeze(2).unbind()
-            return weights, [None if lin.bias is None else bias for lin, bias in zip(lins, biases, strict=True)]
+            biases = (weight @ shifts).squeeze(2)
+            if bias is not None:
+                return weights, list((biases + bias).unbind())
+            each = zip(lins, biases.unbind(), strict=True)
+            return weights, [None if lin.bias is None else of for lin, of in each]
 
     def composing_pays(self, kinds: Sequence[int], sizes: Sequence[int], out_width: int) -> bool:
         """Whether products of raw rows, forward and backward, take fewer multiplications than encoding all sources.
@@ -186,12 +195,13 @@ class EncodedRows:
 
         The encoder's map of every type is used, so that each gets a gradient.
         """
+        rows = linears(self._own(), *self.composed(weight, range(len(weight)), bias))
+        return _in_order(rows, self.inputs, self.block.num_dst)
+
+    def _own(self) -> list[Float[Tensor, "_ _"]]:
+        """Rows of the destinations of each type as they were read, widened."""
         counts = [int(torch.searchsorted(where, self.block.num_dst)) for where in self.inputs.at]
-        rows = [self.raw(kind)[:count].to(self.dtype) for kind, count in enumerate(counts)]
-        weights, shifts = self.composed(weight, range(len(counts)))
-        if bias is not None:
-            shifts = [of if shift is None else shift + of for shift, of in zip(shifts, bias.unbind(), strict=True)]
-        return _in_order(linears(rows, weights, shifts), self.inputs, self.block.num_dst)
+        return [self.raw(kind)[:count].to(self.dtype) for kind, count in enumerate(counts)]
 
 
 def _in_order(rows: Float[Tensor, "n out"], inputs: RowsByType, count: int) -> Float[Tensor, "n out"]:

@@ -225,28 +225,31 @@ def _sums_of_raw(
 def message_linear(
     messengers: Messengers,
     h: Float[Tensor, "S in"] | EncodedRows,
-    weights: Sequence[Float[Tensor, "R _ in"]],
+    maps: Sequence[tuple[Float[Tensor, "R _ in"], Float[Tensor, "R _"] | None]],
     source: Sequence[int],
 ) -> list[Float[Tensor, "M _"]]:
-    """``W_r x_u`` of every messenger, for several weights of each relation.
+    """``W_r x_u + b_r`` of every messenger, for several maps of each relation.
 
     Args:
         messengers: of a block.
         h: rows of the block's sources.
-        weights: of each relation, several times.
+        maps: weights and biases of each relation, several times.
         source: the type that each relation comes from.
     """
     sizes = messengers.sizes
-    width = sum(weight.shape[1] for weight in weights)
+    width = sum(weight.shape[1] for weight, _ in maps)
     if not isinstance(h, EncodedRows) or not h.composing_pays(source, sizes, width):
         rows = ops.pick_rows(ops.all_rows(h), messengers.src)
-        return [grouped_linear(rows, weight, sizes) for weight in weights]
+        return [grouped_linear(rows, weight, sizes, bias) for weight, bias in maps]
     there = [relation for relation, size in enumerate(sizes) if size]
     kinds, local = [source[relation] for relation in there], h.local().index_select(0, messengers.src).split(sizes)
     raw = [ops.pick_inputs(h.raw(kind), local[relation], h.dtype) for kind, relation in zip(kinds, there)]
-    return [linears(raw, *h.composed(_of(weight, there), kinds)) for weight in weights]
+    return [
+        linears(raw, *h.composed(_of(weight, there), kinds, None if bias is None else _of(bias, there)))
+        for weight, bias in maps
+    ]
 
 
-def _of(weight: Float[Tensor, "R _ in"], relations: list[int]) -> Float[Tensor, "r _ in"]:
-    """The weights of some relations."""
-    return weight.index_select(0, torch.tensor(relations, device=weight.device))
+def _of(values: Float[Tensor, "R ..."], relations: list[int]) -> Float[Tensor, "r ..."]:
+    """Those of some relations."""
+    return values.index_select(0, torch.tensor(relations, device=values.device))

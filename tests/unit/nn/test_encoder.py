@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from partita.core.node_types import NodeTypes
 from partita.core.records import Block, RowsByType
 from partita.nn.encoder import EncodedRows, Encoder
-from partita.nn.layers import RGAT, RGCN, HeteroSAGE, Layer
+from partita.nn.layers import HGT, RGAT, RGCN, HeteroSAGE, Layer
 
 WIDTHS = (6, 3, 0, 2)
 RELATIONS = ((0, 0), (1, 0), (0, 1), (2, 1), (3, 0), (1, 3))
@@ -21,6 +23,8 @@ LAYERS = {
     "hetero-sage mean": lambda: HeteroSAGE(5, 4, **ENDS),
     "hetero-sage sum": lambda: HeteroSAGE(5, 4, aggregator="sum", **ENDS),
     "rgat": lambda: RGAT(5, 2, heads=2, **ENDS),
+    "hgt": lambda: HGT(5, 4, heads=2, **ENDS),
+    "hgt of one width": lambda: HGT(5, 5, heads=1, **ENDS),
 }
 
 
@@ -86,19 +90,22 @@ def test_rows_and_gradients_are_those_of_encoded_rows(monkeypatch, name, pays, w
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "hgt"])
 def test_autocast_composes_in_the_precision_of_the_parameters(name) -> None:
-    """What is rounded to 16 bits is the product of the weights, so the result is as near as that of encoded rows."""
-    block, inputs = a_block(3, weighted=False)
-    layer, encoder = made(name)
-    exact = layer(block, encoder(inputs)).detach()
-    inputs = RowsByType(inputs.at, tuple(rows.float() for rows in inputs.rows), inputs.head)
-    layer, encoder = layer.float(), encoder.float()
-    with torch.autocast("cpu", torch.bfloat16):
-        one, other = layer(block, encoder.over(inputs).rows(block)), layer(block, encoder(inputs))
-    assert one.dtype == other.dtype
-    near, far = ((rows.double() - exact).norm() for rows in (one, other))
-    assert near < 1.5 * far
+    """What is rounded to 16 bits is the product of the weights, so results are as near as those of encoded rows."""
+    ratios = []
+    for seed in range(3, 14):
+        block, inputs = a_block(seed, weighted=False)
+        layer, encoder = made(name)
+        exact = layer(block, encoder(inputs)).detach()
+        inputs = RowsByType(inputs.at, tuple(rows.float() for rows in inputs.rows), inputs.head)
+        layer, encoder = layer.float(), encoder.float()
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            one, other = layer(block, encoder.over(inputs).rows(block)), layer(block, encoder(inputs))
+        assert one.dtype == other.dtype
+        near, far = (float((rows.double() - exact).norm()) for rows in (one, other))
+        ratios.append(near / far)
+    assert statistics.median(ratios) < 1.1
 
 
 def test_encoding_first_is_chosen_where_it_multiplies_less() -> None:

@@ -16,7 +16,6 @@ from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn import initialize, ops
 from partita.nn.encoder import EncodedRows
-from partita.nn.grouped import grouped_linear
 from partita.nn.layers import softmax
 from partita.nn.layers.base import Layer, Split
 from partita.nn.layers.relational import ONE_RELATION, Ends, checked_ends
@@ -166,8 +165,8 @@ class RGAT(Split, Layer):
     def _by_pair(self, x: Tensor | EncodedRows, block: Block) -> tuple[Pairs, Tensor, Tensor]:
         """Edges by destination and relation, whose sources are those of every relation; their rows and scores."""
         messengers = Messengers.of(block, len(self.relations))
-        weights = (self.weight, self._scores(self.att_src))
-        projected, scores = message_linear(messengers, x, weights, [source for source, _ in self.relations])
+        maps = ((self.weight, None), (self._scores(self.att_src), None))
+        projected, scores = message_linear(messengers, x, maps, [source for source, _ in self.relations])
         return Pairs.of(messengers.block, len(self.relations)), kernels.widened(projected), kernels.widened(scores)
 
     def _logits(
@@ -225,6 +224,7 @@ class HGT(Split, Layer):
     name = "hgt"
     initial_values: ClassVar[Callable[[nn.Module, int], None]] = staticmethod(_hgt_values)
     reads_relations = True
+    composes_encoder = True
     options: ClassVar[frozenset[str]] = frozenset({"num_types", "relations", "heads"})
 
     def __init__(
@@ -302,26 +302,30 @@ class HGT(Split, Layer):
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
-        x = ops.all_rows(h)
-        x_dst = x[: block.num_dst]
-        by_source, logits, values = self._attending(x, self.query(x_dst, block), block)
+        if isinstance(h, EncodedRows):
+            by_source, logits, values = self._attending(h, h.own_linear(self.query_weight, self.query_bias), block)
+            x_dst = None if self.skip is None else h.of_destinations()
+        else:
+            x = ops.all_rows(h)
+            x_dst = x[: block.num_dst]
+            by_source, logits, values = self._attending(x, self.query(x_dst, block), block)
         rows = ops.aggregate_heads(by_source, values, softmax.shares(by_source, logits))
-        return self._mapped(rows, self.self_term(x_dst, block), block)
+        return self._mapped(rows, None if x_dst is None else self.self_term(x_dst, block), block)
 
-    def _attending(self, x: Tensor, q: Tensor | None, block: Block) -> tuple[Block, Tensor, Tensor]:
+    def _attending(self, x: Tensor | EncodedRows, q: Tensor | None, block: Block) -> tuple[Block, Tensor, Tensor]:
         """Edges whose sources are those of every relation, their logits, and what the sources send."""
         if q is None:
             raise ValueError("an HGT layer's partial aggregate needs the destinations' query")
         messengers = Messengers.of(block, len(self.relations))
-        rows = ops.pick_rows(x, messengers.src)
         scale = self.prior / math.sqrt(self.columns_per_head)
-        keys, values = (
-            kernels.widened(grouped_linear(rows, weight.flatten(1, 2), messengers.sizes, bias.flatten(1)))
+        maps = [
+            (weight.flatten(1, 2), bias.flatten(1))
             for weight, bias in (
                 self._composed(self.key_weight, self.key_bias, self.attention * scale[:, :, None, None]),
                 self._composed(self.value_weight, self.value_bias, self.messages),
             )
-        )
+        ]
+        keys, values = map(kernels.widened, message_linear(messengers, x, maps, self._source.tolist()))
         return messengers.block, ops.edge_products(messengers.block, keys, kernels.widened(q), self.heads), values
 
     def _composed(
