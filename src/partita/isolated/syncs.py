@@ -67,7 +67,8 @@ class Sync(Protocol):
         """What the gradients of a batch are multiplied with.
 
         Args:
-            sampled: number of sampled in-edges of every seed of this worker.
+            sampled: number of sampled in-edges of every seed of this worker; in typed graphs of every seed and
+                relation, see :class:`~partita.isolated.neighborhoods.Neighborhoods`.
             d_local: its in-edges in the view.
             d_global: its in-edges in the whole graph.
         """
@@ -121,12 +122,7 @@ class GradientSum:
 
     def join_gradients(self, parameters: Iterable[Tensor], factor: float, group: Group) -> None:
         """Multiply and sum; a parameter that a worker did not use has gradient 0 there."""
-        gradients = []
-        for parameter in parameters:
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                gradients.append(parameter.grad)
+        gradients = _gradients(parameters)
         if factor != 1:
             for gradient in gradients:
                 gradient.mul_(factor)
@@ -175,7 +171,8 @@ class ModelAverage:
         return 1.0
 
     def join_gradients(self, parameters: Iterable[Tensor], factor: float, group: Group) -> None:
-        """Gradients stay with the worker."""
+        """Gradients stay with the worker; a parameter that it did not use has gradient 0."""
+        _gradients(parameters)
 
     def due(self, epoch: int, epochs: int) -> bool:
         """After every n-th epoch, and after the last."""
@@ -197,6 +194,17 @@ class ModelAverage:
             return joined, [replica.optimizer for replica in replicas]
         tensors = state.over(group) if self._rule == "average" else {}
         return joined, [with_tensors(replica.optimizer, tensors) for replica in replicas]
+
+
+def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Of all parameters that are trained, 0 of those that were not used."""
+    found = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            found.append(parameter.grad)
+    return found
 
 
 SYNCS: Registry[Callable[[SyncSettings], Sync]] = Registry(
