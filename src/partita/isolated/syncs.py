@@ -122,7 +122,12 @@ class GradientSum:
 
     def join_gradients(self, parameters: Iterable[Tensor], factor: float, group: Group) -> None:
         """Multiply and sum; a parameter that a worker did not use has gradient 0 there."""
-        gradients = _gradients(parameters)
+        gradients = []
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                gradients.append(parameter.grad)
         if factor != 1:
             for gradient in gradients:
                 gradient.mul_(factor)
@@ -171,8 +176,7 @@ class ModelAverage:
         return 1.0
 
     def join_gradients(self, parameters: Iterable[Tensor], factor: float, group: Group) -> None:
-        """Gradients stay with the worker; a parameter that it did not use has gradient 0."""
-        _gradients(parameters)
+        """Gradients stay with the worker."""
 
     def due(self, epoch: int, epochs: int) -> bool:
         """After every n-th epoch, and after the last."""
@@ -194,17 +198,6 @@ class ModelAverage:
             return joined, [replica.optimizer for replica in replicas]
         tensors = state.over(group) if self._rule == "average" else {}
         return joined, [with_tensors(replica.optimizer, tensors) for replica in replicas]
-
-
-def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Of all parameters that are trained, 0 of those that were not used."""
-    found = []
-    for parameter in parameters:
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            found.append(parameter.grad)
-    return found
 
 
 SYNCS: Registry[Callable[[SyncSettings], Sync]] = Registry(

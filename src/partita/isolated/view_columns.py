@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Bool, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
@@ -13,7 +13,7 @@ from partita.core.memory import fresh_array
 from partita.graph.column_specs import ColumnSpec, known, type_of_column
 from partita.graph.metadata import how_to_mend, index_dtype
 from partita.graph.store import GraphStore
-from partita.isolated.subgraph import EDGES_AT_ONCE, Subgraph
+from partita.isolated.subgraph import EDGES_AT_ONCE, At, Subgraph
 
 _CHUNK_BYTES = 8 * 2**20
 
@@ -102,7 +102,7 @@ class EdgeCopies:
             stop = done + len(local)
             self.indices[done:stop] = local
             for name, copy in self.columns.items():
-                copy[done:stop] = held[name][at] if kept is None else held[name][at][kept]
+                _copy(held[name], at, kept, copy[done:stop])
             if kinds is not None and self.unseen is not None and kept is not None and found.halo == "none":
                 out = kinds[at][~kept]
                 self.unseen[seen : seen + len(out)] = out
@@ -120,6 +120,18 @@ class EdgeCopies:
                     where=str(store.path),
                     fix=how_to_mend(store.shard),
                 )
+
+
+def _copy(
+    held: Shaped[np.ndarray, "E ..."], at: At, kept: Bool[np.ndarray, "p"] | None, out: Shaped[np.ndarray, "k ..."]
+) -> None:
+    """Copy rows of edges straight to where they belong: those of a piece may be wide."""
+    if kept is None:
+        out[:] = held[at]
+    elif isinstance(at, slice):
+        np.take(held[at], np.flatnonzero(kept), axis=0, out=out, mode="clip")  # other modes make a copy first
+    else:
+        np.take(held, at[kept], axis=0, out=out, mode="clip")
 
 
 def copied_rows(store: GraphStore, found: Subgraph, name: str, spec: ColumnSpec) -> Shaped[np.ndarray, "rows ..."]:
