@@ -76,7 +76,7 @@ def test_a_run_is_resumed_evaluated_and_refuses_other_edges(folder, tmp_path) ->
         ("plain", {"model": "gcn", "edge_weights": True}, "multiplies by edge weights, and the store has none"),
         ("g", {"model": "gat", "edge_weights": True}, "has no option 'edge_weights'"),
         ("g", {"model": "gcn", "edge_weights": True, "weighted": True}, "Choose one of weighted and edge_weights"),
-        ("g", {"model": "gatv2", "views": "cyclic"}, "views hold no weights or features of edges"),
+        ("plain", {"model": "gcn", "edge_weights": True, "views": "cyclic"}, "multiplies by edge weights, and the st"),
         ("g", {"model": "gatv2", "sampler": "walk", "fanout": None}, "belongs to those of the graph"),
         ("g", {"model": "sage", "aggregator": "max", "edge_weights": True}, "takes no weights"),
     ],

@@ -16,16 +16,17 @@ import numpy as np
 import psutil
 import pytest
 from commands import run_partita
-from isolated import assert_same, dense_epoch, epochs_of, model_of
+from isolated import assert_same, dense_epoch, epochs_of, filtered_epoch, model_of
 from on_workers import resume_on_workers, train_on_workers
 from processes import workers_of
+from typed_graphs import typed_store
 
 import partita
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.isolated.schedules import VIEW_SCHEDULES
 from partita.runs.checkpoint import latest_checkpoint, read_state
-from partita.testing.graphs import small_random_store
+from partita.testing.graphs import formula_store, small_random_store
 from partita.train import phase
 
 pytestmark = pytest.mark.usefixtures("libraries")
@@ -131,6 +132,47 @@ def test_averaged_models_do_not_depend_on_the_workers(store, tmp_path) -> None:
             assert sent["gradients"] > 0
             assert not any(sent.get(kind, 0) for kind in ("ids", "features", "forward", "backward"))
             assert sum(load["views"] for load in records[out]["views"]["loading"]) == 15
+
+
+OTHERS = {
+    "typed": ({"model": "rgcn", "fanout": "cites=3,2 *=2,2"}, {"model": "hgt", "heads": 2}),
+    "edges": ({"model": "gatv2", "heads": 2}, {"model": "gcn", "edge_weights": True}),
+}
+
+
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_typed_graphs_and_layers_that_read_edges(tmp_path, name) -> None:
+    """An epoch of two workers is that of the graph without the edges that leave; averages do not depend on workers."""
+    if name == "typed":
+        store = typed_store(tmp_path / "five", 240, parts=5)
+    else:
+        store = formula_store(
+            tmp_path / "five", num_nodes=240, weighted=True, edge_features=3, num_parts=5, shuffle_seed=2
+        )
+    runs: dict[Path, dict[str, Any]] = {}
+    for at, model in enumerate(OTHERS[name]):
+        runs[tmp_path / f"epoch{at}"] = {**settings_of_an_epoch("tournament", "resampling"), **model, "fanout": -1}
+        runs[tmp_path / f"average{at}"] = {**SETTINGS, **AVERAGE, **model}
+    records = train_on_workers(store.path, 2, runs)
+    for run, settings in runs.items():
+        sent = sent_for_training(records[run])
+        assert sent["gradients"] > 0
+        assert not any(sent.get(kind, 0) for kind in ("ids", "features", "forward", "backward"))
+        alone = partita.Trainer(store, out=tmp_path / f"{run.name}-1", **settings)
+        if run.name.startswith("average"):
+            alone.fit()
+            assert_same(run, tmp_path / f"{run.name}-1", 1e-9)  # Adam, where attention has hardly any gradient
+            continue
+        alone.job.views.close()
+        assignment = VIEW_SCHEDULES.find("tournament")(5, 2, 1).assignment(0)
+        expected, factors = filtered_epoch(store, alone.job.model, alone.job.config, assignment)
+        largest = max(float(each.abs().max()) for each in expected.values())
+        for key, value in model_of(run).items():
+            assert np.abs(value - expected[key].numpy()).max() <= 1e-12 * largest, key
+        assert epochs_of(run)[0]["coverage"] == pytest.approx(np.mean(factors))
+    found = partita.evaluate(tmp_path / "average0", split="test")
+    assert found["loss"] == pytest.approx(records[tmp_path / "average0"]["metrics"]["test"]["loss"])
+    assert len(partita.predict(tmp_path / "average0").ids) > 0
 
 
 def train_and_cut(store: GraphStore, folder: Path, isolated: dict[str, Any]) -> Any:

@@ -161,7 +161,7 @@ REFUSED = [
     ({"sampler": "layer", "layer_budget": "50", "fanout": None}, "does not draw by relation"),
     ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
     ({"cache": "30B"}, "no room for a row"),
-    ({"views": "cyclic"}, "does not support typed graphs"),
+    ({"views": "cyclic", "model": "pyg:GCN"}, "does not support typed graphs"),
     ({"model": "rgat", "heads": 3}, "cannot be shared by 3 heads"),
     ({"model": "hetero-sage", "aggregator": "max"}, "mean or sum"),
 ]

@@ -10,8 +10,19 @@ import torch
 from safetensors.numpy import load_file
 from torch.nn import functional as F
 
+from partita.comm.context import Context
+from partita.comm.group import Group
+from partita.config import Config
+from partita.core.keys import StepKey
+from partita.graph.column_specs import known
 from partita.graph.store import GraphStore
+from partita.nn.model import Model
+from partita.parallel.engine import Engine
+from partita.parallel.strategies import PLAIN, build_engine, parse_strategy
 from partita.runs.checkpoint import latest_checkpoint
+from partita.sample.topology import EDGE_ROWS, ArrayTopology, as_tensor
+from partita.setup.inputs import DTYPES, open_rows
+from partita.setup.sampler import make_sampler
 
 
 def model_of(run: Path) -> dict[str, np.ndarray]:
@@ -120,3 +131,92 @@ def _factor(coverage: str, drawn: np.ndarray, inside: np.ndarray, degree: np.nda
         with np.errstate(divide="ignore"):
             return float(drawn[some].sum() / (drawn[some] * degree[some] / inside[some]).sum())
     return 1.0
+
+
+def seen_from(store: GraphStore, parts: tuple[int, ...], halo: str) -> np.ndarray:
+    """Which of the store's edges a view has, bool (E), from the definition."""
+    owner = np.searchsorted(store.part_offsets[1:], np.arange(store.num_nodes), side="right")
+    inside, around = np.isin(owner, parts), np.zeros(store.num_nodes, bool)
+    src, dst = np.asarray(store.indices), np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    if halo == "none":
+        return inside[src] & inside[dst]
+    around[src[inside[dst] & ~inside[src]]] = True
+    return inside[dst] | (around[dst] & inside[src] & (halo == "one-hop+edges"))
+
+
+def filtered(store: GraphStore, parts: tuple[int, ...], halo: str, **settings: bool) -> ArrayTopology:
+    """The whole store without the edges that a view has not: what sampling and layers of the view must agree with."""
+    kept = seen_from(store, parts, halo)
+    dst = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    rows = np.concatenate([[0], np.cumsum(np.bincount(dst[kept], minlength=store.num_nodes))])
+    arrays = {
+        spec.sampler: as_tensor(store.column(name)[kept] if spec.of == "edges" else store.column(name))
+        for name, spec in known(store.columns).items()
+        if spec.sampler
+    }
+    arrays |= {"indptr": torch.from_numpy(rows), "degree_offsets": as_tensor(store.indptr)}
+    if store.schema is not None:
+        arrays |= {"node_types": store.node_types, "num_relations": len(store.schema.relations)}
+    edge_rows = {name: as_tensor(store.column(name)[kept]) for name in EDGE_ROWS if store.has(name)}
+    return ArrayTopology(**arrays, edge_rows=edge_rows, **settings)
+
+
+def engine_without(store: GraphStore, model: Model, config: Config, parts: tuple[int, ...], halo: str) -> Engine:
+    """An engine over the whole store without the edges that a view has not."""
+    topology = filtered(store, parts, halo, replace=config.replace, weighted=config.weighted)
+    return build_engine(
+        parse_strategy(PLAIN, config.layers), model, topology, open_rows(store, config),
+        make_sampler(config, Group.alone(), store.schema), DTYPES[config.precision], Context.alone(),
+        torch.tensor([0, store.num_nodes]),
+    )  # fmt: skip
+
+
+def filtered_epoch(
+    store: GraphStore, model: Model, config: Config, assignment: tuple
+) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """An epoch of any model, all neighbors, one step of SGD per phase on all training nodes of its views.
+
+    Returns:
+        The weights after it, and the factors of the batches of all workers that have a view.
+    """
+    owner = np.searchsorted(store.part_offsets[1:], np.arange(store.num_nodes), side="right")
+    train_ids, y, factors = store.split("train"), torch.from_numpy(np.array(store.y)).long(), []
+    parameters = dict(model.named_parameters())
+    for phase in assignment:
+        of_views = [train_ids[np.isin(owner[train_ids], parts or ())] for parts in phase]
+        total, step = sum(map(len, of_views)), {name: torch.zeros_like(each) for name, each in parameters.items()}
+        for parts, seeds in zip(phase, of_views, strict=True):
+            if parts is None:
+                factors.append(1.0)  # of a worker without a view
+                continue
+            engine = engine_without(store, model, config, parts, config.halo)
+            out = engine.forward(engine.sample(torch.from_numpy(seeds), StepKey(config.seed, 0, 0)))
+            loss = F.cross_entropy(out, y[seeds], reduction="sum") / total
+            counts = degrees_of_pairs(store, parts, config.halo, seeds, model.layers[-1].reads_relations)
+            factors.append(_factor(config.coverage, *counts))
+            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+            for name, gradient in zip(parameters, found, strict=True):
+                step[name] += 0 if gradient is None else factors[-1] * gradient
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter -= config.lr * step[name]
+    return model.state_dict(), factors
+
+
+def degrees_of_pairs(
+    store: GraphStore, parts: tuple[int, ...], halo: str, seeds: np.ndarray, by_relation: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """In-edges of the seeds in a view, from its parts, and in the graph; by relation those of every relation that leads
+    to the type of a seed, seed after seed."""
+    kept, inner = seen_from(store, parts, halo), seen_from(store, parts, "none")
+    found = []
+    for seed in seeds:
+        edges = np.arange(store.indptr[seed], store.indptr[seed + 1])
+        groups = [edges]
+        if by_relation and store.schema is not None:
+            kind = int(store.types(np.array([seed]))[0])
+            leads = [at for at, (_, target) in enumerate(store.schema.ends.tolist()) if target == kind]
+            groups = [edges[store.edge_type[edges] == at] for at in leads]
+        found += [(kept[each].sum(), inner[each].sum(), len(each)) for each in groups]
+    drawn, local, degree = np.array(found, np.int64).reshape(-1, 3).T
+    return drawn, local, degree

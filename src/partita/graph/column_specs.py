@@ -25,9 +25,8 @@ class ColumnSpec:
     """What a column holds, and what becomes of it.
 
     Attributes:
-        of: it has one row for each of the ``"nodes"``, the nodes of one ``"type"``, the ``"edges"`` (then it is
-            one-dimensional) or the ``"bytes"`` of all names, or is a ``"list"`` of store ids, int64; ``None``:
-            something else.
+        of: it has one row for each of the ``"nodes"``, the nodes of one ``"type"``, the ``"edges"`` or the ``"bytes"``
+            of all names, or is a ``"list"`` of store ids, int64; ``None``: something else.
         form: dtype of a one-dimensional column; or from the metadata of a store the dtypes that a column may have, none
             where it may not be there, and the shape of one row. ``None``: not checked.
         required: every store has it.
@@ -38,7 +37,7 @@ class ColumnSpec:
         shard: a shard has the ``"whole"`` column, or only the rows of its host's ``"own"`` nodes, or of the edges into
             them where edges are cut. ``None``: own edges, and anything else whole.
         view: a part in memory takes the rows of its nodes (``"all"``), of those that it owns only (``"owned"``), or of
-            its edges (``"all"``); ``None``: it does not take the column.
+            its edges (``"all"``); those of a type are rows of nodes. ``None``: it does not take the column.
         export: name of the array in an exported file; ``None``: it is not exported.
         drawn: its rows come along with the edges that are drawn, where a layer reads them.
         sampler: name of the argument that samplers take it as, see :class:`~partita.sample.topology.ArrayTopology`.
@@ -120,11 +119,11 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "indptr": ColumnSpec(None, required=True, reorder="offsets", sampler="indptr"),
         "indices": ColumnSpec("edges", _sources, required=True, reorder="map", sampler="indices"),
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
-        f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True),
+        f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True, view="all"),
         "y": ColumnSpec("nodes", _labels, export="y"),
         "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type", sampler="edge_type"),
-        "edge_weight": ColumnSpec("edges", "<f4", export="edge_weight", drawn=True),
-        "edge_attr": ColumnSpec("edges", _edge_features, finite=True, export="edge_attr", drawn=True),
+        "edge_weight": ColumnSpec("edges", "<f4", view="all", export="edge_weight", drawn=True),
+        "edge_attr": ColumnSpec("edges", _edge_features, finite=True, view="all", export="edge_attr", drawn=True),
         "edge_weight_quantised": ColumnSpec("edges", "<u4", view="all", sampler="weights"),
         "self_loops": ColumnSpec("nodes", "<i4", view="all", sampler="self_loops"),
         "weight_sum": ColumnSpec("nodes", "<f8", view="all", sampler="weight_sums"),

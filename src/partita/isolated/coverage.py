@@ -1,8 +1,9 @@
 """Coverage correction: how much a batch counts whose neighborhoods are only partly in the worker's view.
 
 Grappa, section 3.4. S_v are the sampled in-neighbors of seed v, d_local(v) its in-neighbors in the parts of the view,
-d_global(v) those in the whole graph. The factor is one scalar per worker and batch, applied to the worker's gradients
-before they are summed. All arithmetic is in float64.
+d_global(v) those in the whole graph. In typed graphs pairs of a seed and a relation take the place of seeds, see
+:class:`~partita.isolated.neighborhoods.Neighborhoods`. The factor is one scalar per worker and
+batch, applied to the worker's gradients before they are summed. All arithmetic is in float64.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import Tensor
 from partita.core.registry import Registry
 
 Coverage = Callable[[Int[Tensor, "B"], Int[Tensor, "B"], Int[Tensor, "B"]], float]
-"""``(sampled, d_local, d_global) -> factor``: of every seed, the number of sampled in-edges, and its degrees."""
+"""``(sampled, d_local, d_global) -> factor``: of every seed, the number of sampled in-edges, and its degrees; in typed
+graphs of every seed and relation."""
 
 
 def no_correction(sampled: Int[Tensor, "B"], d_local: Int[Tensor, "B"], d_global: Int[Tensor, "B"]) -> float:

@@ -15,12 +15,13 @@ import numpy as np
 
 from partita.core.errors import ConfigError, PartitaError, ResourceError
 from partita.core.options import fields_of, size_of, takes
+from partita.graph.column_specs import is_features
 from partita.graph.journal import lock_directory
 from partita.graph.store import GraphStore
 from partita.graph.writer import check_target, install
 from partita.isolated.parts_budget import PartsPlan, parts_for
 from partita.isolated.subgraph import checked_halo
-from partita.isolated.views import PartView
+from partita.isolated.views import WEIGHTS, PartView
 from partita.partitioning.assignment import SUFFIXES
 from partita.partitioning.job import PartitionSummary, partition, prepare
 from partita.partitioning.options import MemoryPartitionOptions, PartitionOptions
@@ -29,6 +30,8 @@ ROUNDS = 5
 """So many partitions are tried."""
 
 _ESTIMATE = 2.0
+_LEFT_OUT = (WEIGHTS,)
+"""A run that samples by weights does not multiply by them: a view holds those of one column, or the other."""
 _FIX = (
     "Give workers more memory (--memory-per-worker) or computing a smaller share of it (--compute-share), take less "
     "halo (--halo none), or name an algorithm that replicates less"
@@ -72,9 +75,9 @@ def plan_for_memory(
     memory = size_of(options.memory_per_worker, "memory_per_worker")
     replication = 1.0 if checked_halo(options.halo) == "none" else _ESTIMATE
     store = _store(source, PartitionOptions(parts=1, algorithm="random"))
-    size = PartView.bound(store, range(store.num_parts), "none").bytes
-    x = store.x
-    if options.feature_dtype is not None and x is not None:
+    size = PartView.bound(store, range(store.num_parts), "none", without=_LEFT_OUT).bytes
+    for name in filter(is_features, store.columns) if options.feature_dtype is not None else ():
+        x = store.column(name)
         with suppress(TypeError):  # no dtype at all: partition says so
             size += (np.dtype(options.feature_dtype).itemsize - x.itemsize) * x.size
     return parts_for(size, memory, options.workers, replication=replication, share=options.compute_share)
@@ -87,8 +90,8 @@ def partition_for_memory(
     """Write a store with as many parts as make the largest fit a worker's memory, one part at a time.
 
     The first number of parts is estimated. When the graph has been partitioned, the largest part is measured as a
-    worker will hold it: its halo, features and edge weights (where the store has them) included. If it does not fit,
-    the graph is partitioned again into more parts, up to :data:`ROUNDS` times in all.
+    worker will hold it: its halo, features, and weights and features of edges (where the store has them) included. If
+    it does not fit, the graph is partitioned again into more parts, up to :data:`ROUNDS` times in all.
 
     Nothing is at ``out``, or what was there before stays, until a partition fits. Killed or interrupted while a store
     is written, the same call repeats the rounds before it and continues with that store.
@@ -150,12 +153,13 @@ def _store(source: GraphStore | str | os.PathLike[str], options: PartitionOption
 
 def _largest(store: GraphStore, halo: str) -> int:
     """Bytes of the largest part as a view; parts are read only where bounds do not tell."""
-    bounds = [(PartView.bound(store, [part], halo).bytes, part) for part in range(store.num_parts)]
+    parts = range(store.num_parts)
+    bounds = [(PartView.bound(store, [part], halo, without=_LEFT_OUT).bytes, part) for part in parts]
     largest = 0
     for bound, part in sorted(bounds, reverse=True):
         if bound <= largest:
             break
-        largest = max(largest, PartView.measure(store, [part], halo).bytes)
+        largest = max(largest, PartView.measure(store, [part], halo, without=_LEFT_OUT).bytes)
     return largest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Int64, Integer
 
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError, nearest
+from partita.core.node_types import NodeTypes
 from partita.graph.store import GraphStore
 
 EDGES_AT_ONCE = 1 << 18
@@ -173,6 +175,34 @@ class Subgraph:
         """Edges of the view."""
         return int(self.indptr[-1])
 
+    @property
+    def num_unseen(self) -> int:
+        """In-edges of owned nodes that the view leaves out."""
+        return int(self.degrees[self.owned.count] - self.indptr[self.owned.count])
+
+    @cached_property
+    def node_types(self) -> NodeTypes:
+        """Which type every node of the view has, by its id there: first those of the parts, then those of the halo."""
+        owned = sizes_by_type(self.store, self.owned.parts)
+        around = np.diff(np.searchsorted(self.halo_ids, self.store.type_offsets)).reshape(-1, owned.shape[1])
+        sizes = np.concatenate([owned, around[around.any(axis=1)]])
+        return NodeTypes(np.concatenate([[0], np.cumsum(sizes)]), sizes.shape[1])
+
+    def store_ids(self, ids: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Store ids of ids of the view."""
+        owned, m = self.owned, self.owned.count
+        found = np.empty(len(ids), dtype=np.int64)
+        mine = ids < m
+        run = np.searchsorted(owned.bases, ids[mine], side="right") - 1
+        found[mine] = ids[mine] - owned.bases[run] + owned.starts[run]
+        found[~mine] = self.halo_ids[ids[~mine] - m]
+        return found
+
+    @property
+    def halo_by_type(self) -> Int64[np.ndarray, "T"]:
+        """Halo nodes of each type."""
+        return np.bincount(self.store.types(self.halo_ids), minlength=self.store.node_types.count)
+
     def edges(self) -> Iterator[tuple[Int64[np.ndarray, "k"], At, Bool[np.ndarray, "p"] | None]]:
         """All edges of the view in their order, in pieces.
 
@@ -215,6 +245,11 @@ class Subgraph:
             lengths = np.diff(np.clip(bounds[low : high + 1], begin, end))
             shift = self.store.indptr[self.halo_ids[low:high]] - first_edge - bounds[low:high]
             yield begin, np.arange(begin, end) + np.repeat(shift, lengths)
+
+
+def sizes_by_type(store: GraphStore, parts: Sequence[int]) -> Int64[np.ndarray, "p T"]:
+    """Nodes of each type in parts; an untyped graph has a single type."""
+    return np.diff(store.type_offsets).reshape(store.num_parts, -1)[list(parts)]
 
 
 def checked_halo(halo: str) -> Halo:

@@ -53,3 +53,36 @@ def fill_ranks(
                 else:
                     high = middle
             ranks[i] = base + low
+
+
+@compiled
+def count_relations(
+    ids: np.ndarray,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    edge_type: np.ndarray,
+    below: int,
+    whole: np.ndarray,
+    unseen: np.ndarray,
+    local: np.ndarray,
+    everywhere: np.ndarray,
+) -> None:
+    """Count the in-edges of nodes by relation: of those from owned nodes, and of all that there are in the graph.
+
+    Args:
+        ids: of owned nodes.
+        indptr, indices, edge_type: rows of the view.
+        below: sources below this are owned.
+        whole: running sums of the in-degrees in the whole graph.
+        unseen: relations of the in-edges of owned nodes that the view leaves out, row by row; none where it has all.
+        local, everywhere: (B, R), of zeros.
+    """
+    for i in range(len(ids)):
+        node = ids[i]
+        for edge in range(indptr[node], indptr[node + 1]):
+            everywhere[i, edge_type[edge]] += 1
+            if indices[edge] < below:
+                local[i, edge_type[edge]] += 1
+        if len(unseen):
+            for edge in range(whole[node] - indptr[node], whole[node + 1] - indptr[node + 1]):
+                everywhere[i, unseen[edge]] += 1

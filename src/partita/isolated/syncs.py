@@ -67,7 +67,8 @@ class Sync(Protocol):
         """What the gradients of a batch are multiplied with.
 
         Args:
-            sampled: number of sampled in-edges of every seed of this worker.
+            sampled: number of sampled in-edges of every seed of this worker; in typed graphs of every seed and
+                relation, see :class:`~partita.isolated.neighborhoods.Neighborhoods`.
             d_local: its in-edges in the view.
             d_global: its in-edges in the whole graph.
         """

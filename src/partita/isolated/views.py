@@ -15,19 +15,20 @@ import torch
 from jaxtyping import Float, Int, Int64, Shaped
 from torch import Tensor
 
-from partita.core import progress
-from partita.core.errors import ConfigError, StoreError
-from partita.core.memory import fresh_array
+from partita.core.errors import ConfigError
+from partita.core.node_types import NodeTypes
 from partita.features.rows import FeatureColumn, l1_scale
-from partita.graph.column_specs import ColumnSpec, known
-from partita.graph.metadata import index_dtype
+from partita.features.typed import TypedColumns
+from partita.graph.column_specs import known
+from partita.graph.metadata import TYPE_PREFIX, index_dtype
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
-from partita.isolated.subgraph import EDGES_AT_ONCE, HALOS, Halo, Owned, Subgraph, checked_halo
-from partita.sample.topology import ArrayTopology, as_tensor
+from partita.isolated.subgraph import EDGES_AT_ONCE, HALOS, Halo, Owned, Subgraph, checked_halo, sizes_by_type
+from partita.isolated.view_columns import EdgeCopies, bytes_of_columns, copied_rows, most_bytes, taken
+from partita.sample.topology import EDGE_ROWS, ArrayTopology, as_tensor
 
 __all__ = ["HALOS", "WEIGHTS", "Halo", "PartView", "ViewSize"]
 
-_CHUNK_BYTES = 8 * 2**20
 WEIGHTS = "edge_weight_quantised"
 """The column of edge weights for sampling."""
 
@@ -54,8 +55,8 @@ class PartView:
     """The induced subgraph of some parts of a store, n nodes with local ids of its own, of which the first m are owned.
 
     Owned nodes come first, by ascending part and store id, then halo nodes by ascending store id. Neighbors are in the
-    order of the store. Nodes keep their original index, so samples are drawn by the same keys as from the store; a
-    view of all parts gives the same picks.
+    order of the store, in typed graphs by relation. Nodes keep their original index, so samples are drawn by the same
+    keys as from the store; a view of all parts gives the same picks.
 
     Attributes:
         parts: ascending.
@@ -68,7 +69,12 @@ class PartView:
         whole: int64 (n+1), running sums over all nodes of their in-degrees in the whole graph.
         seeds: int64 (S), local ids of the training nodes among the owned, in ascending original index.
         columns: the rows of the view of every column of the store that views take, by its name: of nodes (n), or (m)
-            where only those of owned nodes are taken; of edges (E). See :mod:`partita.graph.column_specs`.
+            where only those of owned nodes are taken; of the nodes of a type, in order of their ids; of edges (E). See
+            :mod:`partita.graph.column_specs`.
+        node_types: which type every node has, by local id; in an untyped graph all have type 0.
+        schema: types and relations of the store; ``None`` for an untyped graph.
+        unseen: uint8 or uint16 (M), relations of the in-edges of owned nodes that the view leaves out, row by row;
+            ``None`` where it has no relations.
     """
 
     parts: tuple[int, ...]
@@ -81,6 +87,9 @@ class PartView:
     whole: Int64[Tensor, "n_1"]
     seeds: Int64[Tensor, "S"]
     columns: Mapping[str, Shaped[Tensor, "rows ..."]]
+    node_types: NodeTypes
+    schema: Schema | None = None
+    unseen: Shaped[Tensor, "M"] | None = None
 
     @classmethod
     def load(
@@ -103,35 +112,27 @@ class PartView:
         """
         store.require_rows()
         found = Subgraph.find(store, parts, halo)
-        taken = _taken(store, without)
-        indices = fresh_array(found.num_edges, index_dtype(found.num_nodes))
-        of_edges = {
-            name: (store.held(name)[0], fresh_array(found.num_edges, store.held(name)[0].dtype))
-            for name, spec in taken.items()
-            if spec.of == "edges"
+        columns = taken(store, without)
+        edges = EdgeCopies(store, found, columns)
+        copies = {
+            name: edges.columns[name] if spec.of == "edges" else copied_rows(store, found, name, spec)
+            for name, spec in columns.items()
         }
-        done = 0
-        for local, at, kept in found.edges():
-            indices[done : done + len(local)] = local
-            for held, copy in of_edges.values():
-                copy[done : done + len(local)] = held[at] if kept is None else held[at][kept]
-            done += len(local)
         store_ids = np.concatenate([*(np.arange(a, b) for a, b, _ in found.owned.runs()), found.halo_ids])
-        columns = {
-            name: of_edges[name][1] if name in of_edges else _rows(store, found, name, spec.view == "all")
-            for name, spec in taken.items()
-        }
         return cls(
             parts=found.owned.parts,
             halo=found.halo,
             num_owned=found.owned.count,
             store_ids=as_tensor(store_ids),
             indptr=as_tensor(found.indptr),
-            indices=as_tensor(indices),
+            indices=as_tensor(edges.indices),
             inside=as_tensor(found.inside),
             whole=as_tensor(found.degrees),
             seeds=as_tensor(_seeds(store, found.owned)),
-            columns={name: as_tensor(column) for name, column in columns.items()},
+            columns={name: as_tensor(column) for name, column in copies.items()},
+            node_types=found.node_types,
+            schema=store.schema,
+            unseen=None if edges.unseen is None else as_tensor(edges.unseen),
         )
 
     @staticmethod
@@ -143,9 +144,10 @@ class PartView:
         Memory: 24 bytes per node, up to 24 more a halo node in passing, and some 10 MiB.
         """
         found = Subgraph.find(store, parts, halo)
-        sizes = found.owned.count, len(found.halo_ids), found.num_edges
+        owned = sizes_by_type(store, found.owned.parts).sum(axis=0)
         same = found.indptr is found.inside
-        return _size(store, without, *sizes, len(_seeds(store, found.owned)), same)
+        seeds = len(_seeds(store, found.owned))
+        return _size(store, without, owned, found.halo_by_type, found.num_edges, found.num_unseen, seeds, same)
 
     @staticmethod
     def bound(
@@ -162,7 +164,11 @@ class PartView:
         if halo == "one-hop+edges" and around:
             edges = store.num_edges
         seeds = min(owned.count, len(store.splits.get("train", ())))
-        return _size(store, without, owned.count, around, edges, seeds, same=halo == "none")
+        of_parts = sizes_by_type(store, owned.parts).sum(axis=0)
+        others = sizes_by_type(store, range(store.num_parts)).sum(axis=0) - of_parts
+        of_halo = most_bytes(store, taken(store, without), others, around)
+        # An edge that is left out takes less than one that is there.
+        return _size(store, without, of_parts, of_halo, edges, 0, seeds, same=halo == "none")
 
     @property
     def original_index(self) -> Int64[Tensor, "n"]:
@@ -187,8 +193,9 @@ class PartView:
     @property
     def size(self) -> ViewSize:
         """What it holds; equal to what :meth:`measure` says."""
-        own = (self.store_ids, self.indptr, self.indices, self.inside, self.whole, self.seeds)
-        held = {array.data_ptr(): array.nbytes for array in (*own, *self.columns.values()) if array.nbytes}
+        own = [self.store_ids, self.indptr, self.indices, self.inside, self.whole, self.seeds, *self.columns.values()]
+        own += [] if self.unseen is None else [self.unseen]
+        held = {array.data_ptr(): array.nbytes for array in own if array.nbytes}
         halo = self.num_nodes - self.num_owned
         return ViewSize(self.num_owned, halo, self.num_edges, sum(held.values()))
 
@@ -208,6 +215,24 @@ class PartView:
         """
         return _differences(self.whole[: self.num_owned + 1] if ids is None else self.whole, ids)
 
+    def degrees_by_relation(self, ids: Int[Tensor, "B"]) -> tuple[Int64[Tensor, "B R"], Int64[Tensor, "B R"]]:
+        """:meth:`d_local` and :meth:`d_global` of owned nodes of a typed graph, of each relation.
+
+        Raises:
+            ConfigError: the view has no relations.
+        """
+        from partita.isolated.subgraph_loops import count_relations
+
+        if self.schema is None or self.unseen is None:
+            raise ConfigError("the view has no relations", where="views")
+        found = tuple(np.zeros((len(ids), len(self.schema.relations)), dtype=np.int64) for _ in range(2))
+        arrays = (self.indptr, self.indices, self.columns["edge_type"])
+        count_relations(
+            ids.long().numpy(), *(each.numpy() for each in arrays), self.num_owned, self.whole.numpy(),
+            self.unseen.numpy(), *found,
+        )  # fmt: skip
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
     def topology(self, *, replace: bool = False, weighted: bool = False) -> ArrayTopology:
         """The view as a :class:`~partita.core.protocols.Topology` over local ids.
 
@@ -223,12 +248,30 @@ class PartView:
         """
         arrays: dict[str, Any] = {"original": self.store_ids, "indptr": self.indptr, "indices": self.indices}
         arrays |= {spec.sampler: self.columns[name] for name, spec in known(self.columns).items() if spec.sampler}
-        return ArrayTopology(**arrays, degree_offsets=self.whole, replace=replace, weighted=weighted)
+        return ArrayTopology(
+            **arrays,
+            edge_rows={name: self.columns[name] for name in EDGE_ROWS if name in self.columns},
+            degree_offsets=self.whole,
+            node_types=None if self.schema is None else self.node_types,
+            num_relations=1 if self.schema is None else len(self.schema.relations),
+            replace=replace,
+            weighted=weighted,
+        )
+
+    def inputs(
+        self, dtype: torch.dtype = torch.float32, *, normalize: bool = False, dropout: float = 0.0
+    ) -> FeatureColumn | TypedColumns:
+        """The input rows: those of :meth:`column`, or in a typed graph those of every type. Arguments as there."""
+        if self.schema is None:
+            return self.column(dtype, normalize=normalize, dropout=dropout)
+        found = (self.columns.get(f"{TYPE_PREFIX}{kind}") for kind in range(self.node_types.count))
+        columns = (None if x is None else _column(x, dtype, normalize, dropout) for x in found)
+        return TypedColumns(self.node_types, tuple(columns), dtype)
 
     def column(
         self, dtype: torch.dtype = torch.float32, *, normalize: bool = False, dropout: float = 0.0
     ) -> FeatureColumn:
-        """The input rows by local id.
+        """The input rows by local id, in an untyped graph.
 
         Args:
             dtype: float32 or float64: what is computed in.
@@ -244,32 +287,34 @@ class PartView:
                 where="features",
                 fix="Ingest again with --features FILE, or with --node-features degree",
             )
-        return FeatureColumn(self.x, dtype, l1_scale(self.x) if normalize else None, dropout)
+        return _column(self.x, dtype, normalize, dropout)
 
 
-def _taken(store: GraphStore, without: Collection[str]) -> dict[str, ColumnSpec]:
-    """The columns that a view takes of a store."""
-    return {name: spec for name, spec in known(store.columns).items() if spec.view and name not in without}
+def _column(x: Float[Tensor, "n F"], dtype: torch.dtype, normalize: bool, dropout: float) -> FeatureColumn:
+    return FeatureColumn(x, dtype, l1_scale(x) if normalize else None, dropout)
 
 
 def _size(
-    store: GraphStore, without: Collection[str], owned: int, halo: int, edges: int, seeds: int, same: bool
+    store: GraphStore,
+    without: Collection[str],
+    owned: Int64[np.ndarray, "T"],
+    halo: Int64[np.ndarray, "T"],
+    edges: int,
+    unseen: int,
+    seeds: int,
+    same: bool,
 ) -> ViewSize:
-    """Size of a view with so many nodes, edges and seeds; ``same``: its rows hold what is inside, and nothing else.
+    """Size of a view with so many nodes of each type, edges and seeds; ``same``: its rows hold what is inside, and
+    nothing else.
 
     See :class:`PartView` for the arrays.
     """
-    count = owned + halo
-    lists = count + 2 * (count + 1) + (0 if same else owned + 1) + seeds  # store ids; indptr, whole; inside; seeds
+    num_owned, num_halo = int(owned.sum()), int(halo.sum())
+    count = num_owned + num_halo
+    lists = count + 2 * (count + 1) + (0 if same else num_owned + 1) + seeds  # store ids; indptr, whole; inside; seeds
     total = 8 * lists + index_dtype(count).itemsize * edges
-    for name, spec in _taken(store, without).items():
-        rows = edges if spec.of == "edges" else count if spec.view == "all" else owned
-        total += rows * _row_bytes(store.held(name)[0])
-    return ViewSize(owned, halo, edges, total)
-
-
-def _row_bytes(column: Shaped[np.ndarray, "n ..."]) -> int:
-    return column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
+    total += bytes_of_columns(store, taken(store, without), owned, halo, edges, unseen)
+    return ViewSize(num_owned, num_halo, edges, total)
 
 
 def _differences(sums: Int64[Tensor, "n_1"], ids: Int[Tensor, "B"] | None) -> Int64[Tensor, "B"]:
@@ -277,54 +322,6 @@ def _differences(sums: Int64[Tensor, "n_1"], ids: Int[Tensor, "B"] | None) -> In
         return sums[1:] - sums[:-1]
     ids = ids.long()
     return sums[ids + 1] - sums[ids]
-
-
-def _rows(store: GraphStore, found: Subgraph, name: str, with_halo: bool) -> Shaped[np.ndarray, "rows ..."]:
-    """Copies of the rows of a view's nodes, or of those that it owns, of a column of nodes."""
-    held, first = store.held(name)
-    halo_ids = found.halo_ids if with_halo else found.halo_ids[:0]
-    hot_ids, hot = store.hot if store.hot is not None and name == "x" else (halo_ids[:0], held[:0])
-    _require_rows(store, found, name, range(first, first + len(held)), halo_ids, hot_ids)
-    m = found.owned.count
-    out = fresh_array((m + len(halo_ids), *held.shape[1:]), held.dtype)
-    at_once = max(1, _CHUNK_BYTES // max(1, _row_bytes(held)))
-    with progress.task(f"load rows of {name}", total=len(out), unit="rows") as task:
-        for start, stop, base in found.owned.runs():
-            for row in range(start, stop, at_once):
-                last = min(row + at_once, stop)
-                out[base + row - start : base + last - start] = held[row - first : last - first]
-                task.advance(last - row)
-        for low in range(0, len(halo_ids), at_once):
-            ids = halo_ids[low : low + at_once]
-            here = (ids >= first) & (ids < first + len(held))
-            rows = out[m + low : m + low + len(ids)]
-            rows[here] = held[ids[here] - first]
-            if not here.all():
-                rows[~here] = hot[np.searchsorted(hot_ids, ids[~here])]
-            task.advance(len(ids))
-    return out
-
-
-def _require_rows(
-    store: GraphStore,
-    found: Subgraph,
-    name: str,
-    held: range,
-    halo_ids: Int64[np.ndarray, "h"],
-    hot_ids: Int64[np.ndarray, "M"],
-) -> None:
-    """Refuse nodes whose rows are in the shard of another host, and not among the hot rows of this one."""
-    owned = found.owned
-    missing = owned.count - sum(len(range(max(a, held.start), min(b, held.stop))) for a, b, _ in owned.runs())
-    away = halo_ids[(halo_ids < held.start) | (halo_ids >= held.stop)]
-    missing += int(np.isin(away, hot_ids, invert=True).sum())
-    if missing:
-        raise StoreError(
-            f"a view of part{'' if len(owned.parts) == 1 else 's'} {', '.join(map(str, owned.parts))} with halo "
-            f"'{found.halo}' needs the rows of '{name}' of {missing:,} nodes that {store.shard} does not have",
-            where=str(store.path),
-            fix="Give parts of this host and halo 'none', give the shard more hot rows, or use the whole store",
-        )
 
 
 def _seeds(store: GraphStore, owned: Owned) -> Int64[np.ndarray, "S"]:

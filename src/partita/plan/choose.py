@@ -9,7 +9,7 @@ from typing import Any
 from partita.comm.context import Context
 from partita.config import PRESETS, Config
 from partita.core import progress
-from partita.core.errors import ConfigError, ResourceError, StoreError
+from partita.core.errors import ConfigError, ResourceError
 from partita.core.memory import available_bytes, keeping_freed
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
@@ -106,7 +106,7 @@ def _isolated(context: Context, trial_run: TrialRun) -> tuple[list[Candidate], d
             continue
         try:
             trial = trial_run(settings, TRIAL_SECONDS)
-        except (ConfigError, ResourceError, StoreError) as raised:  # the last: of a typed graph
+        except (ConfigError, ResourceError) as raised:
             error = str(raised)
         errors = [each for each in context.group().gather(error) if each is not None]
         if trial is None or errors:

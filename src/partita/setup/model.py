@@ -132,6 +132,22 @@ def unread_columns(model: Model, store: GraphStore, config: Config) -> list[str]
     return notes
 
 
+def unreached(store: GraphStore, layers: int) -> list[str]:
+    """What of a typed graph the layers do not get to see, as notes."""
+    if store.schema is None:
+        return []
+    kinds = sorted(set(store.types(store.split("train")).tolist()))
+    seeds = " and ".join(f"'{store.schema.node_types[kind]}'" for kind in kinds)
+    types, relations = store.schema.unreached(kinds, layers)
+    reach = f"{layers} layers do not reach" if layers > 1 else "1 layer does not reach"
+    return [
+        f"{what} that {reach} from seeds of type {seeds}, so nothing is learned of them: {', '.join(names[:8])}"
+        + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        for what, names in (("node types", types), ("relations", relations))
+        if names
+    ]
+
+
 def _layers(model: Model) -> list[Layer]:
     return [stage.layer for stage in model.stages if isinstance(stage, Stage)]
 

@@ -61,12 +61,6 @@ def reads_neighbors(config: Config) -> bool:
     return not isinstance(layer, type) or layer.reads_neighbors
 
 
-def reads_edge_features(config: Config) -> bool:
-    """Whether the model that the settings name reads features of edges, where the store has some."""
-    layer = find_model(config.model)
-    return isinstance(layer, type) and "edge_width" in layer.options
-
-
 def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> Sampler:
     """The sampler of a run.
 

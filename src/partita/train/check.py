@@ -67,7 +67,6 @@ def check_run(
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:
-        opened.require_untyped("training on views of the graph")
         check_views(config, opened, config.workers, strategy, task)
         VIEW_SCHEDULES.find(config.views)(opened.num_parts, config.workers, config.epochs)
         return

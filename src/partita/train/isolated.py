@@ -22,6 +22,7 @@ from partita.core.options import format_bytes
 from partita.graph.store import GraphStore
 from partita.isolated.controller import Controller
 from partita.isolated.coverage import Covered, deficit
+from partita.isolated.neighborhoods import Neighborhoods
 from partita.isolated.phases import EpochPlan, Phase, progress_from_json, view_name
 from partita.isolated.prefetcher import Parts, ViewPrefetcher, fit_views
 from partita.isolated.replicas import Layout, ViewReplicas
@@ -34,8 +35,9 @@ from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.strategies import Strategy, build_engine, check_model
 from partita.runs.checkpoint import TrainState
 from partita.sample.seeds import SeedOrder
+from partita.sample.topology import EDGE_ROWS
 from partita.setup.inputs import DTYPES
-from partita.setup.sampler import make_sampler, reads_edge_features
+from partita.setup.sampler import make_sampler, sampler_settings
 from partita.tasks.task import Task, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -67,7 +69,6 @@ class PartViews(Views):
         model: Model,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        store.require_untyped("training on views of the graph")
         check_views(config, store, team.size, strategy, task)
         self.config, self.store, self.team, self.strategy = config, store, team, strategy
         self._task, self._model, self._context = task, model, Context.alone()
@@ -82,7 +83,10 @@ class PartViews(Views):
         self._replicas = None if self.sync.every_step else ViewReplicas(model, optimizer, self.sync, self._group)
         self._weighs = weights_of(task, task.targets(task.seeds("train")[:0])) is not None
         self._seeds_of_part = _count_seeds(store)
-        self._left_out = () if config.weighted else (WEIGHTS,)  # columns of the store that views need not hold
+        read = {name for layer in model.layers for name in layer.edge_columns}
+        unread = [name for name in EDGE_ROWS if name not in read]
+        self._left_out = (*unread, *([] if config.weighted else [WEIGHTS]))  # columns that views need not hold
+        self._fanouts = _fanouts_of_seeds(config, store)
         self._planned_epochs = config.epochs
         self._set_schedule()
         self._ahead = self._fit()
@@ -221,8 +225,8 @@ class PartViews(Views):
                 self.strategy,
                 self._model,
                 view.topology(replace=config.replace, weighted=config.weighted),
-                view.column(dtype, normalize=config.normalize_features, dropout=config.input_dropout),
-                make_sampler(config, Group.alone()),
+                view.inputs(dtype, normalize=config.normalize_features, dropout=config.input_dropout),
+                make_sampler(config, Group.alone(), self.store.schema),
                 dtype,
                 self._context,
                 torch.tensor([0, view.num_nodes]),
@@ -240,10 +244,9 @@ class PartViews(Views):
     def _cover(self, view: PartView, batch: MiniBatch) -> Covered:
         work = batch.works[-1]
         assert isinstance(work, BlockWork)
-        sampled = work.block.indptr.diff()
-        local, whole = view.d_local(batch.requests), view.d_global(batch.requests)
-        factor, size = self.sync.factor(sampled, local, whole), len(batch.seeds)
-        return Covered(1.0, factor, float(factor == 0), size, size * deficit(local, whole))
+        found, size = Neighborhoods.of(view, work.block, self._fanouts), len(batch.seeds)
+        factor = self.sync.factor(*found)
+        return Covered(1.0, factor, float(factor == 0), size, size * deficit(found.d_local, found.d_global))
 
     def leave(self) -> None:
         """Keep the model of the view, where it is its own."""
@@ -361,9 +364,6 @@ def check_views(config: Config, store: GraphStore, workers: int, strategy: Strat
             where=where,
             fix=f"Leave {name.split()[0]} out, or use views 'whole'",
         )
-    if config.edge_weights or (store.num_edge_features and reads_edge_features(config)):
-        what = "layers read what edges have, and views hold no weights or features of edges yet"
-        raise ConfigError(what, where=where, fix="Use views 'whole', or a model that reads none")
     if task.seeds("train").ndim > 1:
         what = "views are trained on single nodes, not on rows of nodes as the task is"
         raise ConfigError(what, where=where, fix="Use views 'whole'")
@@ -374,6 +374,13 @@ def check_views(config: Config, store: GraphStore, workers: int, strategy: Strat
             where=str(store.path),
             fix=f"Run partita partition STORE OUT --parts {max(2, workers)}, then train OUT",
         )
+
+
+def _fanouts_of_seeds(config: Config, store: GraphStore) -> tuple[int, ...] | None:
+    """Fanouts of the last layer where they are of relations."""
+    fanouts = sampler_settings(config, store.schema).fanouts
+    last = fanouts[-1] if fanouts else None
+    return last if isinstance(last, tuple) else None
 
 
 def _count_seeds(store: GraphStore) -> np.ndarray:

@@ -32,7 +32,7 @@ from partita.runs.checkpoint import TrainState, load_model, share_checkpoint, sh
 from partita.runs.folder import RunFolder
 from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.runs.summary import RunSummary
-from partita.setup.model import given_model, of_model, unread_columns
+from partita.setup.model import given_model, of_model, unreached, unread_columns
 from partita.setup.runtime import threads
 from partita.tasks.task import make_task
 from partita.train.baseline import baseline_of, warnings_of
@@ -341,6 +341,7 @@ class Trainer:
         """Make what is trained on ready."""
         with self.job.team.sending_for("start"):
             notes = list(self.job.views.start())
+        notes += unreached(self.job.store, self.job.config.layers)
         notes += unread_columns(self.job.model, self.job.store, self.job.config)
         for note in notes:
             self.recorder.emit({"event": "note", "text": note}, self._state)

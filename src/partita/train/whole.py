@@ -29,22 +29,6 @@ from partita.train.phase import TrainPhase, Views
 from partita.train.team import Team
 
 
-def _unreached(store: GraphStore, layers: int) -> list[str]:
-    """What of a typed graph the layers do not get to see, as notes."""
-    if store.schema is None:
-        return []
-    kinds = sorted(set(store.types(store.split("train")).tolist()))
-    seeds = " and ".join(f"'{store.schema.node_types[kind]}'" for kind in kinds)
-    types, relations = store.schema.unreached(kinds, layers)
-    reach = f"{layers} layers do not reach" if layers > 1 else "1 layer does not reach"
-    return [
-        f"{what} that {reach} from seeds of type {seeds}, so nothing is learned of them: {', '.join(names[:8])}"
-        + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        for what, names in (("node types", types), ("relations", relations))
-        if names
-    ]
-
-
 class WholeGraph(Views):
     """The whole graph with any strategy: one model, gradients summed in every step. All workers make one.
 
@@ -99,7 +83,7 @@ class WholeGraph(Views):
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,
         )  # fmt: skip
-        return self._notes + _unreached(self._store, self._config.layers)
+        return self._notes
 
     def steps(self, state: TrainState) -> int:
         """The same in every epoch."""

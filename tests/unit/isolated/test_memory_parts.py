@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from typed_graphs import TYPES, typed_store
 
 import partita
 from partita.core.errors import ConfigError, InputError, ResourceError, StoreError
@@ -13,7 +14,7 @@ from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
 from partita.isolated import memory_parts
 from partita.isolated.memory_parts import ROUNDS, partition_for_memory, plan_for_memory
-from partita.isolated.views import HALOS, PartView
+from partita.isolated.views import HALOS, WEIGHTS, PartView
 from partita.testing.graphs import formula_store, small_random_store
 
 
@@ -38,7 +39,8 @@ def budget(store, times, **more):
 
 def largest_view(path, halo):
     store = GraphStore.open(path)
-    return max(PartView.load(store, [part], halo).size.bytes for part in range(store.num_parts))
+    # A worker holds one of the two columns of weights.
+    return max(PartView.load(store, [part], halo, without=[WEIGHTS]).size.bytes for part in range(store.num_parts))
 
 
 def names(folder):
@@ -99,6 +101,18 @@ def test_features_of_another_dtype_are_counted_as_they_will_be(communities, tmp_
     )
     assert GraphStore.open(tmp_path / "out").x.dtype == "float16"
     assert made.plan.measured_part == largest_view(tmp_path / "out", "one-hop")
+
+
+@pytest.mark.parametrize("halo", HALOS)
+def test_rows_of_every_type_are_counted(tmp_path, halo) -> None:
+    """Features of 5, 3 and no columns; edges with relations, weights and features."""
+    store = typed_store(tmp_path / "typed", 240, parts=2)
+    whole = plan_for_memory(store, "out", memory_per_worker="1GiB").graph_bytes
+    half = plan_for_memory(store, "out", memory_per_worker="1GiB", feature_dtype="float16").graph_bytes
+    assert whole - half == 2 * sum(store.x_of(name).size for name in TYPES[:2])
+    assert whole == PartView.measure(store, [0, 1], "none", without=[WEIGHTS]).bytes
+    made = partition_for_memory(store, tmp_path / "out", **budget(store, 0.4, halo=halo, algorithm="random"))
+    assert made.plan.measured_part == largest_view(tmp_path / "out", halo) <= made.plan.room
 
 
 def test_a_graph_without_nodes(tmp_path) -> None:

@@ -12,16 +12,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from isolated import degrees_of_pairs, engine_without, filtered
+from typed_graphs import typed_store
 
 import partita
+from partita.comm.context import Context
+from partita.comm.group import Group
+from partita.config import Config
 from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey
 from partita.core.protocols import Topology
 from partita.core.records import Block
 from partita.features.rows import FeatureColumn
+from partita.graph.column_specs import known, type_of_column
 from partita.graph.metadata import StoreMetadata
 from partita.graph.store import GraphStore
 from partita.isolated import subgraph
+from partita.isolated.neighborhoods import Neighborhoods
 from partita.isolated.subgraph import HALOS
 from partita.isolated.views import WEIGHTS, PartView
 from partita.kernels import Relabeller
@@ -30,8 +37,12 @@ from partita.nn.model import build_model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine
 from partita.parallel.placements.data import Data
+from partita.parallel.strategies import PLAIN, build_engine, parse_strategy
 from partita.sample.blocks import sample_block
+from partita.sample.samplers import NodeWise
 from partita.sample.topology import LocalTopology, as_tensor
+from partita.setup.model import named_model
+from partita.setup.sampler import make_sampler
 from partita.testing.graphs import formula_neighbors, formula_store, small_random_store
 
 
@@ -115,14 +126,10 @@ def check(store, parts, halo, at_once) -> None:
     assert view.original_index.tolist() == store.to_original(np.array(nodes, np.int64)).tolist()
     assert view.indptr.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
     assert [nodes[u] for u in view.indices.tolist()] == [u for row in rows for u, _ in row]
-    if store.has("edge_weight_quantised"):
-        assert view.columns[WEIGHTS].tolist() == [int(store.edge_weight_quantised[e]) for row in rows for _, e in row]
-    else:
-        assert WEIGHTS not in view.columns
+    check_columns(store, view, np.array(nodes, np.int64), np.array([e for row in rows for _, e in row], np.int64))
     assert view.d_local().tolist() == d_local
     assert view.d_global().tolist() == store.in_degree(np.array(nodes[:owned], np.int64)).tolist()
     assert view.d_global(torch.arange(len(nodes))).tolist() == store.in_degree(np.array(nodes, np.int64)).tolist()
-    assert torch.equal(view.x, torch.from_numpy(store.x[nodes]))
     own = set(nodes[:owned])
     assert [nodes[seed] for seed in view.seeds.tolist()] == [v for v in store.split("train").tolist() if v in own]
     # Sizes are known beforehand.
@@ -132,6 +139,31 @@ def check(store, parts, halo, at_once) -> None:
     assert bound.halo >= size.halo
     assert bound.edges >= size.edges
     assert bound.bytes >= size.bytes
+
+
+def check_columns(store, view, nodes, places) -> None:
+    """Rows of the nodes and edges of a view, of every column; and which type each node has."""
+    wanted = {name: spec for name, spec in known(store.columns).items() if spec.view}
+    assert set(view.columns) == set(wanted)
+    kinds = store.types(nodes)
+    assert view.node_types.of(np.arange(len(nodes))).tolist() == kinds.tolist()
+    for name, spec in wanted.items():
+        rows = nodes
+        if spec.of == "edges":
+            rows = places
+        elif spec.of == "type":
+            rows = store.type_rows(nodes[kinds == type_of_column(name)])
+        assert torch.equal(view.columns[name], torch.from_numpy(store.column(name)[rows])), name
+    if store.schema is None:
+        assert view.unseen is None
+        return
+    own = set(nodes[: view.num_owned].tolist())
+    count = len(store.schema.relations)
+    edges = [np.arange(store.indptr[v], store.indptr[v + 1]) for v in nodes[: view.num_owned]]
+    inside = [at[np.isin(store.indices[at], list(own))] for at in edges]
+    ids = torch.arange(view.num_owned).flip(0)
+    for found, rows in zip(view.degrees_by_relation(ids), (inside, edges), strict=True):
+        assert found.tolist() == [np.bincount(store.edge_type[at], minlength=count).tolist() for at in rows[::-1]]
 
 
 @settings(max_examples=60)
@@ -161,11 +193,14 @@ def stores(tmp_path_factory):
     assignment = np.random.default_rng(3).integers(0, 6, 300) * 7 // 6
     np.save(folder / "parts.npy", assignment)
     partita.partition(folder / "source", folder / "moved", parts=7, algorithm=str(folder / "parts.npy"))
-    formula_store(folder / "formula", num_parts=7, weighted=True, dtype=np.float16)
-    return {name: GraphStore.open(folder / name) for name in ("moved", "formula")}
+    formula_store(folder / "formula", num_parts=7, weighted=True, edge_features=3, dtype=np.float16)
+    typed_store(folder / "typed", 120, parts=7)
+    partita.generate_typed(folder / "halves.whole", scale=0.001, seed=1, num_features=3)
+    partita.partition(folder / "halves.whole", folder / "halves", parts=7, algorithm="random", feature_dtype="float16")
+    return {name: GraphStore.open(folder / name) for name in ("moved", "formula", "typed", "halves")}
 
 
-@pytest.mark.parametrize("name", ["moved", "formula"])
+@pytest.mark.parametrize("name", ["moved", "formula", "typed", "halves"])
 @pytest.mark.parametrize("halo", HALOS)
 @pytest.mark.parametrize("parts", [[0], [6, 2], [1, 2, 5], [*range(7)]], ids=str)
 def test_views_of_stores_on_disk(stores, name, halo, parts) -> None:
@@ -251,6 +286,93 @@ def test_the_engine_runs_on_a_view(stores, kind) -> None:
     block = batch.works[1].block
     assert torch.equal(block.indptr, there.indptr)
     assert torch.equal(view.store_ids[block.src[block.indices.long()].long()], there.indices.long())
+
+
+FANOUTS = [-1, 2, (1, 0, 2, -1, 3)]
+
+
+@pytest.mark.parametrize("name", ["formula", "typed"])
+@pytest.mark.parametrize("halo", HALOS)
+@pytest.mark.parametrize("parts", [(0,), (1, 2, 5), tuple(range(7))], ids=str)
+@pytest.mark.parametrize("drawn", [{}, {"replace": True}, {"weighted": True}], ids=str)
+def test_draws_are_those_of_the_store_without_the_edges_that_leave(stores, name, halo, parts, drawn) -> None:
+    """Of every relation, with the weights and features of the edges."""
+    store = stores[name]
+    view, columns = PartView.load(store, parts, halo), ("edge_weight", "edge_attr")
+    here, there = view.topology(**drawn).drawing(columns), filtered(store, parts, halo, **drawn).drawing(columns)
+    dst = torch.randperm(view.num_nodes)
+    for fanout in FANOUTS if store.schema is not None else FANOUTS[:2]:
+        a, b = here.sample(dst, 11, fanout), there.sample(view.store_ids[dst], 11, fanout)
+        assert a.indptr[-1] > 0
+        assert torch.equal(view.store_ids[a.indices.long()], b.indices.long())
+        for field in ("indptr", "edge_weight", "edge_attr", "edge_type"):
+            mine, theirs = getattr(a, field), getattr(b, field)
+            assert mine is theirs is None or torch.equal(mine, theirs), field
+    assert torch.equal(here.degrees(dst), there.degrees(view.store_ids[dst]))
+    assert a.edge_type is None or a.edge_type.unique().tolist() != [0]
+
+
+OF_TYPES = ["rgcn", "hetero-sage", "rgat", "hgt", "sage", "gatv2", "gine"]
+OF_EDGES = ["gcn", "sage", "gatv2", "transformer", "gine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("typed", kind) for kind in OF_TYPES] + [("formula", kind) for kind in OF_EDGES]
+)
+@pytest.mark.parametrize(("parts", "halo"), [(tuple(range(7)), "none"), ((1, 4), "none"), ((1, 4), "one-hop")])
+def test_a_step_is_that_of_the_store_without_the_edges_that_leave(stores, name, kind, parts, halo) -> None:
+    """Outputs and all gradients, with dropout of input rows and layers; of all parts those of the store itself."""
+    store = stores[name]
+    config = Config.make(
+        {"model": kind, "layers": 2, "hidden": 8, "fanout": (3, 2), "precision": "float64", "dropout": 0.3,
+         "input_dropout": 0.2, "edge_weights": kind in ("gcn", "sage")}
+    )  # fmt: skip
+    model = named_model(config, store, 3).double().train()
+    view, key = PartView.load(store, parts, halo), StepKey(1, 2, 3)
+    here = build_engine(
+        parse_strategy(PLAIN, 2), model, view.topology(), view.inputs(torch.float64, dropout=0.2),
+        make_sampler(config, Group.alone(), store.schema), torch.float64, Context.alone(),
+        torch.tensor([0, view.num_nodes]),
+    )  # fmt: skip
+    found = []
+    for engine, seeds in (
+        (here, view.seeds),
+        (engine_without(store, model, config, parts, halo), view.store_ids[view.seeds]),
+    ):
+        model.zero_grad()
+        out = engine.forward(engine.sample(seeds, key))
+        (out.sin() * torch.arange(1, 4)).sum().backward()
+        found.append([out, *(each.grad for each in model.parameters())])
+    for mine, theirs in zip(*found, strict=True):
+        assert torch.equal(mine, theirs)
+    assert len(view.seeds) > 0
+
+
+@pytest.mark.parametrize("kind", ["rgcn", "sage"])
+@pytest.mark.parametrize("halo", HALOS)
+@pytest.mark.parametrize("fanout", [-1, 2, (1, 0, 2, -1, 3)])
+def test_neighborhoods_are_counted_by_mean(stores, kind, halo, fanout) -> None:
+    """Of every relation where the layer takes one mean of each; of those that are sampled."""
+    store, parts = stores["typed"], (0, 3)
+    view = PartView.load(store, parts, halo)
+    fanouts = (fanout,) * 5 if isinstance(fanout, int) else fanout
+    block = sample_block(view.topology(), view.seeds, StepKey(0, 0, 0), 1, NodeWise([fanouts]))
+    if kind == "sage":
+        block = block.with_(edge_type=None)
+    found = Neighborhoods.of(view, block, fanouts)
+    seeds = view.store_ids[view.seeds].numpy()
+    relations = [at for at, (_, target) in enumerate(store.schema.ends.tolist()) if target == 0]
+    _, local, degree = (
+        each.reshape(len(seeds), len(relations)) for each in degrees_of_pairs(store, parts, halo, seeds, True)
+    )
+    shown = degrees_of_pairs(store, parts, halo, seeds, True)[0].reshape(local.shape)
+    most = np.array([fanouts[at] for at in relations])
+    drawn = np.where(most < 0, shown, np.minimum(shown, most))
+    wanted = [each[:, most != 0] for each in (drawn, local, degree)]
+    assert wanted[0].shape[1] == (3 if isinstance(fanout, int) else 2)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.tolist() == (theirs.sum(1) if kind == "sage" else theirs.reshape(-1)).tolist()
+    assert (halo == "none") or found.sampled.sum() > 0
 
 
 def test_nothing_and_what_is_left_out(stores) -> None:

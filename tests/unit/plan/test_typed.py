@@ -117,7 +117,7 @@ def test_workers_plan_with_what_they_measure_and_train_the_same_model(store, tmp
     totals = [each.epoch.total for each in plan.candidates]
     assert totals[0] > 0
     assert totals[1:] == sorted(totals[1:])  # the first may be another that is as fast and sends less
-    assert "typed" in plan.refused["grappa"]
+    assert "need at least 4 partitions" in plan.refused["grappa"]
     rates = plan.rates["inputs"]
     assert len(rates) == 3
     assert all(each["encode"] > 0 for each in rates)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from isolated import assert_same, dense_epoch, epochs_of, model_of
+from isolated import assert_same, dense_epoch, epochs_of, filtered_epoch, model_of
 from torch.nn import functional as F
+from typed_graphs import typed_store
 
 import partita
 from partita.core.errors import ConfigError, ResourceError
@@ -21,7 +22,7 @@ from partita.isolated.schedules import Cyclic
 from partita.isolated.syncs import ModelAverage
 from partita.nn.model import Model
 from partita.runs.checkpoint import latest_checkpoint, read_state
-from partita.testing.graphs import small_random_store
+from partita.testing.graphs import formula_store, small_random_store
 from partita.train import phase as train_phase
 from partita.train import trainer
 
@@ -41,6 +42,30 @@ def stores(tmp_path_factory) -> dict[int, GraphStore]:
     np.save(folder / "parts.npy", parts)
     partita.partition(whole, folder / "six", parts=6, algorithm=str(folder / "parts.npy"))
     return {1: whole, 6: partita.open(folder / "six")}
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory) -> dict[str, dict[int, GraphStore]]:
+    """A typed graph, and one whose edges have weights and features: each in 1 and in 6 parts."""
+    folder = tmp_path_factory.mktemp("others")
+    typed = {6: typed_store(folder / "six", 240, parts=6), 1: partita.open(folder / "six.whole")}
+    edges = {
+        parts: formula_store(
+            folder / f"edges{parts}", num_nodes=240, num_features=6, weighted=True, edge_features=3, num_parts=parts,
+            shuffle_seed=2,
+        )
+        for parts in (1, 6)
+    }  # fmt: skip
+    return {"typed": typed, "edges": edges}
+
+
+OTHERS = [
+    ("typed", {"model": "rgcn", "fanout": "cites=3,2 *=2,2"}),
+    ("typed", {"model": "hgt", "heads": 2}),
+    ("typed", {"model": "gatv2", "heads": 2}),
+    ("edges", {"model": "gcn", "edge_weights": True}),
+    ("edges", {"model": "gatv2", "heads": 2}),
+]
 
 
 def train(store: GraphStore, out: Path, **settings) -> partita.train.recorder.RunSummary:
@@ -84,6 +109,45 @@ def test_a_step_is_that_of_dense_matrices(stores, tmp_path, halo, coverage) -> N
     assert coverage == "none" or (min(factors) < 1 and max(factors) <= 1)
 
 
+@pytest.mark.parametrize("isolated", [{"views": "all"}, {**AVERAGE, "optimizer": "adamw", "weight_decay": 0.1}])
+@pytest.mark.parametrize(("name", "model"), [*OTHERS, ("typed", {"model": "rgat", "heads": 2})])
+def test_one_part_of_another_graph_is_the_whole(others, tmp_path, name, model, isolated) -> None:
+    """What a batch does not reach has gradient 0 in both."""
+    store = others[name][1]
+    shared = {key: value for key, value in isolated.items() if key in ("optimizer", "weight_decay")}
+    settings = {**model, **shared, "dropout": 0.3, "input_dropout": 0.2}
+    train(store, tmp_path / "whole", **settings)
+    train(store, tmp_path / "view", **{**settings, **isolated})
+    assert_same(tmp_path / "view", tmp_path / "whole")
+    assert [e["loss"] for e in epochs_of(tmp_path / "view")] == [e["loss"] for e in epochs_of(tmp_path / "whole")]
+    notes = [(tmp_path / run / "metrics.jsonl").read_text().count("layers do not reach") for run in ("view", "whole")]
+    assert notes[0] == notes[1]
+
+
+@pytest.mark.parametrize("halo", ["none", "one-hop", "one-hop+edges"])
+@pytest.mark.parametrize("coverage", ["uniform", "resampling"])
+@pytest.mark.parametrize(("name", "model"), [*OTHERS, ("typed", {"model": "sage"})])
+def test_a_step_is_that_of_the_graph_without_the_edges_that_leave(
+    others, tmp_path, name, model, halo, coverage
+) -> None:
+    """One epoch of full-graph steps of SGD over the pairs of six chunks; coverage by relation where layers do."""
+    store = others[name][6]
+    settings = {
+        **SETTINGS, **SWEEP, **model, "halo": halo, "coverage": coverage, "fanout": -1, "batch_size": 0, "epochs": 1,
+        "optimizer": "sgd", "momentum": 0.0, "lr": 0.1, "norm": "none", "dropout": 0.0, "precision": "float64",
+    }  # fmt: skip
+    start = partita.Trainer(store, out=tmp_path / "start", **settings)
+    start.job.views.close()
+    partita.Trainer(store, out=tmp_path / "run", **settings).fit()
+    assignment = schedules.Tournament(6, 1, 1).assignment(0)
+    weights, factors = filtered_epoch(store, start.job.model, start.job.config, assignment)
+    largest = max(float(each.abs().max()) for each in weights.values())
+    for name, value in model_of(tmp_path / "run").items():
+        assert np.abs(value - weights[name].numpy()).max() <= 1e-12 * largest, name
+    assert epochs_of(tmp_path / "run")[0]["coverage"] == pytest.approx(np.mean(factors))
+    assert min(factors) < 1
+
+
 class _StopAt:
     """Sends SIGINT to this process, or raises, after a step."""
 
@@ -116,11 +180,22 @@ def test_left_anywhere_and_gone_on_with_gives_the_same_bytes(
     stores, tmp_path, monkeypatch, isolated, at, crash
 ) -> None:
     monkeypatch.setattr(train_phase, "SETTLE_STEPS", 1)
+    leave_and_go_on(stores[6], tmp_path, isolated, at, crash=crash)
+
+
+@pytest.mark.parametrize("isolated", [SWEEP, {**AVERAGE, "optimizer_state": "average", "halo": "one-hop"}])
+@pytest.mark.parametrize(("name", "model"), [OTHERS[0], OTHERS[1], OTHERS[-1]])
+def test_left_and_gone_on_with_on_other_graphs(others, tmp_path, monkeypatch, name, model, isolated) -> None:
+    monkeypatch.setattr(train_phase, "SETTLE_STEPS", 1)
+    leave_and_go_on(others[name][6], tmp_path, {**isolated, **model}, (1, 2), crash=False)
+
+
+def leave_and_go_on(store: GraphStore, tmp_path: Path, isolated: dict, at: tuple[int, int], *, crash: bool) -> None:
     settings = {**SETTINGS, **isolated, "schedule": "linear", "eval_every": 2}
     if crash:
         settings["checkpoint_minutes"] = 1e-9
-    partita.Trainer(stores[6], out=tmp_path / "whole", **settings).fit()
-    cut = partita.Trainer(stores[6], out=tmp_path / "cut", **settings)
+    partita.Trainer(store, out=tmp_path / "whole", **settings).fit()
+    cut = partita.Trainer(store, out=tmp_path / "cut", **settings)
     cut._step = _StopAt(cut, *at, crash=crash)  # type: ignore[method-assign]
     if crash:
         with pytest.raises(KeyError):
