@@ -62,10 +62,11 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
         source: edges: a text table (CSV, TSV, blank-separated, SNAP), a Parquet file or a directory of them, or a
             ``.npz`` file with ``edge_index`` (see :mod:`partita.sources.array_graph`), or one that SciPy has written.
             Text may be gzipped. A table of triples (head, relation, tail), or a directory with ``train.txt``,
-            ``valid.txt`` and ``test.txt`` of them, is a typed graph with one node type, ``"entity"``. Or a
-            directory in the layout of OGB's node-property datasets; a name such as ``"ogbn-arxiv"`` fetches one (see :mod:`partita.sources.ogb`). Or an
-            object (see :mod:`partita.sources.objects`): ``Data`` or ``HeteroData`` of PyG, or a dataset of one graph, a DGL graph,
-            a SciPy sparse matrix, a dictionary of arrays, a graph of networkx, a data frame of pandas, Polars or Arrow
+            ``valid.txt`` and ``test.txt`` of them, is a typed graph with one node type, ``"entity"``. Or a directory in
+            the layout of OGB's node-property datasets; a name such as ``"ogbn-arxiv"`` fetches one (see
+            :mod:`partita.sources.ogb`). Or an object (see :mod:`partita.sources.objects`): ``Data`` or ``HeteroData``
+            of PyG, or a dataset of one graph, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, a graph of
+            networkx, a data frame of pandas, Polars or Arrow
             with one edge per row, or two arrays ``(src, dst)`` of ids. Tables about nodes may be data frames too, and
             features, labels and splits arrays by position.
         store: directory to be made.
