@@ -168,8 +168,8 @@ class _Chunked:
             for name, entry in _mapping(by_name, f"{where}, edge_data of {relation}").items():
                 at = f"{where}, {name} of {relation}"
                 form, paths = self._files(_mapping(entry, at), at)
-                files = [file for path in paths for file in _chunk(path, form.get("name"), at, graph.scratch)]
-                graph.add_edge_data(relation, name, files, at)
+                chunks = [each for path in paths for each in _chunk(path, form.get("name"), at, graph.scratch)]
+                graph.add_edge_data(relation, name, chunks, at)
         return graph.arrays()
 
     def _counts(self, what: str, number: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from partita.sources.batch import counted
 from partita.sources.detect import source_of
 from partita.sources.edge_features import EdgeFeatures
 from partita.sources.edges import EdgeTable
-from partita.sources.encoding import DROP, NOTE, Like
+from partita.sources.encoding import DROP, NOTE, TYPED_NOTE, Like
 from partita.sources.features import Features
 from partita.sources.held_out import SPLITS, HeldOut, repeated
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, NamedIds, StringIds
@@ -175,7 +176,7 @@ class _Job:
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
             self._make_features(writer, features)
-            widths = self._read_typed_features(writer, ids)
+            typed_features = self._read_typed_features(writer, ids)
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
@@ -189,6 +190,7 @@ class _Job:
             self.notes += notes
             known = bool(encoding.columns) or encoding.changes_values
             encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
+            encoded |= self._finish_typed_features(typed_features, found.get("train"))
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
@@ -232,7 +234,7 @@ class _Job:
             class_sizes=self._class_sizes(label_summary, names),
             node_types={} if self.schema is None else dict(zip(self.schema.node_types, self.schema.num_nodes)),
             relations={} if self.schema is None else dict(zip(map(str, self.schema.relations), self.schema.num_edges)),
-            type_features=widths,
+            type_features={name: of.width for name, of in typed_features.items()},
             notes=self.notes,
             seconds=seconds,
             edges_per_second=topology.num_edges / max(seconds, 1e-9),
@@ -427,20 +429,35 @@ class _Job:
             column=column,
         )
 
-    def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, int]:
-        """Those of each type, in a column of its own; how many there are of each."""
-        graph, widths = self.inputs.graph, dict[str, int]()
+    def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, Features]:
+        """Those of each type that has some, in a column of its own."""
+        graph, found_of = self.inputs.graph, dict[str, Features]()
         if self.schema is None or not isinstance(graph, ArrayGraph) or graph.types is None:
-            return widths
+            return found_of
         for number, (name, size) in enumerate(zip(self.schema.node_types, self.schema.num_nodes)):
             if (found := graph.types.features.get(name)) is not None:
                 column, first = f"{TYPE_PREFIX}{number}", self.schema.first_nodes[number]
                 features = self._new_features(writer, size, ids, column, first)
                 features.put_blocks(found.blocks(), found.first.where)
-                _, notes = features.finish(np.arange(0), None, standardize=False, like=None)
-                self.notes += [f"{name}: {note}" for note in notes]
-                widths[name] = features.width
-        return widths
+                found_of[name] = features
+        return found_of
+
+    def _finish_typed_features(
+        self, found: Mapping[str, Features], train: Int64[np.ndarray, "t"] | None
+    ) -> dict[str, Any]:
+        """Scale them, by the training nodes of the type, or all nodes of a type without such; how, for the notes."""
+        encodings = {}
+        for name, features in found.items():
+            assert self.schema is not None
+            number = self.schema.type_number(name)
+            first, last = self.schema.first_nodes[number : number + 2]
+            mine = np.arange(0) if train is None else train[(train >= first) & (train < last)] - first
+            rows = mine if len(mine) else np.arange(last - first)
+            encoding, notes = features.finish(rows, None, standardize=self.options.standardize, like=None)
+            self.notes += [f"{name}: {note}" for note in notes]
+            if encoding.changes_values:
+                encodings[name] = encoding.to_json()
+        return {TYPED_NOTE: encodings} if encodings else {}
 
     def _make_features(self, writer: StoreWriter, features: Features) -> None:
         """Those of a source without any, where the options say of what."""

@@ -20,7 +20,7 @@ from partita.sources.relation_names import ENTITY, RelationNames
 from partita.sources.typed_arrays import TypedArrays
 
 _CHUNK = 1 << 20
-_NOT_TYPED = ("nodes", "features", "missing", "node_features", "standardize", "like")
+_NOT_TYPED = ("nodes", "features", "missing", "node_features", "like")
 
 _Edges = tuple[Integer[np.ndarray, "n"], Integer[np.ndarray, "n"], Float[np.ndarray, "n"] | None, UInt[np.ndarray, "n"]]
 

@@ -272,7 +272,10 @@ def test_a_graph_of_one_type_is_an_untyped_one(tmp_path) -> None:
         "nodes": [{"num": PAPERS}],
         "edges": [{"format": "csv", "path": "cites.csv"}],
     }
-    metadata["feature_data"] = [{"domain": "node", "name": "feat", "format": "numpy", "path": "x.npy"}]
+    metadata["feature_data"] = [
+        {"domain": "node", "name": "feat", "format": "numpy", "path": "x.npy"},
+        {"domain": "edge", "name": "feat", "format": "numpy", "path": "years.npy"},
+    ]
     for key in ("train_set", "validation_set", "test_set"):
         del metadata["tasks"][1][key][0]["type"]
     write(tmp_path / "data", metadata)
@@ -280,6 +283,7 @@ def test_a_graph_of_one_type_is_an_untyped_one(tmp_path) -> None:
     store = partita.GraphStore.open(tmp_path / "g")
     assert store.schema is None
     assert np.array_equal(store.x, X)
+    assert store.edge_attr[:, 0].tolist() == [edge for v in range(PAPERS) for edge in np.flatnonzero(CITES[1] == v)]
     assert store.y.tolist() == [int(label) if at in SEEDS else -1 for at, label in enumerate(LABELS)]
     assert {name: ids.tolist() for name, ids in store.splits.items()} == SPLITS
 

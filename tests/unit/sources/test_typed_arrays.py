@@ -283,12 +283,38 @@ def test_what_is_refused(tmp_path, case):
     assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
 
 
-@pytest.mark.parametrize(
-    "options", [{"self_loops": "add"}, {"standardize": True}, {"missing": "zero"}, {"node_features": "degree"}]
-)
+@pytest.mark.parametrize("options", [{"self_loops": "add"}, {"missing": "zero"}, {"node_features": "degree"}])
 def test_options_for_untyped_graphs_are_refused(tmp_path, options):
     with pytest.raises(ConfigError, match=r"has (types|relations)"):
         ingest(write(tmp_path / "g.npz", **small()), tmp_path / "store", **options)
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_features_are_standardized_by_type(tmp_path, split, parts):
+    """By the training nodes of the type that has some, and by all nodes of the others."""
+    rng = np.random.default_rng(0)
+    x = {"paper": 5 + 3 * rng.normal(size=(5, 2)), "venue": rng.normal(size=(2, 3)) - 9}
+    x["paper"][:, 1] = 4  # constant
+    masks = {} if split else {"train_mask": None, "test_mask": None}
+    arrays = small(**{f"x_{name}": rows.astype(np.float32) for name, rows in x.items()}, **masks)
+    options = {} if split else {"split": None}
+    ingest(write(tmp_path / "g.npz", **arrays), tmp_path / "store", standardize=True, **options)
+    store = GraphStore.open(tmp_path / "store")
+    rows = {"paper": [0, 1, 2] if split else slice(None), "venue": slice(None)}
+    for name, values in x.items():
+        deviation = values[rows[name]].std(axis=0)
+        deviation[deviation < 1e-6] = 1
+        wanted = (values - values[rows[name]].mean(axis=0)) / deviation
+        np.testing.assert_allclose(store.x_of(name), wanted, atol=1e-5)
+    assert set(store.metadata.notes["type_features"]) == set(x)
+    verify(store.path)
+    plain = ingest(write(tmp_path / "g.npz", **arrays), tmp_path / "plain", **options)
+    assert "type_features" not in GraphStore.open(tmp_path / "plain").metadata.notes
+    assert plain.type_features == {"paper": 2, "venue": 3}
+    if parts > 1:
+        partita.partition(store, tmp_path / "parts", parts=parts, algorithm="random")
+        assert GraphStore.open(tmp_path / "parts").metadata.notes["type_features"]
 
 
 def test_what_does_not_take_types_says_so(store, tmp_path):
