@@ -84,7 +84,8 @@ class TypedPieces:
         if triple in self.triples:
             raise InputError(f"the relation {':'.join(triple)} is there twice", where=where, fix="Give its edges once")
         if len(self.triples) == MOST_RELATIONS:
-            raise InputError(f"there are more than {MOST_RELATIONS:,} relations", where=where)
+            fix = "Make one relation of several"
+            raise InputError(f"there are more than {MOST_RELATIONS:,} relations", where=where, fix=fix)
         return triple
 
     def add_edge_data(self, relation: Any, name: str, files: list[ArrayFile], where: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import partita
-from partita.core.errors import InputError
+from partita.core.errors import ConfigError, InputError
+from partita.sources import typed_pieces
 
 PAPERS, AUTHORS = 7, 4
 CITES = np.array([[0, 1, 2, 6, 3], [1, 2, 0, 5, 3]])
@@ -338,6 +339,19 @@ def test_what_cannot_be_used_is_said(tmp_path, make, change, message) -> None:
     with pytest.raises(InputError, match=message):
         partita.ingest(tmp_path / "data", tmp_path / "g")
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+@pytest.mark.parametrize("make", [on_disk, chunked])
+def test_names_and_numbers_of_types(tmp_path, monkeypatch, make) -> None:
+    metadata = make(tmp_path / "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(typed_pieces, "MOST_RELATIONS", 1)
+        with pytest.raises(InputError, match=r"edges.*: there are more than 1 relations"):
+            partita.ingest(tmp_path / "data", tmp_path / "g")
+    text = json.dumps(metadata).replace("author", "Paper")
+    write(tmp_path / "data", json.loads(text))
+    with pytest.raises(ConfigError, match="node types 'paper' and 'Paper' differ by capitals only"):
+        partita.ingest(tmp_path / "data", tmp_path / "g")
 
 
 @pytest.mark.parametrize(("name", "text"), [("metadata.yaml", "a: [1"), ("metadata.json", "{")])

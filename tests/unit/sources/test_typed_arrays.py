@@ -270,6 +270,14 @@ WRONG = {
     "nodes": (small(y=np.zeros(9, int)), "'y' says that there are 9 nodes, but 'node_type' says 10"),
     "range": (small(edge_index=np.full((2, 8), 10)), "id 10 is out of range"),
     "gap": (small(x_paper=np.full((5, 2), np.nan, np.float32)), "feature 0 of node 0 is nan"),
+    "relation twice": (
+        small(edge_index=np.zeros((2, 8), int), edge_type_names=np.array(["cites", "cites"])),
+        "array 'edge_type_names': relation 'paper:cites:paper' is there twice"),
+    "relation's capitals": (
+        small(edge_index=np.zeros((2, 8), int), edge_type_names=np.array(["cites", "Cites"])),
+        "relations 'paper:cites:paper' and 'paper:Cites:paper' differ by capitals only"),
+    "dangling": (small(edge_index=np.array([[0] * 7 + [-1], [1] * 8])), r"edge 7 \(from 0\), column source: id -1"),
+    "half of a type": (small(x_venue=np.ones((1, 3))), "has 1 rows, but there are 2 nodes of type 'venue'"),
     "types": (small(node_type=np.array([0] * 9 + [70_000])), "at most 65,535 types"),
     "relations": (small(edge_type=np.full(8, 65_535)), "at most 65,535 relations"),
 }  # fmt: skip

@@ -185,6 +185,10 @@ WRONG = {
         r"has shape \(81,\) for 80 edges"),
     "float ends": (lambda data: data[WRITES].update({"edge_index": torch.rand(2, 80)}), "two rows of integers"),
     "transposed": (lambda data: data[WRITES].update({"edge_index": torch.zeros(80, 2).int()}), "two rows of integers"),
+    "unknown type": (
+        lambda data: data["author", "wrote", "book"].update({"edge_index": torch.tensor([[0], [0]])}),
+        "author:wrote:book: there is no node type 'book'"),
+    "capitals": (lambda data: data["Paper"].update({"num_nodes": 2}), "differ by capitals only"),
     "held-out node": (
         lambda data: data[WRITES].update({"held_val": torch.tensor([[0, 30]])}),
         "author:writes:paper, held_val: target 30 of edge 0"),
