@@ -20,7 +20,8 @@ _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a 
 
 SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, an .npz file (SciPy's
 sparse matrices too), a directory as OGB, GraphBolt (metadata.yaml) or DistDGL (metadata.json) have them, or a name
-such as ogbn-arxiv, which is fetched. A YAML file describes the tables of a typed graph.
+such as ogbn-arxiv, which is fetched. A YAML file describes the tables of a typed graph. Triples (head, relation, tail),
+or a directory with train.txt, valid.txt and test.txt of them, are a typed graph, too.
 
 Tables are joined to the edges by node id. Text may be gzipped.
 
@@ -33,6 +34,8 @@ Examples:
     partita ingest edges.parquet graph --source-column from --target-column to
 
     partita ingest cora.npz graph
+
+    partita ingest train.tsv graph --val-edges valid.tsv --test-edges test.tsv
 
     partita ingest ogbn-arxiv arxiv --undirected
 """
@@ -173,7 +176,7 @@ def _created(values: dict[str, Any], *, as_json: bool) -> None:
     from partita.cli.shell import print_table
     from partita.report.terminal import type_tables
 
-    of_types = {name: values[name] for name in _OF_TYPES if values.get(name)}
+    of_types = {name: values[name] for name in _OF_TYPES} if values.get("node_types") else {}
     if not as_json:
         values = {name: value for name, value in values.items() if name not in _OF_TYPES}
         if of_types:

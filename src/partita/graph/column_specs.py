@@ -14,7 +14,15 @@ from typing import Literal
 import numpy as np
 
 from partita.core.registry import Registry
-from partita.graph.metadata import DERIVED_PREFIX, SPLIT_PREFIX, TYPE_PREFIX, StoreMetadata, index_dtype
+from partita.graph.metadata import (
+    DERIVED_PREFIX,
+    HELD_PREFIX,
+    HELD_TYPE_SUFFIX,
+    SPLIT_PREFIX,
+    TYPE_PREFIX,
+    StoreMetadata,
+    index_dtype,
+)
 
 Form = tuple[tuple[str, ...], tuple[int, ...]]
 """Dtypes that a column may have, in numpy's little-endian spelling, and a shape."""
@@ -25,15 +33,17 @@ class ColumnSpec:
     """What a column holds, and what becomes of it.
 
     Attributes:
-        of: it has one row for each of the ``"nodes"``, the nodes of one ``"type"``, the ``"edges"`` or the ``"bytes"``
-            of all names, or is a ``"list"`` of store ids, int64; ``None``: something else.
+        of: it has one row for each of the ``"nodes"``, the nodes of one ``"type"``, the ``"edges"``, the ``"held"`` out
+            edges of a split or the ``"bytes"`` of all names, or is a ``"list"`` of store ids, int64; ``None``:
+            something else.
         form: dtype of a one-dimensional column; or from the metadata of a store the dtypes that a column may have, none
             where it may not be there, and the shape of one row. ``None``: not checked.
         required: every store has it.
         finite: of floating-point rows: neither infinite nor NaN, unless the store allows that (``allow_nan``).
         reorder: when nodes are re-ordered, its rows ``"move"`` with what they belong to; its values are store ids and
-            are mapped to the new ones (``"map"``; those of a list stay in place); its values are ``"offsets"`` of the
-            rows of nodes, computed anew; or whoever re-orders makes or drops it (``"make"``).
+            are mapped to the new ones (``"map"``; those of a list, or of held-out edges, stay in place); its values are
+            ``"offsets"`` of the rows of nodes, computed anew; it is the same in any order (``"keep"``); or whoever
+            re-orders makes or drops it (``"make"``).
         shard: a shard has the ``"whole"`` column, or only the rows of its host's ``"own"`` nodes, or of the edges into
             them where edges are cut. ``None``: own edges, and anything else whole.
         view: a part in memory takes the rows of its nodes (``"all"``), of those that it owns only (``"owned"``), or of
@@ -43,11 +53,11 @@ class ColumnSpec:
         sampler: name of the argument that samplers take it as, see :class:`~partita.sample.topology.ArrayTopology`.
     """
 
-    of: Literal["nodes", "type", "edges", "bytes", "list"] | None
+    of: Literal["nodes", "type", "edges", "held", "bytes", "list"] | None
     form: str | Callable[[StoreMetadata], Form] | None = None
     required: bool = False
     finite: bool = False
-    reorder: Literal["move", "map", "offsets", "make"] = "move"
+    reorder: Literal["move", "map", "offsets", "keep", "make"] = "move"
     shard: Literal["whole", "own"] | None = None
     view: Literal["all", "owned"] | None = None
     export: str | None = None
@@ -66,6 +76,8 @@ class ColumnSpec:
             width = metadata.columns[name].shape[1:] if name in metadata.columns else ()
             known_type = number < len(sizes) and len(width) == 1 and width[0] > 0
             return (("<f4", "<f2"), (sizes[number], *width)) if known_type else ((), ())
+        if self.of == "held" and name in metadata.columns:
+            rows = next(iter(metadata.columns[name].shape), 0)
         if rows is None or self.form is None:
             return None
         dtypes, row = ((self.form,), ()) if isinstance(self.form, str) else self.form(metadata)
@@ -86,6 +98,10 @@ def _features(metadata: StoreMetadata) -> Form:
 
 def _edge_types(metadata: StoreMetadata) -> Form:
     return (() if metadata.schema is None else (metadata.schema.edge_dtype.str,)), ()
+
+
+def _ends(metadata: StoreMetadata) -> Form:
+    return ("<i8",), (2,)
 
 
 def _edge_features(metadata: StoreMetadata) -> Form:
@@ -132,6 +148,12 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         f"{SPLIT_PREFIX}val": ColumnSpec("list", reorder="map", export="val_mask"),
         f"{SPLIT_PREFIX}test": ColumnSpec("list", reorder="map", export="test_mask"),
         f"{SPLIT_PREFIX}*": ColumnSpec("list", reorder="map"),
+        f"{HELD_PREFIX}val": ColumnSpec("held", _ends, reorder="map", export="held_val"),
+        f"{HELD_PREFIX}val{HELD_TYPE_SUFFIX}": ColumnSpec("held", _edge_types, reorder="keep", export="held_val_type"),
+        f"{HELD_PREFIX}test": ColumnSpec("held", _ends, reorder="map", export="held_test"),
+        f"{HELD_PREFIX}test{HELD_TYPE_SUFFIX}": ColumnSpec(
+            "held", _edge_types, reorder="keep", export="held_test_type"
+        ),
         "original_index": ColumnSpec("nodes", "<i8", reorder="make", view="all", sampler="original"),
         "name": ColumnSpec("nodes", "<i8"),
         "name_offsets": ColumnSpec(None, reorder="offsets"),
@@ -184,3 +206,10 @@ MASKS = {
     if spec.of == "list" and spec.export is not None
 }
 """Name of a split -> name of the mask of its nodes in exported files, which is that of PyG."""
+
+HELD = {
+    name.removeprefix(HELD_PREFIX): spec.export
+    for name, spec in known(COLUMNS).items()
+    if spec.of == "held" and spec.reorder == "map" and spec.export is not None
+}
+"""Name of a split of edges -> name of the array of its held-out edges in exported files; there is none for training."""

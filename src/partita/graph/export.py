@@ -29,7 +29,9 @@ def export(store: GraphStore | str | os.PathLike[str], out: str | os.PathLike[st
     Nodes are in the order in which they were ingested, however the store is partitioned, edges by destination. The
     file has ``edge_index`` (2, E) int64, ``num_nodes``, and, as far as the store has them, ``x``, ``y``,
     ``edge_weight``, ``train_mask``, ``val_mask``, ``test_mask``, ``class_names``, and ``name``, the user's ids. PyG's
-    ``Data`` takes these names; :func:`partita.ingest` makes the same store of the file again, but for the users' ids.
+    ``Data`` takes these names; :func:`partita.ingest` makes the same store of the file again. ``held_val`` and
+    ``held_test`` (n, 2) are the held-out edges, which are not in ``edge_index``, with ``held_val_type`` and
+    ``held_test_type``, their relations.
     Other columns are added where :mod:`partita.graph.column_specs` names arrays for them.
 
     Args:
@@ -79,6 +81,9 @@ class _Export:
                     mask = np.zeros(n, dtype=bool)
                     mask[column] = True
                     self._whole(f"{spec.export}", mask[order])
+                elif spec.of == "held":
+                    ids = column if spec.reorder == "keep" else store.to_original(column)
+                    self._whole(f"{spec.export}", ids)
                 else:
                     at = (at for at, _ in self._rows()) if spec.of == "edges" else self._nodes(column)
                     self._put(f"{spec.export}", column.dtype, column.shape, (column[rows] for rows in at))

@@ -28,6 +28,10 @@ TYPE_PREFIX = "x_"
 LARGEST_INT32_GRAPH = 2**31 - 1
 SPLIT_PREFIX = "split_"
 """Columns whose names begin so are lists of the nodes of a split."""
+HELD_PREFIX = "held_"
+"""Columns whose names begin so are the held-out edges of a split: pairs of nodes, which are no edges of the graph."""
+HELD_TYPE_SUFFIX = "_type"
+"""Ends the names of those that hold their relations."""
 DERIVED_PREFIX = "presample_"
 """Columns whose names begin so are statistics of a store: checksummed, but no part of its identity."""
 

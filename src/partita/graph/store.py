@@ -15,8 +15,16 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt, 
 from partita.core.errors import ConfigError, StoreError, nearest
 from partita.core.html import facts_table
 from partita.core.node_types import NodeTypes
-from partita.graph.column_specs import known
-from partita.graph.metadata import CLASSES, SPLIT_PREFIX, TYPE_PREFIX, StoreMetadata, how_to_mend
+from partita.graph.column_specs import HELD, known
+from partita.graph.metadata import (
+    CLASSES,
+    HELD_PREFIX,
+    HELD_TYPE_SUFFIX,
+    SPLIT_PREFIX,
+    TYPE_PREFIX,
+    StoreMetadata,
+    how_to_mend,
+)
 from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 from partita.graph.soundness import first_fall, first_stray, require_sound, require_unchanged
@@ -114,10 +122,10 @@ class GraphStore:
         if (stray := first_stray(sources, self.num_nodes)) is not None:
             raise self._no_node(stray[1], "a value")
 
-    def _nodes_of(self, name: str) -> Int64[np.ndarray, "n"]:
+    def _nodes_of(self, name: str) -> Int64[np.ndarray, "n ..."]:
         """A column that lists nodes; read once to see that it does."""
         column = self._columns[name]
-        if (stray := first_stray(column, self.num_nodes)) is not None:
+        if (stray := first_stray(column.reshape(-1), self.num_nodes)) is not None:
             raise self._no_node(stray[1], f"entry {stray[0]:,}", name)
         return column
 
@@ -228,7 +236,8 @@ class GraphStore:
         """
         self._require(name)
         spec = known(self._columns).get(name)
-        return self._nodes_of(name) if spec is not None and spec.of == "list" else self._whole(name)
+        lists_nodes = spec is not None and spec.of in ("list", "held") and spec.reorder == "map"
+        return self._nodes_of(name) if lists_nodes else self._whole(name)
 
     def held(self, name: str) -> tuple[Shaped[np.ndarray, "..."], int]:
         """The rows of a column that are there: all of them, or those of a shard; whatever they hold.
@@ -517,6 +526,38 @@ class GraphStore:
             )
         return self.splits[name]
 
+    # Held-out edges
+
+    @property
+    def held_out(self) -> dict[str, int]:
+        """How many edges are held out, by split (``"val"``, ``"test"``); a split without any is not named."""
+        return {name: len(self._columns[HELD_PREFIX + name]) for name in HELD if HELD_PREFIX + name in self._columns}
+
+    def held_out_edges(self, split: str) -> tuple[Int64[np.ndarray, "2 n"], UInt[np.ndarray, "n"] | None]:
+        """The edges of a split that are held out: no edges of the graph, so no messages go along them.
+
+        Args:
+            split: ``"val"`` or ``"test"``.
+
+        Returns:
+            int64 (2, n) store ids, sources and destinations, in the order of the source; and uint8 or uint16 (n),
+            numbers of their relations in :attr:`schema`, ``None`` in an untyped graph. In a shard they are those of
+            the whole graph.
+
+        Raises:
+            StoreError: the store has no such edges; the message names the splits it has. Or an id is no node, so the
+                column is damaged.
+        """
+        if split not in self.held_out:
+            others = ", ".join(f"'{other}'" for other in self.held_out) or "none"
+            raise StoreError(
+                f"the store has no held-out edges of the split '{split}' (it has: {others})",
+                where=str(self.path),
+                fix="Choose one of these, or ingest again with files of held-out edges (--val-edges, --test-edges)",
+            )
+        name = HELD_PREFIX + split
+        return self._nodes_of(name).T, self._columns.get(name + HELD_TYPE_SUFFIX)
+
     # Nodes
 
     def in_degree(self, ids: Integer[np.ndarray, "n"] | None = None) -> Int64[np.ndarray, "n"]:
@@ -537,7 +578,7 @@ class GraphStore:
             raise IndexError(f"the edges of node {node} are not in {self.shard}")
         return indices[begin:end]
 
-    def to_original(self, ids: Integer[np.ndarray, "n"]) -> Integer[np.ndarray, "n"]:
+    def to_original(self, ids: Integer[np.ndarray, "n ..."]) -> Integer[np.ndarray, "n ..."]:
         """Original indices of the given store ids."""
         return ids if self.original_index is None else self.original_index[ids]
 
@@ -596,6 +637,8 @@ class GraphStore:
             summary["relations"] = dict(zip(map(str, self.schema.relations), self.schema.num_edges))
             features = {name: self.x_of(name) for name in self.schema.node_types}
             summary["type_features"] = {name: x.shape[1] for name, x in features.items() if x is not None}
+        if self.held_out:
+            summary["held_out"] = self.held_out
         if self.shard is not None:
             summary["shard"] = {
                 "host": self.shard.host,

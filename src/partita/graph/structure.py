@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from partita.core.errors import StoreError
 from partita.core.files import map_array
 from partita.graph.column_specs import COLUMNS, known
-from partita.graph.metadata import TASKS, ColumnRecord, StoreMetadata, how_to_mend
+from partita.graph.metadata import HELD_TYPE_SUFFIX, TASKS, ColumnRecord, StoreMetadata, how_to_mend
 
 _Columns = Mapping[str, Shaped[np.ndarray, "..."]]
 
@@ -84,6 +84,7 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
         ids = columns[name]
         if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
             raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is not a list of node ids")
+    _check_held(metadata, columns)
 
 
 def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str, int]:
@@ -123,6 +124,19 @@ def _check_types(metadata: StoreMetadata, columns: _Columns) -> None:
         raise _DamageError("type_offsets", "the ranges of types are none within the parts")
     if tuple(sizes.sum(axis=0).tolist()) != schema.num_nodes:
         raise _DamageError("type_offsets", "the types have other sizes than the metadata say")
+
+
+def _check_held(metadata: StoreMetadata, columns: _Columns) -> None:
+    """Held-out edges have a relation each, in a typed graph."""
+    held = [name for name, spec in known(columns).items() if spec.of == "held"]
+    for pairs in {name.removesuffix(HELD_TYPE_SUFFIX): None for name in held}:
+        kinds = f"{pairs}{HELD_TYPE_SUFFIX}"
+        if pairs not in columns:
+            raise _DamageError(pairs, f"the column is missing, but '{kinds}' is there")
+        if (kinds in columns) != (metadata.schema is not None):
+            raise _DamageError(kinds, "there are relations of held-out edges just where the graph has types")
+        if kinds in columns and len(columns[kinds]) != len(columns[pairs]):
+            raise _DamageError(kinds, f"{len(columns[kinds]):,} relations of {len(columns[pairs]):,} held-out edges")
 
 
 def _check_hot(columns: _Columns) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from partita.core import progress
 from partita.core.errors import StoreError
 from partita.graph.column_specs import ColumnSpec, known
-from partita.graph.metadata import SPLIT_PREFIX, how_to_mend
+from partita.graph.metadata import HELD_TYPE_SUFFIX, SPLIT_PREFIX, how_to_mend
 from partita.graph.soundness import first_fall, rows_of, wrong_columns
 from partita.graph.store import GraphStore
 
@@ -47,6 +47,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     for name, spec in columns.items():
         judged = name in problems or "original_index" in problems
         if spec.of == "list" and not judged and (wrong := _check_split(store, name)):
+            problems[name] = wrong
+        if spec.of == "held" and spec.reorder == "map" and name not in problems and (wrong := _check_held(store, name)):
             problems[name] = wrong
     if not any(name.startswith(SPLIT_PREFIX) for name in problems):
         _check_disjoint(store, problems)
@@ -248,6 +250,28 @@ def _check_split(store: GraphStore, name: str) -> str | None:
     if len(ids) and (ids.min() < 0 or ids.max() >= store.num_nodes):
         return "holds an id that is not a node"
     return None if (np.diff(store.to_original(ids)) > 0).all() else "is not in ascending original index, or has repeats"
+
+
+def _check_held(store: GraphStore, name: str) -> str | None:
+    """Held-out edges lead from nodes to nodes, and are of relations between the types of these."""
+    pairs, kinds, schema = store.held(name)[0], name + HELD_TYPE_SUFFIX, store.schema
+    for start in range(0, len(pairs), _CHUNK):
+        part = pairs[start : start + _CHUNK]
+        wrong = ((part < 0) | (part >= store.num_nodes)).any(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            return f"edge {start + row:,} is {part[row].tolist()}, not the ids of two of {store.num_nodes:,} nodes"
+        if schema is None:
+            continue
+        kind = store.held(kinds)[0][start : start + _CHUNK].astype(np.int64)
+        wrong = kind >= len(schema.relations)
+        if not wrong.any():
+            ends = np.stack([store.types(part[:, 0]), store.types(part[:, 1])], axis=1)
+            wrong = (ends != schema.ends[kind]).any(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            return f"edge {start + row:,} is of relation {kind[row]} of '{kinds}', but its ends are of other types"
+    return None
 
 
 def _check_disjoint(store: GraphStore, problems: dict[str, str]) -> None:

@@ -59,8 +59,9 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
         ``edge_index``, ``num_nodes``, and, as far as the store has them, ``x`` (float32), ``y``, ``edge_weight``,
         ``edge_attr`` (float32) and ``train_mask``, ``val_mask``, ``test_mask`` or masks of other names; ``name``, your
         ids of the nodes, where they are not their numbers (int64, or a list of N strings); ``class_names``, a list,
-        where the classes have names. Of a typed graph these are by node type, or by relation, labels and masks of the
-        types that have some; nodes are numbered within their types.
+        where the classes have names; ``held_val`` and ``held_test`` (n, 2), held-out edges. Of a typed graph these are
+        by node type, or by relation, labels and masks of the types that have some; nodes are numbered within their
+        types.
 
     Raises:
         ConfigError: PyG is not installed.
@@ -89,6 +90,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
     for name, split in store.splits.items():
         found[f"{name}_mask"] = np.zeros(store.num_nodes, dtype=bool)
         found[f"{name}_mask"][rank[split]] = True
+    for split in store.held_out:
+        found[f"held_{split}"] = np.array(store.to_original(store.held_out_edges(split)[0].T))
     if store.has_names:
         names = store.names(order)
         found["name"] = names if names.dtype != object else names.tolist()
@@ -105,6 +108,7 @@ def _hetero(store: GraphStore, schema: Schema) -> HeteroData:
     rank = store.to_original(np.arange(store.num_nodes))
     ends = np.asarray(store.to_original(store.indices)), np.repeat(rank, store.in_degree())
     first = schema.first_nodes
+    held_out = {f"held_{split}": store.held_out_edges(split) for split in store.held_out}
     for number, name in enumerate(schema.node_types):
         mine = order[first[number] : first[number + 1]]
         data[name].num_nodes = len(mine)
@@ -128,6 +132,9 @@ def _hetero(store: GraphStore, schema: Schema) -> HeteroData:
             held.edge_weight = torch.from_numpy(store.edge_weight[mine])
         if store.edge_attr is not None:
             held.edge_attr = torch.from_numpy(store.edge_attr[mine].astype(np.float32))
+        for key, (pairs, kinds) in held_out.items():
+            if kinds is not None and (there := kinds == number).any():
+                held[key] = torch.from_numpy(np.asarray(store.to_original(pairs[:, there].T)) - [source, target])
     if store.class_names is not None:
         data["class_names"] = store.class_names
     return data

@@ -145,8 +145,8 @@ class Scatter:
             _append(column, items, starts, cursor)
             task.advance(len(piece))
 
-    def ids(self, column: PlacedColumn, ids: Integer[np.ndarray, "S"], task: progress.Bar) -> None:
-        """Write a list of nodes by their new ids; the order of the list stays."""
+    def ids(self, column: PlacedColumn, ids: Integer[np.ndarray, "S ..."], task: progress.Bar) -> None:
+        """Write a list of nodes, or of pairs of nodes, by their new ids; the order of the list stays."""
         at_once = self._at_once(16)
         for first in range(0, len(ids), at_once):
             new = self.rank[ids[first : first + at_once]].astype(column.dtype)

@@ -151,7 +151,9 @@ class _Columns:
         def fill(column: PlacedColumn, task: progress.Bar) -> None:
             if spec.reorder == "offsets":
                 scatter.offsets(column, data, task)
-            elif spec.of == "list":
+            elif spec.reorder == "keep":
+                _put_all(data, column, task)
+            elif spec.of in ("list", "held"):
                 scatter.ids(column, data, task)
             elif spec.of in ROWS_BY:
                 scatter.items(column, data, self.store.column(ROWS_BY[spec.of]), task, are_nodes=spec.reorder == "map")
@@ -200,5 +202,5 @@ class _Columns:
         return new
 
 
-def _put_all(array: Shaped[np.ndarray, "n"], column: PlacedColumn, task: progress.Bar) -> None:
+def _put_all(array: Shaped[np.ndarray, "n ..."], column: PlacedColumn, task: progress.Bar) -> None:
     column.put(0, array)

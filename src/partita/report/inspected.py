@@ -37,6 +37,8 @@ def store_rows(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> d
     if summary["classes"] > 1:
         rows["task"] += f", {summary['classes']:,} {OUTPUT_NOUNS.get(task, 'classes')}"
     rows["splits"] = "  ".join(f"{name} {size:,}" for name, size in summary["splits"].items()) or "-"
+    if "held_out" in summary:
+        rows["held-out edges"] = "  ".join(f"{name} {size:,}" for name, size in summary["held_out"].items())
     if summary["split_rule"]:
         rows["split rule"] = summary["split_rule"]
     if found and "labels" in found:

@@ -5,19 +5,24 @@ Usually they are those of an ``.npz`` file; other sources are brought into this 
 The names are those of PyTorch Geometric. Features may be dense (``x``) or the parts of a sparse matrix by rows
 (``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``); edges may be stored once for both directions
 (``is_directed = 0``, ``both_directions = 0``).
+
+Edges may be held out: those with a 1 (validation) or a 2 (test) in ``edge_split``, or ``held_val`` and ``held_test``
+(n, 2), with relations in ``held_val_type`` and ``held_test_type``. A file with ``edge_type`` and ``edge_split`` but
+without ``node_type`` is a knowledge graph: all nodes are of one type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
-from partita.graph.column_specs import MASKS
+from partita.graph.column_specs import HELD, MASKS
+from partita.graph.metadata import HELD_TYPE_SUFFIX
 from partita.sources.arrays import ArrayFile, Taker, open_npz
 from partita.sources.batch import Cells, Kind, counted
 from partita.sources.edges import check_weights
@@ -25,9 +30,10 @@ from partita.sources.feature_arrays import PARTS, FeatureArrays
 from partita.sources.typed_arrays import TypedArrays
 
 _SPARSE = tuple(f"x_{part}" for part in PARTS)
-_IGNORED = {"edge_type": "relation types", "edge_split": "the split of the edges"}
-_EDGES = ("edge_index", "edge_weight", "edge_attr", "num_nodes", "is_directed", "both_directions", "name")
-_READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), "x", "y", "class_names"))
+_IGNORED = {"edge_type": "relation types"}
+_HELD_TYPES = {split: f"{name}{HELD_TYPE_SUFFIX}" for split, name in HELD.items()}
+_EDGES = ("edge_index", "edge_weight", "edge_attr", "edge_split", "num_nodes", "is_directed", "both_directions", "name")
+_READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), *HELD.values(), "x", "y", "class_names"))
 
 
 class ArrayGraph:
@@ -81,8 +87,16 @@ class ArrayGraph:
         self.notes: list[str] = []
         self.features = FeatureArrays.find(path, arrays, "x")
         self.num_nodes, self.num_nodes_from = self._count_nodes()
-        self.types = TypedArrays.find(path, arrays)
-        self._read = _READ if self.types is None else _READ | self.types.used
+        held_types = {split: arrays[name] for split, name in _HELD_TYPES.items() if name in arrays}
+        self.types = TypedArrays.find(path, arrays, self.num_nodes, list(held_types.values()))
+        self._read = _READ if self.types is None else _READ | self.types.used | set(_HELD_TYPES.values())
+        self._held = {split: self._held_out(split) for split, name in HELD.items() if name in arrays}
+        if "edge_split" in arrays and arrays["edge_split"].expect("iu", 1).shape[0] != edges.shape[1]:
+            raise arrays["edge_split"].fail(
+                f"has {arrays['edge_split'].shape[0]:,} entries for {edges.shape[1]:,} edges"
+            )
+        if lonely := [split for split in held_types if split not in self._held]:
+            raise held_types[lonely[0]].fail(f"is there without '{HELD[lonely[0]]}'", "Write both, or none")
         if self.types is not None:
             self._check_types(self.types)
             if self.types.is_plain:
@@ -114,7 +128,7 @@ class ArrayGraph:
         return None if names is None else [str(name) for name in names.expect("U", 1).load()]
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
-        """Edges in order: 0 source, 1 target, then weight and type if there are such; ``kind`` is always "int"."""
+        """Edges in order: 0 source, 1 target, then weight, type and split if there; ``kind`` is always "int"."""
         import pyarrow as pa
 
         edges, count = self._edges, self.num_edges
@@ -125,7 +139,9 @@ class ArrayGraph:
         weights = Taker(self._arrays["edge_weight"].stream(0, count), np.dtype(float)) if self.weighted else None
         typed = None if self.types is None else self.types.edge_type
         kinds = None if typed is None else Taker(typed.stream(0, count), typed.dtype)
-        names = ["source", "target", *["weight"] * self.weighted, "type"]
+        split = self._arrays.get("edge_split")
+        splits = None if split is None else Taker(split.stream(0, count), split.dtype)
+        names = ["source", "target", *["weight"] * self.weighted, *["type"] * (kinds is not None), "split"]
         with progress.task("read edges", total=count, unit="edges") as task:
             for start in range(0, count, 1 << 18):
                 size = min(1 << 18, count - start)
@@ -138,12 +154,42 @@ class ArrayGraph:
                     columns.append(weights.take(size))
                 if kinds is not None:
                     columns.append(kinds.take(size))
+                if splits is not None:
+                    columns.append(splits.take(size))
                 native = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in columns]
                 batch = Cells([pa.array(part) for part in native], names, counted(edges.where, start, "edge"))
                 if self.weighted:
                     check_weights(batch)
                 yield batch
                 task.advance(size)
+
+    @property
+    def kind_column(self) -> int:
+        """Which column of a batch holds the numbers of the relations."""
+        return 2 + self.weighted
+
+    def split_of(self, batch: Cells) -> Int64[np.ndarray, "n"] | None:
+        """Of each edge of a batch 0, or the number of the split that it is held out for; ``None``: there are none."""
+        if "edge_split" not in self._arrays:
+            return None
+        at = len(batch.columns) - 1
+        splits = batch.ints(at)
+        fix = "Write 0 for edges of the graph, 1 for validation, 2 for test"
+        batch.check((splits < 0) | (splits > len(HELD)), at, "{} is the number of no split", fix)
+        return splits
+
+    def held_batches(self, kind: Kind) -> Iterator[tuple[str, Cells]]:
+        """Held-out edges that have arrays of their own, by split: 0 source, 1 target, 2 type, if there."""
+        import pyarrow as pa
+
+        for split, array in self._held.items():
+            typed = None if self.types is None else self._arrays.get(_HELD_TYPES[split])
+            kinds = None if typed is None else Taker(typed.stream(0, len(typed)), typed.dtype)
+            for start, rows in array.blocks():
+                columns = [rows[:, 0], rows[:, 1], *([] if kinds is None else [kinds.take(len(rows))])]
+                native = [np.ascontiguousarray(part, part.dtype.newbyteorder("=")) for part in columns]
+                names = ["source", "target", "type"]
+                yield split, Cells([pa.array(part) for part in native], names, counted(array.where, start, "edge"))
 
     def num_splits(self) -> int:
         """How many splits the file has; 0 without masks."""
@@ -179,6 +225,20 @@ class ArrayGraph:
         if int(np.prod(array.shape, dtype=object)) != 1 or array.dtype.kind not in "iub":
             raise array.fail(f"holds {array.dtype.name} of shape {array.shape}, not one integer")
         return int(array.load().reshape(-1)[0])
+
+    def _held_out(self, split: str) -> ArrayFile:
+        """The held-out edges of a split, each with its relation where the edges have some."""
+        array, kinds = self._arrays[HELD[split]].expect("iu", 2), self._arrays.get(_HELD_TYPES[split])
+        if array.shape[1] != 2:
+            raise array.fail(
+                f"has shape {array.shape}, not (number of edges, 2)", "Give source and destination of each"
+            )
+        typed = self.types is not None and self.types.edge_type is not None
+        if typed and kinds is None:
+            raise array.fail("has no relations, but the edges have some", f"Write them as '{_HELD_TYPES[split]}'")
+        if kinds is not None and len(kinds.expect("iu", 1)) != len(array):
+            raise kinds.fail(f"has {len(kinds):,} entries for {len(array):,} held-out edges")
+        return array
 
     def _check_types(self, types: TypedArrays) -> None:
         """Types are of all edges and of all nodes."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from partita.sources.ogb import fetched, is_ogb, is_ogb_name, ogb_arrays
 from partita.sources.options import IngestOptions
 from partita.sources.typed_tables import is_tables, table_arrays
 
+_TEXT = (".txt", ".tsv", ".csv")
 _CHUNK_BYTES = 4 << 20
 """Of a table that a description names, to read at once."""
 
@@ -35,6 +36,8 @@ class Source:
         table: of the edges, where it is in memory.
         nodes: table of the nodes, where the source brings one.
         undirected: every edge stands for both directions, as the source says.
+        held: files of held-out edges, by split.
+        triples: the table of edges has a head, a relation and a tail in three columns.
     """
 
     path: Path
@@ -42,6 +45,8 @@ class Source:
     table: TableReader | None = None
     nodes: TableReader | None = None
     undirected: bool = False
+    held: Mapping[str, Path] = field(default_factory=dict)
+    triples: bool = False
 
 
 @contextmanager
@@ -77,10 +82,28 @@ def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Sour
         with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
             yield Source(path, table_arrays(path, scratch, chunk_bytes=_CHUNK_BYTES))
         return
+    if (files := _split_files(path)) is not None:
+        yield Source(files.pop("train"), held=files, triples=True)
+        return
     if path.suffix.lower() == ".npz" and path.is_file() and is_sparse_file(arrays := open_npz(path)):
         yield Source(path, sparse_arrays(path, arrays))
         return
     yield Source(path)
+
+
+def _split_files(path: Path) -> dict[str, Path] | None:
+    """The files of a directory in which each has the edges of one split, as releases of FB15k and WN18RR have it."""
+    if not path.is_dir():
+        return None
+    found: dict[str, Path] = {}
+    for stem, split in (("train", "train"), ("valid", "val"), ("val", "val"), ("dev", "val"), ("test", "test")):
+        for file in (path / f"{stem}{suffix}{packed}" for suffix in _TEXT for packed in ("", ".gz")):
+            if file.is_file() and split in found:
+                what = f"has both {found[split].name} and {file.name}"
+                raise InputError(what, where=str(path), fix="Keep one file of each split, or name the files")
+            if file.is_file():
+                found[split] = file
+    return found if "train" in found and len(found) > 1 else None
 
 
 def _of_object(source: Any, options: IngestOptions) -> Source:

@@ -24,7 +24,7 @@ from partita.core.errors import InputError, nearest
 from partita.graph.column_specs import MASKS
 from partita.sources.arrays import ArrayFile, Taker, damage_of, open_npy
 from partita.sources.edges import open_table
-from partita.sources.typed_pieces import ONE_TYPE, Piece, TypedPieces, held
+from partita.sources.typed_pieces import ONE_TYPE, Piece, TypedPieces, held, mapped
 
 ON_DISK, CHUNKED = "metadata.yaml", "metadata.json"
 LABELS = ("label", "labels", "y")
@@ -93,7 +93,7 @@ class _OnDisk:
         name = str(_needed(entry, "name", where))
         file = _array(graph.path(_needed(entry, "path", where), where), entry.get("format"), where)
         if entry.get("domain") == "edge":
-            graph.unused[f"{name} of the edges {entry.get('type')}"] = file
+            graph.add_edge_data(entry.get("type"), name, [file], where)
             return
         kind = graph.known(entry.get("type"), where)
         if file.dtype.kind in "fiub" and len(file.shape) in (1, 2):
@@ -165,8 +165,11 @@ class _Chunked:
             for name, entry in _mapping(by_name, f"{where}, node_data of {kind}").items():
                 self._node_data(graph.known(kind, f"{where}, node_data"), name, entry)
         for relation, by_name in _mapping(self.metadata.get("edge_data") or {}, f"{where}, edge_data").items():
-            for name in _mapping(by_name, f"{where}, edge_data of {relation}"):
-                graph.unused[f"{name} of the edges {relation}"] = held(where, np.zeros(0))
+            for name, entry in _mapping(by_name, f"{where}, edge_data of {relation}").items():
+                at = f"{where}, {name} of {relation}"
+                form, paths = self._files(_mapping(entry, at), at)
+                chunks = [each for path in paths for each in _chunk(path, form.get("name"), at, graph.scratch)]
+                graph.add_edge_data(relation, name, chunks, at)
         return graph.arrays()
 
     def _counts(self, what: str, number: int) -> list[int]:
@@ -188,7 +191,7 @@ class _Chunked:
     def _node_data(self, kind: str, name: str, entry: Any) -> None:
         where, graph = f"{self.where}, {name} of {kind}", self.graph
         form, paths = self._files(_mapping(entry, where), where)
-        files = [file for path in paths for file in _chunk(path, form.get("name"), where)]
+        files = [file for path in paths for file in _chunk(path, form.get("name"), where, graph.scratch)]
         split = next((split for split, mask in MASKS.items() if mask == name), None)
         usable = all(file.dtype.kind in "fiub" and len(file.shape) in (1, 2) for file in files)
         if split is None and name not in LABELS:
@@ -246,8 +249,8 @@ def _array(path: Path, form: Any, where: str) -> ArrayFile:
     raise InputError(f"'{path.name}' of the format '{form}' is not read", where=where, fix=fix)
 
 
-def _chunk(path: Path, form: Any, where: str) -> list[ArrayFile]:
-    """The rows of a file of a chunked graph."""
+def _chunk(path: Path, form: Any, where: str, scratch: Path) -> list[ArrayFile]:
+    """The rows of a file of a chunked graph; those of Parquet pass through a file."""
     if form != "parquet":
         return [_array(path, form, where)]
     table = open_table(path, format="parquet")
@@ -255,14 +258,14 @@ def _chunk(path: Path, form: Any, where: str) -> list[ArrayFile]:
     kinds = [table.column_kind(column) or "float" for column in columns]
     if "str" in kinds:
         raise InputError(f"'{path.name}' holds words", where=where, fix="Write numbers")
-    parts = []
-    with closing(table.batches(list(columns), kinds, doing=f"read {path.name}")) as batches:
+    count, width, copy = 0, len(kinds), scratch / f"chunk-{len(list(scratch.iterdir()))}"
+    dtype = np.int64 if kinds == ["int"] else np.float32
+    with copy.open("wb") as file, closing(table.batches(list(columns), kinds, doing=f"read {path.name}")) as batches:
         for batch in batches:
-            parts.append(batch.matrix(list(columns), missing=None))
-    rows = np.concatenate(parts) if parts else np.zeros((0, len(kinds)), np.float32)
-    if kinds == ["int"]:
-        rows = rows.astype(np.int64)
-    return [ArrayFile.held(str(path), rows)]
+            rows = batch.ints(0)[:, None] if dtype == np.int64 else batch.matrix(list(columns), missing=None)
+            rows.tofile(file)
+            count, width = count + len(rows), rows.shape[1]
+    return [ArrayFile.held(str(path), mapped(copy, dtype, (count, width)))]
 
 
 def _needed(values: Mapping[str, Any], key: str, where: str) -> Any:

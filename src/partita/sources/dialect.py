@@ -36,7 +36,22 @@ _COLUMN_WORDS = frozenset(
         *("node", "vertex", "id", "ids", "name", "key", "index", "uid", "gid", "nid", "nodeid"),
         *("paper", "author", "user", "friend", "item", "userid", "itemid", "weight", "value", "score", "count"),
         *("time", "timestamp", "date", "type", "relation", "rel", "edge", "label", "labels", "class", "classes"),
-        *("category", "topic", "group", "segment", "cluster", "community", "task", "split", "fold", "feature", "feat"),
+        *(
+            "category",
+            "topic",
+            "group",
+            "predicate",
+            "subject",
+            "object",
+            "segment",
+            "cluster",
+            "community",
+            "task",
+            "split",
+            "fold",
+            "feature",
+            "feat",
+        ),
     )
 )
 """Words that names of columns are made of."""

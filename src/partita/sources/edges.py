@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -13,7 +14,7 @@ from partita.core.errors import InputError, nearest
 from partita.sources.batch import Cells, Kind
 from partita.sources.columnar import ParquetTable
 from partita.sources.options import ColumnName
-from partita.sources.roles import ends_by_name, ends_by_position
+from partita.sources.roles import ends_by_name, ends_by_position, triple
 from partita.sources.text import TextTable
 
 Format = Literal["text", "parquet", "npz", "npy"]
@@ -205,10 +206,14 @@ class EdgeTable:
         target: column of the targets; ``None``: likewise, else the second.
         weight: column of the weights; ``None``: there are none.
         features: columns of the edges' features.
+        relation: column of the names of the relations; ``None``: there are none, unless the table looks so.
+        triples: three columns are a head, a relation and a tail: ``True`` says so, ``None``: if they look so.
 
     Attributes:
         weighted: there are weights.
         num_features: how many columns of features there are.
+        has_relations: the last column that is read names the relation of each edge.
+        held: tables of held-out edges, by split; see :meth:`hold_out`.
 
     Raises:
         InputError: a column does not exist, or source and target are one column.
@@ -221,8 +226,11 @@ class EdgeTable:
         target: ColumnName | None,
         weight: ColumnName | None,
         features: Sequence[ColumnName] = (),
+        relation: ColumnName | None = None,
+        triples: bool | None = False,
     ) -> None:
         self.table = table
+        self.held = dict[str, EdgeTable]()
         self.path = table.path
         if len(table.names) < 2:
             raise InputError(
@@ -231,11 +239,19 @@ class EdgeTable:
                 fix="Name the separator (delimiter), or give another file",
             )
         by_name = ends_by_name(table.names) if table.has_header else None
-        found = by_name or ends_by_position(table.names, has_header=table.has_header)
+        named = None if relation is None else find_column(table, relation, "relation")
+        guessed = triples is not False and (source, target, weight, named, *features) == (None,) * 4
+        sample = table.dialect.sample if isinstance(table, TextTable) else ()
+        three = triple(table.names, sample, has_header=table.has_header, sure=triples is True) if guessed else None
+        self._guessed = three is not None and by_name is None
+        if three is not None:
+            named, by_name = three[2], three[:2]
+        found = by_name or _others(table, named)
         ends = [find_column(table, found[0] if source is None else source, "source")]
         ends.append(find_column(table, found[1] if target is None else target, "target"))
         self._said = source is not None and target is not None
-        self._sure = by_name == (0, 1) or (by_name is None and len(table.names) == 2)
+        others = [column for column in range(len(table.names)) if column != named]
+        self._sure = self._guessed or by_name == tuple(others[:2]) or (by_name is None and len(others) == 2)
         if ends[0] == ends[1]:
             what = f"source and target are both column {table.names[ends[0]]}"
             raise InputError(what, where=str(table.path), fix="Name two columns")
@@ -247,11 +263,34 @@ class EdgeTable:
             raise InputError(what, where=str(table.path), fix="Leave it out of --edge-feature-columns")
         self._columns += found_features
         self.num_features = len(found_features)
+        self.has_relations = named is not None
+        if named is not None and named in self._columns:
+            what = f"column {table.names[named]} names the relations, and is the source, target, weight or a feature"
+            raise InputError(what, where=str(table.path), fix="Name another column with --relation-column")
+        self._columns += [] if named is None else [named]
+
+    @property
+    def kind_column(self) -> int:
+        """Which column of a batch names the relations."""
+        return 2 + self.weighted + self.num_features
 
     @property
     def integer_ids(self) -> bool:
-        """Whether both ends are integers, as far as can be told without reading everything."""
-        return all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+        """Whether all ends are integers, as far as can be told without reading everything."""
+        mine = all(self.table.column_kind(column) == "int" for column in self._columns[:2])
+        return mine and all(table.integer_ids for table in self.held.values())
+
+    def hold_out(self, split: str, table: TableReader) -> None:
+        """Add a table of held-out edges, with the same columns for source, target and relation.
+
+        Raises:
+            InputError: it has no such column.
+        """
+        names = self.table.names if self.table.has_header and table.has_header else None
+        columns = [*self._columns[:2], *self._columns[self.kind_column :]]
+        same: list[ColumnName] = [column if names is None else names[column] for column in columns]
+        relation = same[2] if self.has_relations else None
+        self.held[split] = EdgeTable(table, same[0], same[1], None, relation=relation)
 
     def notes(self) -> list[str]:
         """How the columns were chosen, where the user did not say, and ids that are numbers but no integers."""
@@ -260,6 +299,11 @@ class EdgeTable:
         if not (self._said or self._sure):
             named = f"from column {one} to column {other}"
             found.append(f"{self.path}: edges run {named}; --source-column and --target-column name others")
+        if self._guessed:
+            relation = self.table.names[self._columns[-1]]
+            what = f"column {relation} names the relations of edges from column {one} to column {other}"
+            fix = "--relation-column names another column, --source-column with --target-column none"
+            found.append(f"{self.path}: {what}; {fix}")
         decimals = [name for name, at in zip((one, other), self._columns) if self.table.column_kind(at) == "float"]
         if decimals:
             found.append(f"{self.path}: the ids of column {decimals[0]} are no integers, so ids are names, as written")
@@ -270,16 +314,44 @@ class EdgeTable:
         return unused_columns(self.table, self._columns)
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
-        """Edges in the order of the file: column 0 source, 1 target, then weight and features as far as there are some.
+        """Edges in the order of the file: column 0 source, 1 target, then weight, features and relation, if there.
 
         Args:
             kind: what to read the two ends as.
         """
-        kinds: list[Kind] = [kind, kind, *["float"] * (len(self._columns) - 2)]  # type: ignore[list-item]
+        kinds: list[Kind] = [kind, kind, *["float"] * (self.kind_column - 2)]  # type: ignore[list-item]
+        kinds += ["str"] * self.has_relations
         for batch in self.table.batches(self._columns, kinds, doing="read edges"):
             if self.weighted:
                 check_weights(batch)
             yield batch
+
+    def relations(self) -> Generator[Cells, None, None]:
+        """Batches of one column, the relations, of the edges that are not held out."""
+        yield from self.table.batches(self._columns[-1:], ["str"], doing="find relations")
+
+    def held_batches(self, kind: Kind) -> Iterator[tuple[str, Cells]]:
+        """Held-out edges by split: column 0 source, 1 target, 2 relation, if there."""
+        for split, table in self.held.items():
+            with closing(table.batches(kind)) as batches:
+                for batch in batches:
+                    yield split, batch
+
+    def split_of(self, batch: Cells) -> None:
+        """Edges of one table are all of one split."""
+        return None
+
+
+def _others(table: TableReader, relation: int | None) -> tuple[int, int]:
+    """The first two columns that may be ends of edges."""
+    if relation is None:
+        return ends_by_position(table.names, has_header=table.has_header)
+    left = [column for column in range(len(table.names)) if column != relation]
+    if len(left) < 2:
+        fix = "Give a table with a source, a target and a relation"
+        raise InputError("has one column beside the relations, but edges need two", where=str(table.path), fix=fix)
+    one, other = ends_by_position([table.names[column] for column in left], has_header=table.has_header)
+    return left[one], left[other]
 
 
 def check_weights(batch: Cells) -> None:

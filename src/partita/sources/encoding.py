@@ -22,6 +22,8 @@ from partita.sources.batch import GAPS, Cells, Kind
 from partita.sources.edges import TableReader
 from partita.sources.options import File
 
+TYPED_NOTE = "type_features"
+"""In a store's notes: the encoding of the features of each node type."""
 NOTE = "features"
 """Name of the encoding among the notes of a store."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,10 +29,11 @@ from partita.sources.batch import counted
 from partita.sources.detect import source_of
 from partita.sources.edge_features import EdgeFeatures
 from partita.sources.edges import EdgeTable
-from partita.sources.encoding import DROP, NOTE, Like
+from partita.sources.encoding import DROP, NOTE, TYPED_NOTE, Like
 from partita.sources.features import Features
+from partita.sources.held_out import SPLITS, HeldOut, repeated
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, NamedIds, StringIds
-from partita.sources.inputs import NODE_FILES, IngestInputs, open_inputs, rows_of
+from partita.sources.inputs import HELD_FILES, NODE_FILES, IngestInputs, open_inputs, rows_of
 from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
 from partita.sources.node_tables import Membership, NodeTable, Splits, located
 from partita.sources.options import File, IngestOptions
@@ -60,10 +62,12 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     Args:
         source: edges: a text table (CSV, TSV, blank-separated, SNAP), a Parquet file or a directory of them, or a
             ``.npz`` file with ``edge_index`` (see :mod:`partita.sources.array_graph`), or one that SciPy has written.
-            Text may be gzipped. Or a directory in the layout of OGB's node-property datasets; a name such as
-            ``"ogbn-arxiv"`` fetches one (see :mod:`partita.sources.ogb`). Or an object (see
-            :mod:`partita.sources.objects`): ``Data`` or ``HeteroData`` of PyG, or a dataset of one graph, a DGL graph,
-            a SciPy sparse matrix, a dictionary of arrays, a graph of networkx, a data frame of pandas, Polars or Arrow
+            Text may be gzipped. A table of triples (head, relation, tail), or a directory with ``train.txt``,
+            ``valid.txt`` and ``test.txt`` of them, is a typed graph with one node type, ``"entity"``. Or a directory in
+            the layout of OGB's node-property datasets; a name such as ``"ogbn-arxiv"`` fetches one (see
+            :mod:`partita.sources.ogb`). Or an object (see :mod:`partita.sources.objects`): ``Data`` or ``HeteroData``
+            of PyG, or a dataset of one graph, a DGL graph, a SciPy sparse matrix, a dictionary of arrays, a graph of
+            networkx, a data frame of pandas, Polars or Arrow
             with one edge per row, or two arrays ``(src, dst)`` of ids. Tables about nodes may be data frames too, and
             features, labels and splits arrays by position.
         store: directory to be made.
@@ -73,8 +77,9 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
             of ``labels``, splits in the column "split" if there is one. ``ids`` "int" are integers >= 0 with gaps,
             "auto" is "int" where all ids are integers, else "str". ``task`` "auto" takes several label columns for
             multi-label, floats for a regression, integers and words for classes. ``split`` ``None`` makes no split;
-            one is made of the labeled nodes. The memory limit is besides what is O(nodes); ``None``: a quarter of what
-            is available.
+            one is made of the labeled nodes. Edges of ``val_edges`` and ``test_edges`` are held out: they are no edges
+            of the graph, see :meth:`partita.GraphStore.held_out_edges`. The memory limit is besides what is O(nodes);
+            ``None``: a quarter of what is available.
 
     Returns:
         What was ingested.
@@ -93,7 +98,9 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     limit = available_bytes() // 4 if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
     _require_memory(limit)
     roles = [
-        (role, Path(value)) for role in NODE_FILES if isinstance(value := getattr(options, role), str | os.PathLike)
+        (role, Path(value))
+        for role in (*NODE_FILES, *HELD_FILES.values())
+        if isinstance(value := getattr(options, role), str | os.PathLike)
     ]
     with (
         source_of(source, options, Path(store)) as found,
@@ -105,6 +112,10 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
                 fix = "Give what is known of them as attributes of its nodes"
                 raise ConfigError(f"{found.path} has nodes already", where="nodes", fix=fix)
             unpacked_files["nodes"] = found.nodes
+        for split, held_file in found.held.items():
+            if (name := HELD_FILES[split]) in unpacked_files or getattr(options, name) is not None:
+                raise ConfigError(f"the directory has {held_file.name} already", where=name, fix="Name the files")
+            unpacked_files[name] = held_file
         options = replace(options, **unpacked_files, undirected=options.undirected or found.undirected)
         like = None if options.like is None else Like.read(options.like)
         chunk_bytes = max(1 << 16, min(8 << 20, limit // 64))
@@ -134,6 +145,7 @@ class _Job:
     notes: list[str] = field(default_factory=list)
     schema: Schema | None = None
     edge_features: int = 0
+    held_out: dict[str, int] = field(default_factory=dict)
 
     def run(self, mode: IdMode) -> IngestSummary:
         inputs, options = self.inputs, self.options
@@ -164,7 +176,7 @@ class _Job:
             splits = Splits(len(ids))
             labels = self._read_nodes(ids, members, features, splits)
             self._make_features(writer, features)
-            widths = self._read_typed_features(writer, ids)
+            typed_features = self._read_typed_features(writer, ids)
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
@@ -178,6 +190,7 @@ class _Job:
             self.notes += notes
             known = bool(encoding.columns) or encoding.changes_values
             encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
+            encoded |= self._finish_typed_features(typed_features, found.get("train"))
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
@@ -209,6 +222,7 @@ class _Job:
             task=task,
             classes=classes,
             splits={name: len(members_of) for name, members_of in found.items()},
+            held_out=self.held_out,
             split_rule=rule or "none",
             ids=mode,
             header=table.has_header if isinstance(table, TextTable) else None,
@@ -220,7 +234,7 @@ class _Job:
             class_sizes=self._class_sizes(label_summary, names),
             node_types={} if self.schema is None else dict(zip(self.schema.node_types, self.schema.num_nodes)),
             relations={} if self.schema is None else dict(zip(map(str, self.schema.relations), self.schema.num_edges)),
-            type_features=widths,
+            type_features={name: of.width for name, of in typed_features.items()},
             notes=self.notes,
             seconds=seconds,
             edges_per_second=topology.num_edges / max(seconds, 1e-9),
@@ -235,7 +249,8 @@ class _Job:
             if graph.mirrored and not undirected:
                 self.notes.append("the file stores every undirected edge once, so all were mirrored")
             undirected = graph.mirrored or (undirected and not graph.both_directions)
-        typed = TypedEdges.of(graph, reverse=undirected) if isinstance(graph, ArrayGraph) else None
+        typed = TypedEdges.of(graph, reverse=undirected)
+        held = HeldOut(writer.scratch, None if typed is None else typed.dtype)
         features = self._edge_features(writer)
         builder = TopologyBuilder(
             writer,
@@ -254,16 +269,27 @@ class _Job:
                 src, dst = ids.add_edges(batch)
                 weight = batch.floats(2) if graph.weighted else None
                 number = None if features is None else np.arange(done, done + len(batch))
+                kind = None if typed is None else typed.numbers(src, dst, batch, graph.kind_column)
                 done += len(batch)
                 if features is not None and isinstance(graph, EdgeTable):
                     first = 2 + graph.weighted
                     columns = range(first, first + graph.num_features)
                     features.put(batch.matrix(columns, missing=np.nan if self.options.allow_nan else None), batch.where)
-                if typed is None:
+                if (split := graph.split_of(batch)) is not None:
+                    for at, name in enumerate(SPLITS, start=1):
+                        mine = split == at
+                        held.put(name, src[mine], dst[mine], None if kind is None else kind[mine])
+                    stay = split == 0
+                    src, dst = src[stay], dst[stay]
+                    weight, kind, number = (None if each is None else each[stay] for each in (weight, kind, number))
+                if typed is None or kind is None:
                     builder.add(src, dst, weight, number=number)
                 else:
-                    for edges in typed.both_ways(src, dst, weight, batch):
+                    for edges in typed.both_ways(src, dst, weight, kind):
                         builder.add(*edges, number=number)
+        for name, batch in graph.held_batches(ids.kind):
+            src, dst = ids.add_edges(batch)
+            held.put(name, src, dst, None if typed is None else typed.numbers(src, dst, batch, 2))
         try:
             rank = ids.freeze()
         except InputError as error:
@@ -278,10 +304,11 @@ class _Job:
         MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
         found = builder.finish(len(ids), rank, None if features is None else features.rows())
         self.edge_features = 0 if features is None else features.width
+        self._hold_out(writer, held, rank)
         if typed is not None:
             counts = count_types(map_array(writer.directory / "edge_type.npy"), len(typed.relations))
-            self.schema = typed.types.schema(typed.relations, counts)
-            self.notes += typed.notes
+            self.schema = typed.types.schema(typed.relations, counts, len(ids))
+            self.notes += typed.notes + typed.only_held_out(counts)
             if self.options.undirected and not undirected:
                 self.notes.append("both directions of every edge are in the source, so no reverse relation was added")
             elif not undirected and not found.both_directions and found.num_edges > found.self_loops:
@@ -303,6 +330,15 @@ class _Job:
                 "edges are taken as directed, from source to target; --undirected adds the other directions"
             )
         return found
+
+    def _hold_out(self, writer: StoreWriter, held: HeldOut, rank: Int64[np.ndarray, "N"] | None) -> None:
+        """Write the held-out edges, and say which of them are edges of the graph, too."""
+        self.held_out = held.write(writer, rank)
+        for split, count in self.held_out.items():
+            if there := repeated(writer, split, self.memory_limit):
+                self.notes.append(
+                    f"{there:,} of the {count:,} edges that are held out for {split} are edges of the graph as well"
+                )
 
     def _names(self, graph: ArrayGraph) -> Shaped[np.ndarray, "N"]:
         """The user's ids in an array.
@@ -393,20 +429,35 @@ class _Job:
             column=column,
         )
 
-    def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, int]:
-        """Those of each type, in a column of its own; how many there are of each."""
-        graph, widths = self.inputs.graph, dict[str, int]()
+    def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, Features]:
+        """Those of each type that has some, in a column of its own."""
+        graph, found_of = self.inputs.graph, dict[str, Features]()
         if self.schema is None or not isinstance(graph, ArrayGraph) or graph.types is None:
-            return widths
+            return found_of
         for number, (name, size) in enumerate(zip(self.schema.node_types, self.schema.num_nodes)):
             if (found := graph.types.features.get(name)) is not None:
                 column, first = f"{TYPE_PREFIX}{number}", self.schema.first_nodes[number]
                 features = self._new_features(writer, size, ids, column, first)
                 features.put_blocks(found.blocks(), found.first.where)
-                _, notes = features.finish(np.arange(0), None, standardize=False, like=None)
-                self.notes += [f"{name}: {note}" for note in notes]
-                widths[name] = features.width
-        return widths
+                found_of[name] = features
+        return found_of
+
+    def _finish_typed_features(
+        self, found: Mapping[str, Features], train: Int64[np.ndarray, "t"] | None
+    ) -> dict[str, Any]:
+        """Scale them, by the training nodes of the type, or all nodes of a type without such; how, for the notes."""
+        encodings = {}
+        for name, features in found.items():
+            assert self.schema is not None
+            number = self.schema.type_number(name)
+            first, last = self.schema.first_nodes[number : number + 2]
+            mine = np.arange(0) if train is None else train[(train >= first) & (train < last)] - first
+            rows = mine if len(mine) else np.arange(last - first)
+            encoding, notes = features.finish(rows, None, standardize=self.options.standardize, like=None)
+            self.notes += [f"{name}: {note}" for note in notes]
+            if encoding.changes_values:
+                encodings[name] = encoding.to_json()
+        return {TYPED_NOTE: encodings} if encodings else {}
 
     def _make_features(self, writer: StoreWriter, features: Features) -> None:
         """Those of a source without any, where the options say of what."""

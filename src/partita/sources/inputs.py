@@ -23,9 +23,14 @@ from partita.sources.ids import IdMode
 from partita.sources.node_tables import NodeTable, describe_table
 from partita.sources.objects import array_of, labels_of, name_of
 from partita.sources.options import ColumnName, IngestOptions
+from partita.sources.text import TextTable
+from partita.sources.typed_edges import refuse_options
 
 NODE_FILES = ("nodes", "features", "labels", "splits")
 """The options that name files about nodes."""
+
+HELD_FILES = {"val": "val_edges", "test": "test_edges"}
+"""The options that name tables of held-out edges, by split."""
 
 _EXPECTED = {"features": ("fiub", (2,)), "labels": ("fiubU", (1, 2)), "splits": ("U", (1,))}
 """Kinds and ranks of the arrays that those files may hold instead of tables."""
@@ -82,14 +87,22 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
     """
     graph: EdgeTable | ArrayGraph
     wanted = (options.source_column, options.target_column, options.weight_column)
-    edge_features = options.edge_feature_columns or ()
+    edge_features, relation = options.edge_feature_columns or (), options.relation_column
+    of_nodes = [*NODE_FILES, "missing", "node_features", "standardize", "like"]
+    given = (getattr(options, name) for name in of_nodes)
+    is_about_nodes = any(value is not None and value is not False for value in given)
+    triples = True if source.triples else False if is_about_nodes else None
     if source.table is not None:
-        graph = EdgeTable(source.table, *wanted, edge_features)
+        graph = EdgeTable(source.table, *wanted, edge_features, relation, triples)
     elif source.arrays is not None or detect_format(source.path, options.format) == "npz":
         graph = ArrayGraph(source.path, source.arrays)
         if edge_features:
             what = "names columns, and the features of edges are the array 'edge_attr' here"
             raise ConfigError(what, where="edge_feature_columns", fix="Leave it out")
+        for name in ("relation_column", *HELD_FILES.values()):
+            if getattr(options, name) is not None:
+                what = "is for tables, and edges are in arrays here: 'edge_type' has relations, 'edge_split' splits"
+                raise ConfigError(what, where=name, fix="Leave it out")
     else:
         table = open_table(
             source.path,
@@ -97,11 +110,15 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
             delimiter=options.delimiter,
             header=options.header,
             comment=options.comment,
-            wanted=(*wanted, *edge_features),
+            wanted=(*wanted, *edge_features, relation),
             exact_ids=options.ids == "auto",
             chunk_bytes=chunk_bytes,
         )
-        graph = EdgeTable(table, *wanted, edge_features)
+        graph = EdgeTable(table, *wanted, edge_features, relation, triples)
+    if isinstance(graph, EdgeTable):
+        if graph.has_relations:
+            refuse_options(options, str(graph.path))
+        _hold_out(graph, options, chunk_bytes)
     tables, members, by_position = _open_node_files(options, like, chunk_bytes)
     num_nodes, num_nodes_from = _count_nodes(graph, by_position.values())
     if isinstance(graph, ArrayGraph):
@@ -119,6 +136,30 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
         raise _twice("splits")
     id_mode = _id_mode(options.ids, graph, tables, num_nodes_from)
     return IngestInputs(graph, id_mode, num_nodes, num_nodes_from, tables, members, by_position)
+
+
+def _hold_out(graph: EdgeTable, options: IngestOptions, chunk_bytes: int) -> None:
+    """Open the tables of held-out edges, which are written as the table of edges is, if both are text."""
+    for split, name in HELD_FILES.items():
+        if (value := getattr(options, name)) is None:
+            continue
+        if not isinstance(value, str | os.PathLike):
+            if not is_frame(value):
+                raise InputError("is no table", where=name, fix="Give a file, or a data frame with one edge per row")
+            graph.hold_out(split, FrameTable(f"{name_of(value)} of {name}", value))
+            continue
+        delimiter, header = options.delimiter, options.header
+        if isinstance(graph.table, TextTable):
+            delimiter, header = graph.table.dialect.delimiter.decode(), graph.table.has_header
+        table = open_table(
+            Path(value),
+            delimiter=delimiter,
+            header=header,
+            comment=options.comment,
+            exact_ids=options.ids == "auto",
+            chunk_bytes=chunk_bytes,
+        )
+        graph.hold_out(split, table)
 
 
 def _open_node_files(

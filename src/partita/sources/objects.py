@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from partita.core.errors import InputError
-from partita.graph.column_specs import MASKS
+from partita.graph.column_specs import HELD, MASKS
 from partita.sources.arrays import ArrayFile
 from partita.sources.typed_objects import TypedObject
 
@@ -104,7 +104,7 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
 
 def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
     nodes, edges = {name: data[name] for name in data.node_types}, {each: data[each] for each in data.edge_types}
-    used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values()}
+    used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values(), *HELD.values()}
     features = {name: of.edge_attr for name, of in edges.items() if getattr(of, "edge_attr", None) is not None}
     if len(features) == len(edges) and len({rows.shape[1:] for rows in features.values()}) == 1:
         used.add("edge_attr")
@@ -137,6 +137,7 @@ def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
         held("edge_weight", edges),
         {name: array_of(f"{where}, edge_attr of {name}", rows) for name, rows in features.items()},
         {name: array_of(f"{where}, {name}", value) for name, value in unused.items()},
+        {name: found for name in HELD.values() if (found := held(name, edges))},
     ).arrays()
 
 

@@ -41,6 +41,11 @@ class IngestOptions(Options):
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
     weight_column: Annotated[ColumnName | None, "Name or position of the edge weights.", column] = None
+    relation_column: Annotated[
+        ColumnName | None, "Name or position of the relations of a typed graph (found in tables of triples).", column
+    ] = None
+    val_edges: Annotated[About | None, "Table of edges that are held out for validation, with the same columns."] = None
+    test_edges: Annotated[About | None, "Table of edges that are held out for tests, likewise."] = None
     edge_feature_columns: Annotated[
         Sequence[ColumnName] | None, "Columns of the edges that are their features, by commas (* and ? as below).",
         columns,

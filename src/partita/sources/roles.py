@@ -9,9 +9,13 @@ _ENDS = (
     ("source", "target"), ("source", "destination"), ("source", "dest"), ("source", "dst"), ("src", "dst"),
     ("src", "tgt"), ("src", "dest"), ("src", "target"), ("from", "to"), ("head", "tail"), ("start", "end"),
     ("citing", "cited"), ("parent", "child"), ("left", "right"), ("follower", "followee"), ("sender", "receiver"),
-    ("sender", "recipient"), ("u", "v"), ("i", "j"), ("a", "b"), ("0", "1"), ("1", "2"),
+    ("sender", "recipient"), ("subject", "object"), ("h", "t"), ("u", "v"), ("i", "j"), ("a", "b"), ("0", "1"),
+    ("1", "2"),
 )  # fmt: skip
 """Words in which the names of two columns differ that are the source and the target of an edge."""
+
+_RELATIONS = frozenset(("relation", "rel", "relationship", "predicate", "property", "r"))
+"""Names of columns of relations."""
 
 _ID_NAMES = (
     ("id",), ("node", "id"), ("vertex", "id"), ("nodeid",), ("vertexid",), ("nid",), ("vid",), ("node",), ("vertex",),
@@ -61,6 +65,41 @@ def ends_by_position(names: Sequence[str], *, has_header: bool) -> tuple[int, in
     """The first two columns, but none without a name where others have one."""
     named = [place for place, name in enumerate(names) if not (has_header and is_unnamed(name))]
     return (named[0], named[1]) if len(named) > 1 else (0, 1)
+
+
+def triple(
+    names: Sequence[str], sample: Sequence[Sequence[str]] = (), *, has_header: bool, sure: bool = False
+) -> tuple[int, int, int] | None:
+    """Positions of head, tail and relation, where a table holds triples and nothing else; ``None``: it does not.
+
+    With names they say so. Else the middle one of three columns must hold words that are no ids of nodes, fewer than
+    there are ids, and the outer ones ids of one kind.
+
+    Args:
+        names: of the columns.
+        sample: cells of the first rows, without a header.
+        has_header: whether the columns have names.
+        sure: three columns without names are triples.
+    """
+    if len(names) != 3:
+        return None
+    if has_header and (ends := ends_by_name(names)) is not None:
+        (other,) = {0, 1, 2} - set(ends)
+        is_relation = len(words := words_of(names[other])) == 1 and words[0] in _RELATIONS
+        return (*ends, other) if sure or is_relation else None
+    if sure:
+        return 0, 2, 1
+    rows = [row for row in sample if len(row) == 3]
+    if has_header or not rows:
+        return None
+    heads, relations, tails = (set(column) for column in zip(*rows))
+    if relations & (heads | tails) or len(relations) >= len(rows) or len(relations) > min(len(heads), len(tails)):
+        return None
+    if any(cell.lstrip("-").replace(".", "", 1).isdecimal() for cell in relations):
+        return None
+    numbers = all(cell.isdecimal() for cell in heads | tails)
+    alike = numbers or bool(heads & tails) or len({cell[:2] for cell in heads | tails}) == 1  # such as /m/02mjmr, Q42
+    return (0, 2, 1) if alike else None
 
 
 def ids_by_name(names: Sequence[str]) -> int:

@@ -22,10 +22,11 @@ class IngestSummary:
         task: "classes", "multilabel", "regression" or ``None``.
         classes: number of classes or label columns, 0 without labels.
         splits: size of every split.
+        held_out: how many edges are held out for each split; they are not among the ``edges``.
         split_rule: where the splits come from.
         ids: how ids were read: "index", "int" or "str".
         header: whether the edge file has a header; ``None`` where the format knows none.
-        edges_read: how many the source has.
+        edges_read: how many the source has, without those that are held out.
         both_directions: every edge of the store is there in both directions.
         self_loops: how many are in the store.
         repeated_edges: how many directed edges repeat an earlier one, dropped or not.
@@ -47,6 +48,7 @@ class IngestSummary:
     task: str | None
     classes: int
     splits: dict[str, int]
+    held_out: dict[str, int]
     split_rule: str
     ids: IdMode
     header: bool | None

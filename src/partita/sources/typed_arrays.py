@@ -7,7 +7,7 @@ one name have several, they are several relations of that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from partita.core.errors import ConfigError
 from partita.graph.schema import MOST_RELATIONS, Relation, Schema, check_names
 from partita.sources.arrays import ArrayFile
 from partita.sources.feature_arrays import PARTS, FeatureArrays
+from partita.sources.relation_names import ENTITY
 
 NAMES = ("node_type", "node_type_names", "edge_type", "edge_type_names")
 _UNNAMED = "to"
@@ -31,7 +32,7 @@ class TypedArrays:
     Attributes:
         path: of the file.
         node_types: names.
-        num_nodes: of each.
+        num_nodes: of each; -1 of a single type of which the edges will tell.
         relation_names: in order of the numbers in ``edge_type``.
         edge_type: number of the name of every edge; ``None``: all have the same.
         features: by node type.
@@ -49,21 +50,32 @@ class TypedArrays:
     is_plain: bool
 
     @classmethod
-    def find(cls, path: Path, arrays: Mapping[str, ArrayFile]) -> TypedArrays | None:
+    def find(
+        cls,
+        path: Path,
+        arrays: Mapping[str, ArrayFile],
+        num_nodes: int | None = None,
+        others: Sequence[ArrayFile] = (),
+    ) -> TypedArrays | None:
         """What the arrays of a file say; ``None`` where nodes have no types.
 
         Args:
             path: of the file, or what stands for it in messages.
             arrays: by name.
+            num_nodes: as the file says, if it does.
+            others: numbers of relations of other edges than ``edge_type`` is of.
 
         Raises:
             InputError: types are out of order, without a name, or do not fit the features.
             ConfigError: a name is there twice, or cannot be one.
         """
-        if "node_type" not in arrays:
+        if "node_type" in arrays:
+            sizes = _sizes(arrays["node_type"].expect("iu", 1))
+            names = _names(arrays, "node_type_names", len(sizes), "node type")
+        elif "edge_type" in arrays and "edge_split" in arrays:
+            sizes, names = [-1 if num_nodes is None else num_nodes], (ENTITY,)
+        else:
             return None
-        sizes = _sizes(arrays["node_type"].expect("iu", 1))
-        names = _names(arrays, "node_type_names", len(sizes), "node type")
         sizes += [0] * (len(names) - len(sizes))
         check_names("node type", names, where=f"{path}, array 'node_type_names'")
         features, used = {}, set(NAMES)
@@ -77,52 +89,47 @@ class TypedArrays:
             features[name] = found
             used |= {key, *(f"{key}_{part}" for part in PARTS)}
         edge_type = arrays["edge_type"].expect("iu", 1) if "edge_type" in arrays else None
-        kinds = np.zeros(1, np.int64) if edge_type is None else _kinds(edge_type)
+        numbers = [each.expect("iu", 1) for each in ([] if edge_type is None else [edge_type, *others])]
+        kinds = np.unique(np.concatenate([np.zeros(int(not numbers), np.int64), *map(_kinds, numbers)]))
         relations = _names(arrays, "edge_type_names", int(kinds.max(initial=-1)) + 1, "relation", unnamed=_UNNAMED)
         is_plain = len(names) == 1 and len(kinds) <= 1
         return cls(path, names, tuple(sizes), relations, edge_type, features, frozenset(used), is_plain)
 
-    def relations_of(
-        self, batches: Iterator[tuple[Integer[np.ndarray, "n"], Integer[np.ndarray, "n"], Integer[np.ndarray, "n"]]]
-    ) -> list[tuple[int, int, int]]:
-        """The relations that there are: number of the name, of the type of the sources, and of the destinations.
-
-        Args:
-            batches: of edges: sources, destinations, numbers of names.
-        """
-        found = set[int]()
-        for src, dst, kind in batches:
-            found |= set(np.unique(self.code(src, dst, kind)).tolist())
+    def relations_of(self, codes: Iterable[int]) -> list[tuple[int, int, int]]:
+        """What codes stand for: number of the name, of the type of the sources, and of the destinations."""
         kinds = len(self.node_types)
-        return [(code // kinds**2, code // kinds % kinds, code % kinds) for code in sorted(found)]
+        return [(code // kinds**2, code // kinds % kinds, code % kinds) for code in codes]
 
     def code(
         self, src: Integer[np.ndarray, "n"], dst: Integer[np.ndarray, "n"], kind: Integer[np.ndarray, "n"]
     ) -> Int64[np.ndarray, "n"]:
         """One number for what relation an edge is of."""
+        if len(self.node_types) == 1:
+            return kind.astype(np.int64)
         ends = np.cumsum(self.num_nodes)
         source, target = (np.searchsorted(ends, each, side="right") for each in (src, dst))
         return (kind.astype(np.int64) * len(ends) + source) * len(ends) + target
 
-    def relations(self, found: list[tuple[int, int, int]], *, reverse: bool) -> tuple[Relation, ...]:
-        """What they are called; ``reverse``: and behind them all again, the other way round.
+    def relations(self, found: list[tuple[int, int, int]], reverse: Sequence[bool]) -> tuple[Relation, ...]:
+        """What they are called; and behind them those again that have a ``reverse``, the other way round.
 
         Raises:
             ConfigError: a name is there twice, or cannot be one.
         """
         names = self.node_types
         one_way = [Relation(names[source], self.relation_names[kind], names[target]) for kind, source, target in found]
-        where = f"{self.path}, array 'edge_type_names'"
+        where = f"{self.path}, " + ("relations" if self.edge_type is None else "array 'edge_type_names'")
         check_names("relation", map(str, one_way), parts=3, where=where)
-        added = [each.reverse for each in one_way if reverse]
+        added = [each.reverse for each, there in zip(one_way, reverse, strict=True) if there]
         if there := [each for each in added if each in one_way]:
             what = f"relation '{there[0]}' is there already, so reverse relations cannot be added"
             raise ConfigError(what, where=where, fix="Leave out --undirected, or write edges in one direction only")
         return (*one_way, *added)
 
-    def schema(self, relations: tuple[Relation, ...], edge_counts: Int64[np.ndarray, "R"]) -> Schema:
-        """All of it."""
-        return Schema(self.node_types, self.num_nodes, relations, tuple(edge_counts.tolist()))
+    def schema(self, relations: tuple[Relation, ...], edge_counts: Int64[np.ndarray, "R"], num_nodes: int) -> Schema:
+        """All of it; ``num_nodes`` of all types together."""
+        sizes = (num_nodes,) if len(self.node_types) == 1 else self.num_nodes
+        return Schema(self.node_types, sizes, relations, tuple(edge_counts.tolist()))
 
 
 def _sizes(node_type: ArrayFile) -> list[int]:

@@ -31,6 +31,7 @@ class TypedObject:
         masks: by name of the array, then by node type.
         weights: of relations.
         features: of the edges of relations, all of one width, or of none.
+        held: held-out edges (n, 2) of relations, by name of the array.
         unused: arrays that are not used, by what to call them.
     """
 
@@ -43,6 +44,7 @@ class TypedObject:
     weights: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     features: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     unused: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    held: Mapping[str, Mapping[_Triple, Shaped[np.ndarray, "..."]]] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, Any]:
         """All of it by the names of a file.
@@ -72,6 +74,12 @@ class TypedObject:
             found["edge_weight"] = np.concatenate([self.weights[triple] for triple in self.edges])
         if self.features:
             found["edge_attr"] = np.concatenate([self.features[triple] for triple in self.edges])
+        for name, of_relations in self.held.items():
+            numbers = {triple: number for number, triple in enumerate(self.edges)}
+            pairs = [self._shifted(triple, rows.T, first, name).T for triple, rows in of_relations.items()]
+            found[name] = np.concatenate(pairs)
+            kinds = [np.full(len(rows), numbers[triple]) for triple, rows in of_relations.items()]
+            found[f"{name}_type"] = np.concatenate(kinds)
         found |= {f"x_{name}": x for name, x in self.x.items()}
         if self.y:
             found["y"] = self._labels(first, number)
@@ -92,6 +100,12 @@ class TypedObject:
             if triple in self.weights and self.weights[triple].shape != ends.shape[1:]:
                 what = f"edge_weight has shape {self.weights[triple].shape} for {ends.shape[1]} edges"
                 raise InputError(what, where=f"{self.where}, {name}", fix="Give one weight for each edge")
+        for name, of_relations in self.held.items():
+            for triple, pairs in of_relations.items():
+                if pairs.dtype.kind not in "iu" or pairs.ndim != 2 or pairs.shape[1] != 2:
+                    what = f"{name} holds {pairs.dtype.name} of shape {pairs.shape}, not two columns of integers"
+                    fix = "Column 0 holds the sources, column 1 the targets"
+                    raise InputError(what, where=f"{self.where}, {':'.join(triple)}", fix=fix)
         for name, of_types in {"x": self.x, "y": self.y, **self.masks}.items():
             for kind, rows in of_types.items():
                 where = f"{self.where}, {name} of '{kind}'"
@@ -103,12 +117,12 @@ class TypedObject:
                     raise InputError(what, where=where, fix="Give one row for every node of the type")
 
     def _shifted(
-        self, triple: _Triple, ends: Int[np.ndarray, "2 E"], first: Mapping[str, int]
+        self, triple: _Triple, ends: Int[np.ndarray, "2 E"], first: Mapping[str, int], name: str = ""
     ) -> Int[np.ndarray, "2 E"]:
-        """The ends of edges, numbered over all types."""
+        """The ends of edges, numbered over all types; ``name`` of the array, for messages."""
         rows = []
         for kind, row, end in zip((triple[0], triple[2]), ends, ("source", "target")):
-            where = f"{self.where}, {':'.join(triple)}"
+            where = f"{self.where}, {':'.join(triple)}" + (f", {name}" if name else "")
             if kind not in first:
                 raise InputError(f"there is no node type '{kind}'", where=where, fix="Add its nodes")
             wrong = np.flatnonzero((row < 0) | (row >= self.num_nodes[kind]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
@@ -20,6 +20,8 @@ FEATURES = "feat"
 """Of several arrays of a node type, the one that is its features; without it all that are neither labels nor masks."""
 ONE_TYPE = ("_N", "_E")
 """What DGL calls the types of nodes and edges where there is one of each."""
+WEIGHTS = ("weight", "weights", "edge_weight")
+"""Names of arrays of edges that are their weights; the first that is there counts."""
 
 Triple = tuple[str, str, str]
 """Source type, name and target type of a relation."""
@@ -38,6 +40,8 @@ class TypedPieces:
         sizes: nodes of each type.
         triples: source type, name and target type of the relations, in order.
         features: files of each type, by the name of the array.
+        edge_data: files of each relation, likewise.
+        counts: edges of each relation.
     """
 
     folder: Path
@@ -45,6 +49,8 @@ class TypedPieces:
     sizes: dict[str, int] = field(default_factory=dict)
     triples: list[Triple] = field(default_factory=list)
     features: dict[str, dict[str, list[ArrayFile]]] = field(default_factory=dict)
+    edge_data: dict[Triple, dict[str, list[ArrayFile]]] = field(default_factory=dict)
+    counts: dict[Triple, int] = field(default_factory=dict)
     unused: dict[str, ArrayFile] = field(default_factory=dict)
     num_edges: int = 0
     _labels: dict[str, list[tuple[Any, Shaped[np.ndarray, "n ..."]]]] = field(default_factory=dict)
@@ -74,6 +80,33 @@ class TypedPieces:
         Raises:
             InputError: it is not, a type is not known, or the relation is there already.
         """
+        triple = self._triple(name, where)
+        if triple in self.triples:
+            raise InputError(f"the relation {':'.join(triple)} is there twice", where=where, fix="Give its edges once")
+        if len(self.triples) == MOST_RELATIONS:
+            fix = "Make one relation of several"
+            raise InputError(f"there are more than {MOST_RELATIONS:,} relations", where=where, fix=fix)
+        return triple
+
+    def add_edge_data(self, relation: Any, name: str, files: list[ArrayFile], where: str) -> None:
+        """An array of the edges of a relation that is there, in one file or several.
+
+        Raises:
+            InputError: there is no such relation, or the array has not one row for each of its edges.
+        """
+        triple = self._triple(relation, where)
+        if triple not in self.counts:
+            known = [":".join(each) for each in self.counts]
+            raise InputError(f"there is no relation '{relation}'", where=where, fix=nearest(str(relation), known))
+        if not files or any(file.dtype.kind not in "fiub" or len(file.shape) not in (1, 2) for file in files):
+            self.unused[f"{name} of the edges {':'.join(triple)}"] = files[0] if files else held(where, np.zeros(0))
+            return
+        if (rows := sum(map(len, files))) != self.counts[triple]:
+            what = f"{rows:,} rows of '{name}' for {self.counts[triple]:,} edges of {':'.join(triple)}"
+            raise InputError(what, where=files[0].where, fix="Give one row for every edge of the relation")
+        self.edge_data.setdefault(triple, {})[name] = files
+
+    def _triple(self, name: Any, where: str) -> Triple:
         parts = str(name).split(":") if name is not None else []
         if name is None and len(self.sizes) == 1:
             only = next(iter(self.sizes))
@@ -81,12 +114,7 @@ class TypedPieces:
         if len(parts) != 3:
             fix = "Write source type, name and target type between colons"
             raise InputError(f"'{name}' is no type of edges", where=where, fix=fix)
-        triple = (self.known(parts[0], where), parts[1], self.known(parts[2], where))
-        if triple in self.triples:
-            raise InputError(f"the relation {':'.join(triple)} is there twice", where=where, fix="Give its edges once")
-        if len(self.triples) == MOST_RELATIONS:
-            raise InputError(f"there are more than {MOST_RELATIONS:,} relations", where=where)
-        return triple
+        return self.known(parts[0], where), parts[1], self.known(parts[2], where)
 
     def path(self, given: Any, where: str) -> Path:
         """A file that metadata name.
@@ -132,6 +160,7 @@ class TypedPieces:
                 np.full(len(pairs), number, np.uint16).tofile(kinds)
                 count += len(pairs)
         self.num_edges += count
+        self.counts[triple] = count
         return count
 
     # Nodes
@@ -166,6 +195,7 @@ class TypedPieces:
         ends = mapped(self.scratch / "ends", np.int64, (total, 2))
         found["edge_index"] = held(f"edges of {self.folder}", ends.T)
         found["edge_type"] = held(f"edge types of {self.folder}", mapped(self.scratch / "kinds", np.uint16, (total,)))
+        found |= self._edge_arrays()
         for kind, by_name in self.features.items():
             chosen = [FEATURES] if FEATURES in by_name else list(by_name)
             found[f"x_{kind}"] = self._joined(kind, [by_name[name] for name in chosen])
@@ -187,6 +217,50 @@ class TypedPieces:
             mine[at] = values
         return labels
 
+    def _edge_arrays(self) -> dict[str, ArrayFile]:
+        """Weights and features of the edges, which all relations have, or none.
+
+        Raises:
+            InputError: only some relations have weights.
+        """
+        chosen = dict[str, dict[Triple, list[list[ArrayFile]]]](edge_weight={}, edge_attr={})
+        named = dict[Triple, list[str]]()
+        for triple, by_name in self.edge_data.items():
+            weight = next((name for name in WEIGHTS if name in by_name), None)
+            if weight is not None:
+                if any(_width(file) != 1 for file in by_name[weight]):
+                    raise by_name[weight][0].fail("has several columns, a weight is one", "Give one weight per edge")
+                chosen["edge_weight"][triple] = [by_name[weight]]
+            others = [name for name in by_name if name != weight and name not in MASKS.values()]
+            named[triple] = [FEATURES] if FEATURES in others else others
+            if named[triple]:
+                chosen["edge_attr"][triple] = [by_name[name] for name in named[triple]]
+            left = [name for name in by_name if name != weight and name not in named[triple]]
+            self.unused |= {f"{name} of the edges {':'.join(triple)}": by_name[name][0] for name in left}
+        weights, features = chosen["edge_weight"], chosen["edge_attr"]
+        if weights and (missing := [":".join(triple) for triple in self.triples if triple not in weights]):
+            fix = "Give all relations weights, or none"
+            raise InputError(f"{missing[0]} has no weights, but others have", where=str(self.folder), fix=fix)
+        widths = {sum(_width(files[0]) for files in columns) for columns in features.values()}
+        if len(features) < len(self.triples) or len(widths) > 1:  # columns of one kind for all edges, or none
+            for triple in features:
+                arrays = {name: self.edge_data[triple][name][0] for name in named[triple]}
+                self.unused |= {f"{name} of the edges {':'.join(triple)}": file for name, file in arrays.items()}
+            chosen["edge_attr"] = {}
+        found = {}
+        for key, columns in ((key, columns) for key, columns in chosen.items() if columns):
+            every = [files for each in columns.values() for files in each]
+            width, dtype = sum(_width(files[0]) for files in columns[self.triples[0]]), _dtype_of(every)
+            rows = np.memmap(self.scratch / key, dtype, "w+", shape=(max(1, self.num_edges), width))
+            begin = 0
+            for triple in self.triples:
+                _fill(rows[begin : begin + self.counts[triple]], columns[triple], ":".join(triple))
+                begin += self.counts[triple]
+            rows.flush()
+            shape = (self.num_edges,) if key == "edge_weight" else (self.num_edges, width)
+            found[key] = held(f"{key} of {self.folder}", mapped(self.scratch / key, dtype, shape))
+        return found
+
     def _joined(self, kind: str, columns: Sequence[Sequence[ArrayFile]]) -> ArrayFile:
         """The features of a type: arrays side by side, each in one file or several; copied where they are several."""
         size, where = self.sizes[kind], f"features of '{kind}' in {self.folder}"
@@ -197,24 +271,41 @@ class TypedPieces:
         first = columns[0][0]
         if len(columns) == len(columns[0]) == 1 and len(first.shape) == 2:
             return first
-        widths = [1 if len(files[0].shape) == 1 else files[0].shape[1] for files in columns]
-        half = all(file.dtype == np.float16 for files in columns for file in files)
-        dtype, path = np.dtype(np.float16 if half else np.float32), self.scratch / f"x{list(self.sizes).index(kind)}"
-        joined = np.memmap(path, dtype, "w+", shape=(max(1, size), sum(widths)))
-        begin = 0
-        with progress.task(f"read features of {kind}", total=size * len(columns), unit="rows") as task:
-            for files, width in zip(columns, widths):
-                done = 0
-                for file in files:
-                    if width != (1 if len(file.shape) == 1 else file.shape[1]):
-                        raise file.fail(f"has shape {file.shape}, another width than the first of {kind}", "Correct it")
-                    for _, block in file.blocks():
-                        joined[done : done + len(block), begin : begin + width] = block.reshape(len(block), width)
-                        done += len(block)
-                        task.advance(len(block))
-                begin += width
+        width, dtype = sum(_width(files[0]) for files in columns), _dtype_of(columns)
+        path = self.scratch / f"x{list(self.sizes).index(kind)}"
+        joined = np.memmap(path, dtype, "w+", shape=(max(1, size), width))
+        _fill(joined[:size], columns, kind)
         joined.flush()
-        return held(where, np.memmap(path, dtype, "r", shape=(size, sum(widths))))
+        return held(where, np.memmap(path, dtype, "r", shape=(size, width)))
+
+
+def _width(file: ArrayFile) -> int:
+    return 1 if len(file.shape) == 1 else file.shape[1]
+
+
+def _dtype_of(columns: Sequence[Sequence[ArrayFile]]) -> np.dtype[Any]:
+    half = all(file.dtype == np.float16 for files in columns for file in files)
+    return np.dtype(np.float16 if half else np.float32)
+
+
+def _fill(rows: Float[np.ndarray, "n F"], columns: Sequence[Sequence[ArrayFile]], what: str) -> None:
+    """Write arrays side by side, each in one file or several.
+
+    Raises:
+        InputError: files of one array have other widths.
+    """
+    begin = 0
+    with progress.task(f"read features of {what}", total=len(rows) * len(columns), unit="rows") as task:
+        for files in columns:
+            done, width = 0, _width(files[0])
+            for file in files:
+                if width != _width(file):
+                    raise file.fail(f"has shape {file.shape}, another width than the first of {what}", "Correct it")
+                for _, block in file.blocks():
+                    rows[done : done + len(block), begin : begin + width] = block.reshape(len(block), width)
+                    done += len(block)
+                    task.advance(len(block))
+            begin += width
 
 
 def held(where: str, array: Shaped[np.ndarray, "..."]) -> ArrayFile:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import partita
-from partita.core.errors import InputError
+from partita.core.errors import ConfigError, InputError
+from partita.sources import typed_pieces
 
 PAPERS, AUTHORS = 7, 4
 CITES = np.array([[0, 1, 2, 6, 3], [1, 2, 0, 5, 3]])
@@ -123,6 +124,7 @@ def chunked(folder: Path, *, parquet: bool = False) -> dict[str, Any]:
             files.append(f"{name}{number}.npy")
             np.save(folder / files[-1], part)
         data[name] = {"format": {"name": "numpy"}, "data": files}
+    np.save(folder / "since.npy", np.arange(len(CITES[0])))
     metadata = {
         "graph_name": "small",
         "node_type": ["paper", "author"],
@@ -160,6 +162,99 @@ def test_a_chunked_graph(tmp_path, parquet) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"data", "g"}
 
 
+CITE_ROWS, WROTE_ROWS = np.arange(10, dtype=np.float32).reshape(5, 2), -np.arange(8, dtype=np.float32).reshape(4, 2)
+CITE_WEIGHTS, WROTE_WEIGHTS = np.array([0.5, 1, 2, 3, 4]), np.array([5.0, 6, 7, 8])
+
+
+def with_edge_data(make: Any, folder: Path, *, parquet: bool = False) -> dict[str, Any]:
+    """Weights and features of all edges; returns the metadata."""
+    metadata = make(folder)
+    of = {"paper:cites:paper": (CITE_ROWS, CITE_WEIGHTS), "author:wrote:paper": (WROTE_ROWS, WROTE_WEIGHTS)}
+    for relation, arrays in of.items():
+        short, entries = relation.split(":")[1], {}
+        for name, rows in zip(("feat", "weight"), arrays):
+            files = []
+            for number, part in enumerate(np.array_split(rows, 1 if make is on_disk else 2)):
+                files.append(f"{short}-{name}{number}.{'parquet' if parquet else 'npy'}")
+                if parquet:
+                    pq.write_table(
+                        pa.table({str(at): column for at, column in enumerate(part.reshape(len(part), -1).T)}),
+                        folder / files[-1],
+                    )
+                else:
+                    np.save(folder / files[-1], part)
+            entries[name] = {"format": {"name": "parquet" if parquet else "numpy"}, "data": files}
+            if make is on_disk:
+                entry = {"domain": "edge", "type": relation, "name": name, "format": "numpy", "path": files[0]}
+                metadata["feature_data"].append(entry)
+        if make is chunked:
+            metadata["edge_data"][relation] = entries
+    write(folder, metadata)
+    return metadata
+
+
+@pytest.mark.parametrize(("make", "parquet"), [(on_disk, False), (chunked, False), (chunked, True)])
+def test_weights_and_features_of_edges(tmp_path, monkeypatch, make, parquet) -> None:
+    with_edge_data(make, tmp_path / "data", parquet=parquet)
+    partita.ingest(tmp_path / "data", tmp_path / "g", undirected=True)
+    store = partita.GraphStore.open(tmp_path / "g")
+    dst = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    rows = store.type_rows(store.indices.astype(np.int64)), store.type_rows(dst)
+    found = sorted(
+        (store.schema.relations[kind].name, int(u), int(v), float(weight), features.tolist())
+        for kind, u, v, weight, features in zip(store.edge_type, *rows, store.edge_weight, store.edge_attr)
+    )
+    wanted = [
+        edge
+        for name, ends, features, weights in (
+            ("cites", CITES, CITE_ROWS, CITE_WEIGHTS), ("wrote", WROTE, WROTE_ROWS, WROTE_WEIGHTS),
+        )
+        for u, v, row, weight in zip(*ends.tolist(), features.tolist(), weights.tolist())
+        for edge in ((name, u, v, weight, row), (f"rev_{name}", v, u, weight, row))
+    ]  # fmt: skip
+    assert found == sorted(wanted)
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "g"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["author:wrote:paper"].pop("weight"), "author:wrote:paper has no weights, but others have"),
+        (lambda data: data["author:wrote:paper"]["feat"]["data"].pop(), "2 rows of 'feat' for 4 edges of author:wrote"),
+        (lambda data: data["author:wrote:paper"].update(weight=data["author:wrote:paper"]["feat"]), "several columns"),
+        (lambda data: data.update({"paper:likes:paper": {}}), None),
+        (lambda data: data.update({"paper:likes:paper": data["paper:cites:paper"]}), "no relation 'paper:likes:paper'"),
+        (lambda data: data.update({"book:likes:paper": data["paper:cites:paper"]}), "no node type 'book'"),
+    ],
+)  # fmt: skip
+def test_data_of_edges_that_do_not_fit(tmp_path, change, message) -> None:
+    metadata = with_edge_data(chunked, tmp_path / "data")
+    change(metadata["edge_data"])
+    write(tmp_path / "data", metadata)
+    if message is None:
+        partita.ingest(tmp_path / "data", tmp_path / "g")
+        return
+    with pytest.raises(InputError, match=message):
+        partita.ingest(tmp_path / "data", tmp_path / "g")
+
+
+def test_features_that_some_edges_have_are_named(tmp_path) -> None:
+    metadata = with_edge_data(chunked, tmp_path / "data")
+    np.save(tmp_path / "data" / "wide.npy", np.ones((4, 3)))
+    metadata["edge_data"]["author:wrote:paper"]["feat"]["data"] = ["wide.npy"]
+    mask = {"format": {"name": "numpy"}, "data": ["since.npy"]}
+    metadata["edge_data"]["paper:cites:paper"] |= {"since": mask, "train_mask": mask}
+    write(tmp_path / "data", metadata)
+    summary = partita.ingest(tmp_path / "data", tmp_path / "g")
+    store = partita.GraphStore.open(tmp_path / "g")
+    assert store.edge_attr is None
+    assert store.edge_weight is not None
+    notes = "\n".join(summary.notes)
+    for name in ("feat of the edges paper:cites:paper", "feat of the edges author:wrote:paper",
+                 "since of the edges paper:cites:paper", "train_mask of the edges paper:cites:paper"):  # fmt: skip
+        assert name in notes
+
+
 def test_features_are_side_by_side_where_none_is_called_feat(tmp_path) -> None:
     metadata = chunked(tmp_path / "data")
     data = metadata["node_data"]["paper"]
@@ -178,7 +273,10 @@ def test_a_graph_of_one_type_is_an_untyped_one(tmp_path) -> None:
         "nodes": [{"num": PAPERS}],
         "edges": [{"format": "csv", "path": "cites.csv"}],
     }
-    metadata["feature_data"] = [{"domain": "node", "name": "feat", "format": "numpy", "path": "x.npy"}]
+    metadata["feature_data"] = [
+        {"domain": "node", "name": "feat", "format": "numpy", "path": "x.npy"},
+        {"domain": "edge", "name": "feat", "format": "numpy", "path": "years.npy"},
+    ]
     for key in ("train_set", "validation_set", "test_set"):
         del metadata["tasks"][1][key][0]["type"]
     write(tmp_path / "data", metadata)
@@ -186,6 +284,7 @@ def test_a_graph_of_one_type_is_an_untyped_one(tmp_path) -> None:
     store = partita.GraphStore.open(tmp_path / "g")
     assert store.schema is None
     assert np.array_equal(store.x, X)
+    assert store.edge_attr[:, 0].tolist() == [edge for v in range(PAPERS) for edge in np.flatnonzero(CITES[1] == v)]
     assert store.y.tolist() == [int(label) if at in SEEDS else -1 for at, label in enumerate(LABELS)]
     assert {name: ids.tolist() for name, ids in store.splits.items()} == SPLITS
 
@@ -240,6 +339,19 @@ def test_what_cannot_be_used_is_said(tmp_path, make, change, message) -> None:
     with pytest.raises(InputError, match=message):
         partita.ingest(tmp_path / "data", tmp_path / "g")
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+@pytest.mark.parametrize("make", [on_disk, chunked])
+def test_names_and_numbers_of_types(tmp_path, monkeypatch, make) -> None:
+    metadata = make(tmp_path / "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(typed_pieces, "MOST_RELATIONS", 1)
+        with pytest.raises(InputError, match=r"edges.*: there are more than 1 relations"):
+            partita.ingest(tmp_path / "data", tmp_path / "g")
+    text = json.dumps(metadata).replace("author", "Paper")
+    write(tmp_path / "data", json.loads(text))
+    with pytest.raises(ConfigError, match="node types 'paper' and 'Paper' differ by capitals only"):
+        partita.ingest(tmp_path / "data", tmp_path / "g")
 
 
 @pytest.mark.parametrize(("name", "text"), [("metadata.yaml", "a: [1"), ("metadata.json", "{")])

@@ -195,12 +195,12 @@ def test_edges_however_they_are_written(tmp_path, name, content) -> None:
 def test_arrays_say_what_they_leave_out_and_what_minus_one_is(tmp_path) -> None:
     np.savez(
         tmp_path / "g.npz", edge_index=np.array([[0, 1, 2], [1, 2, 0]]), x=np.ones((3, 2)), y=np.array([0, -1, 1]),
-        edge_split=np.ones(3), timestamps=np.ones(3),
+        edge_type=np.ones(3), timestamps=np.ones(3),
     )  # fmt: skip
     summary = ingest(tmp_path / "g.npz", tmp_path / "store")
     assert summary.class_sizes == {"0": 1, "1": 1}
     notes = "\n".join(summary.notes)
-    assert "not used: edge_split (the split of the edges), timestamps" in notes
+    assert "not used: edge_type (relation types), timestamps" in notes
     assert "1 nodes with the label -1 have none; --unlabeled none if -1 is a class" in notes
 
 

@@ -270,6 +270,14 @@ WRONG = {
     "nodes": (small(y=np.zeros(9, int)), "'y' says that there are 9 nodes, but 'node_type' says 10"),
     "range": (small(edge_index=np.full((2, 8), 10)), "id 10 is out of range"),
     "gap": (small(x_paper=np.full((5, 2), np.nan, np.float32)), "feature 0 of node 0 is nan"),
+    "relation twice": (
+        small(edge_index=np.zeros((2, 8), int), edge_type_names=np.array(["cites", "cites"])),
+        "array 'edge_type_names': relation 'paper:cites:paper' is there twice"),
+    "relation's capitals": (
+        small(edge_index=np.zeros((2, 8), int), edge_type_names=np.array(["cites", "Cites"])),
+        "relations 'paper:cites:paper' and 'paper:Cites:paper' differ by capitals only"),
+    "dangling": (small(edge_index=np.array([[0] * 7 + [-1], [1] * 8])), r"edge 7 \(from 0\), column source: id -1"),
+    "half of a type": (small(x_venue=np.ones((1, 3))), "has 1 rows, but there are 2 nodes of type 'venue'"),
     "types": (small(node_type=np.array([0] * 9 + [70_000])), "at most 65,535 types"),
     "relations": (small(edge_type=np.full(8, 65_535)), "at most 65,535 relations"),
 }  # fmt: skip
@@ -283,12 +291,38 @@ def test_what_is_refused(tmp_path, case):
     assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
 
 
-@pytest.mark.parametrize(
-    "options", [{"self_loops": "add"}, {"standardize": True}, {"missing": "zero"}, {"node_features": "degree"}]
-)
+@pytest.mark.parametrize("options", [{"self_loops": "add"}, {"missing": "zero"}, {"node_features": "degree"}])
 def test_options_for_untyped_graphs_are_refused(tmp_path, options):
     with pytest.raises(ConfigError, match=r"has (types|relations)"):
         ingest(write(tmp_path / "g.npz", **small()), tmp_path / "store", **options)
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_features_are_standardized_by_type(tmp_path, split, parts):
+    """By the training nodes of the type that has some, and by all nodes of the others."""
+    rng = np.random.default_rng(0)
+    x = {"paper": 5 + 3 * rng.normal(size=(5, 2)), "venue": rng.normal(size=(2, 3)) - 9}
+    x["paper"][:, 1] = 4  # constant
+    masks = {} if split else {"train_mask": None, "test_mask": None}
+    arrays = small(**{f"x_{name}": rows.astype(np.float32) for name, rows in x.items()}, **masks)
+    options = {} if split else {"split": None}
+    ingest(write(tmp_path / "g.npz", **arrays), tmp_path / "store", standardize=True, **options)
+    store = GraphStore.open(tmp_path / "store")
+    rows = {"paper": [0, 1, 2] if split else slice(None), "venue": slice(None)}
+    for name, values in x.items():
+        deviation = values[rows[name]].std(axis=0)
+        deviation[deviation < 1e-6] = 1
+        wanted = (values - values[rows[name]].mean(axis=0)) / deviation
+        np.testing.assert_allclose(store.x_of(name), wanted, atol=1e-5)
+    assert set(store.metadata.notes["type_features"]) == set(x)
+    verify(store.path)
+    plain = ingest(write(tmp_path / "g.npz", **arrays), tmp_path / "plain", **options)
+    assert "type_features" not in GraphStore.open(tmp_path / "plain").metadata.notes
+    assert plain.type_features == {"paper": 2, "venue": 3}
+    if parts > 1:
+        partita.partition(store, tmp_path / "parts", parts=parts, algorithm="random")
+        assert GraphStore.open(tmp_path / "parts").metadata.notes["type_features"]
 
 
 def test_what_does_not_take_types_says_so(store, tmp_path):

@@ -70,6 +70,45 @@ def test_there_and_back(tmp_path, parts, weighted):
     assert_same(partita.to_pyg(store), data)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("held", [False, True])
+def test_the_same_store_again(tmp_path, parts, held):
+    """A store, as an object or a file, is ingested as the store that it was, with all that edges have."""
+    data = graph()
+    for number, each in enumerate(data.edge_types):
+        count = data[each].edge_index.shape[1]
+        data[each].edge_weight, data[each].edge_attr = torch.rand(count), torch.rand(count, 2)
+        if held:
+            data[each].held_val, data[each].held_test = data[each].edge_index[:, : 2 + number].T, torch.tensor([[1, 2]])
+    ingest(data, tmp_path / "store")
+    whole = GraphStore.open(tmp_path / "store")
+    source = whole
+    assert whole.held_out == ({"val": 9, "test": 3} if held else {})
+    if parts > 1:
+        partita.partition(tmp_path / "store", tmp_path / "parts", parts=parts, algorithm="random")
+        source = GraphStore.open(tmp_path / "parts")
+    partita.export(source, tmp_path / "out.npz")
+    for name, again in (("object", partita.to_pyg(source)), ("file", tmp_path / "out.npz")):
+        summary = ingest(again, tmp_path / name)
+        assert GraphStore.open(tmp_path / name).fingerprint == whole.fingerprint
+        assert not any("not used" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_untyped_store_again(tmp_path, parts):
+    arrays = {
+        "edge_index": np.random.default_rng(0).integers(0, 9, (2, 40)), "num_nodes": 9,
+        "held_val": np.array([[0, 8], [3, 3]]),
+    }  # fmt: skip
+    ingest(arrays, tmp_path / "store")
+    if parts > 1:
+        partita.partition(tmp_path / "store", tmp_path / "parts", parts=parts, algorithm="random")
+    ingest(partita.to_pyg(tmp_path / ("parts" if parts > 1 else "store")), tmp_path / "again")
+    stores = [GraphStore.open(tmp_path / name) for name in ("store", "again")]
+    assert stores[0].fingerprint == stores[1].fingerprint
+    assert stores[1].held_out_edges("val")[0].tolist() == [[0, 3], [8, 3]]
+
+
 def test_undirected_is_that_of_pyg(tmp_path):
     data = graph()
     del data[CITES]  # which PyG merges with its reverse, as source and target have one type
@@ -146,6 +185,14 @@ WRONG = {
         r"has shape \(81,\) for 80 edges"),
     "float ends": (lambda data: data[WRITES].update({"edge_index": torch.rand(2, 80)}), "two rows of integers"),
     "transposed": (lambda data: data[WRITES].update({"edge_index": torch.zeros(80, 2).int()}), "two rows of integers"),
+    "unknown type": (
+        lambda data: data["author", "wrote", "book"].update({"edge_index": torch.tensor([[0], [0]])}),
+        "author:wrote:book: there is no node type 'book'"),
+    "capitals": (lambda data: data["Paper"].update({"num_nodes": 2}), "differ by capitals only"),
+    "held-out node": (
+        lambda data: data[WRITES].update({"held_val": torch.tensor([[0, 30]])}),
+        "author:writes:paper, held_val: target 30 of edge 0"),
+    "held-out form": (lambda data: data[WRITES].update({"held_val": torch.zeros(2, 3).int()}), "not two columns"),
     "three rows": (lambda data: data[WRITES].update({"edge_index": torch.zeros(3, 80).int()}), "two rows of integers"),
 }  # fmt: skip
 
