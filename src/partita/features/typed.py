@@ -1,4 +1,4 @@
-"""The features of a typed graph: a column for each node type, of a width and a dtype of its own."""
+"""The features of a typed graph: rows of each node type, of a width and a dtype of their own."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch import Tensor
 
 from partita.core.node_types import NodeTypes
 from partita.core.records import RowsByType
-from partita.features.rows import FeatureColumn
+from partita.features.host import HostRows
 
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """Columns of rows that this process can address, usually the memory-mapped features of a store.
+    """Rows that this process can address, usually the memory-mapped features of a store, or of a shard.
 
     Attributes:
         types: which type every node has.
-        columns: of each type; ``None`` of types without features.
+        columns: rows of each type, by their numbers among those of the type; ``None`` of types without features.
         dtype: float32 or float64: what is computed in.
     """
 
     types: NodeTypes
-    columns: tuple[FeatureColumn | None, ...]
+    columns: tuple[HostRows | None, ...]
     dtype: torch.dtype = torch.float32
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each type, 0 of types without features."""
-        return tuple(0 if column is None else column.width for column in self.columns)
+        return tuple(0 if rows is None else rows.width for rows in self.columns)
 
     @property
     def row_bytes(self) -> int:
@@ -62,10 +62,10 @@ class TypedColumns:
         return torch.empty(count, 0, dtype=self.dtype)
 
     def read(self, ids: Int[Tensor, "n"]) -> RowsByType:
-        """Rows of the given store ids, as evaluation sees them."""
-        at, rows, head = self.split(ids)
+        """Rows of the given store ids, of this host's own nodes, as evaluation sees them."""
+        at, numbers, head = self.split(ids)
         found = [
-            self.empty(len(each)) if column is None else column.read_stored(each)
-            for column, each in zip(self.columns, rows, strict=True)
+            self.empty(len(each)) if rows is None else rows.read(rows.ask(each))
+            for rows, each in zip(self.columns, numbers, strict=True)
         ]
         return RowsByType(at, tuple(found), head)

@@ -16,7 +16,7 @@ from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
 from partita.core.records import TIERS, RowsByType, Traffic
-from partita.features.rows import FeatureColumn
+from partita.features.host import HostRows
 from partita.features.typed import TypedColumns
 from partita.parallel.inputs import Reads, Tiered, TieredReads
 
@@ -41,7 +41,7 @@ class TypedReads(Reads):
         return self.num_read
 
 
-MakeTier = Callable[[int, FeatureColumn], tuple[FeatureTier, CacheTier | None]]
+MakeTier = Callable[[int, HostRows], tuple[FeatureTier, CacheTier | None]]
 """The highest tier for the rows of a type, by number of the type, and the cache among its tiers."""
 
 
@@ -64,14 +64,14 @@ class TypedInputs:
     def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
         self.columns = columns
         self._parts: list[Tiered | None] = []
-        for kind, column in enumerate(columns.columns):
-            if column is None:
+        for kind, host in enumerate(columns.columns):
+            if host is None:
                 self._parts.append(None)
                 continue
-            tier, cache = make(kind, column)
+            tier, cache = make(kind, host)
             original = partial(self._original, topology, kind)
             # The encoder widens what it needs, and some rows are summed as they are.
-            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache, widens=False))
+            self._parts.append(Tiered(tier, host.home, host.columns, original, cache, widens=False))
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
 
