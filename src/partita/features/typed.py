@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from partita.core.node_types import NodeTypes
 from partita.core.records import RowsByType
 from partita.features.host import HostRows
+from partita.features.rows import FeatureColumn
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,33 @@ class TypedColumns:
         at, found = list[Tensor](), list[Tensor]()
         for kind, (low, high) in enumerate(pairwise(bounds.tolist())):
             first = np.flatnonzero(kinds[:head] == kind)
-            at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])))
-            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])))
+            at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])).to(ids.device))
+            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])).to(ids.device))
         return tuple(at), tuple(found), head
 
-    def empty(self, count: int) -> Float[Tensor, "n 0"]:
-        """Rows of nodes without features."""
-        return torch.empty(count, 0, dtype=self.dtype)
+    def empty(self, at: Int[Tensor, "n"]) -> Float[Tensor, "n 0"]:
+        """Rows of nodes without features, where those nodes are."""
+        return torch.empty(len(at), 0, dtype=self.dtype, device=at.device)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every host has the rows of all nodes."""
+        return all(rows.whole for rows in self.columns if rows is not None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows and their factors."""
+        return sum(rows.num_bytes for rows in self.columns if rows is not None)
+
+    def mapped(self, change: Callable[[FeatureColumn], FeatureColumn]) -> TypedColumns:
+        """The same rows, with a change made to the columns that hold them."""
+        return replace(self, columns=tuple(None if rows is None else rows.mapped(change) for rows in self.columns))
 
     def read(self, ids: Int[Tensor, "n"]) -> RowsByType:
-        """Rows of the given store ids, of this host's own nodes, as evaluation sees them."""
+        """Rows of the given store ids, which this host must have, as evaluation sees them."""
         at, numbers, head = self.split(ids)
         found = [
-            self.empty(len(each)) if rows is None else rows.read(rows.ask(each))
+            self.empty(each) if rows is None else rows.read(rows.ask(each))
             for rows, each in zip(self.columns, numbers, strict=True)
         ]
         return RowsByType(at, tuple(found), head)

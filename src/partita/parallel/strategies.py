@@ -355,9 +355,7 @@ def _typed_inputs(
         )
     shared = cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared
     holders = _holders(context, part_offsets, cache.layout) if shared else None
-
-    whole = all(host.whole for host in columns.columns if host is not None)
-    between = None if whole else make_axis(context, "hosts", part_offsets)
+    between = None if columns.whole else make_axis(context, "hosts", part_offsets)
 
     def make(kind: int, host: HostRows) -> tuple[FeatureTier, CacheTier | None]:
         workers, hosts = (None if axis is None else _of_type(axis, columns, kind) for axis in (holders, between))

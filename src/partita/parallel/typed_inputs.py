@@ -77,7 +77,11 @@ class TypedInputs:
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of rows of a type."""
-        return topology.original(torch.from_numpy(self.columns.types.ids(kind, rows.numpy())))
+        return topology.original(self._ids(kind, rows))
+
+    def _ids(self, kind: int, rows: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """Store ids of rows of a type, where the rows' numbers are."""
+        return torch.from_numpy(self.columns.types.ids(kind, rows.cpu().numpy())).to(rows.device)
 
     def sums_by_id(self, training: bool) -> bool:
         """No: rows are encoded first."""
@@ -92,7 +96,7 @@ class TypedInputs:
         reads = [
             requests[at[kind]].long()
             if work.reads is rows[kind]  # nothing is read for others
-            else torch.from_numpy(self.columns.types.ids(kind, work.reads.numpy()))
+            else self._ids(kind, work.reads)
             for kind, work in there
         ]
         return TypedReads(
@@ -107,7 +111,7 @@ class TypedInputs:
     def forward(self, work: TypedReads) -> RowsByType:
         """Read the rows, as they are stored unless something changes them."""
         found = [
-            self.columns.empty(len(at)) if part is None or each is None else part.forward(each)
+            self.columns.empty(at) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)
         ]
         return RowsByType(work.at, tuple(found), work.head)
