@@ -24,8 +24,9 @@ from partita.core.options import (
     MOST_NEIGHBORS,
     MOST_SEED,
     OLD_NAMES,
+    layer_numbers,
+    numbers_by_relation,
     parse_bytes,
-    whole_numbers,
 )
 from partita.core.registry import Registry
 from partita.core.trust import refuse_code
@@ -53,24 +54,6 @@ _MOST_WEIGHT = 10**9
 def default_fanout(layers: int) -> tuple[int, ...]:
     """Neighbors sampled in each layer where nothing is said, the first hop from the seed nodes first."""
     return (DEFAULT_FANOUTS + (DEFAULT_FANOUTS[-1],) * layers)[:layers]
-
-
-def _parse_ints(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    return whole_numbers(value) if isinstance(value, str) else value
-
-
-def _parse_fanouts(value: object) -> object:
-    """Numbers of layers; or, for a typed graph, those of relations by name: ``cites=15,10 *=5``, or a mapping."""
-    if isinstance(value, str) and "=" in value:
-        pairs = [pair.split("=", 1) for pair in value.split()]
-        if not all(len(pair) == 2 and all(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
-            raise ValueError("write NAME=NUMBERS for each relation once, separated by spaces: cites=15,10 *=5")
-        value = dict(pairs)
-    if isinstance(value, Mapping):
-        return {name: _parse_ints(numbers) for name, numbers in value.items()}
-    return _parse_ints(value)
 
 
 def _parse_options(value: object) -> object:
@@ -121,8 +104,8 @@ def _mean_and_deviation(value: str | tuple[float, ...]) -> str | tuple[float, ..
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-Fanouts = Annotated[tuple[int, ...], BeforeValidator(_parse_ints)]
-RelationFanouts = Annotated[tuple[int, ...] | dict[str, tuple[int, ...]], BeforeValidator(_parse_fanouts)]
+Fanouts = Annotated[tuple[int, ...], BeforeValidator(layer_numbers)]
+RelationFanouts = Annotated[tuple[int, ...] | dict[str, tuple[int, ...]], BeforeValidator(numbers_by_relation)]
 ClassWeights = Annotated[
     str | tuple[float, ...], BeforeValidator(_numbers_or("none", "balanced")), AfterValidator(_positive)
 ]

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from safetensors.numpy import load_file
+from typed_graphs import typed_store
 
 import partita
 from partita.comm.context import Context
@@ -34,6 +35,18 @@ WAYS: dict[str, dict[str, Any]] = {
     "columns": {"strategy": "nfp@workers+data@hosts", "cache": "2KiB"},
 }
 
+TYPED_WAYS: dict[str, dict[str, Any]] = {
+    name: {"model": "rgcn", "fanout": "cites=3,2 *=2,1", **way}
+    for name, way in {
+        "gdp": {"strategy": "gdp", "cache": "1KiB", "cache_policy": "pagerank"},
+        "dsp": {"strategy": "gdp", "cache": "1KiB", "cache_layout": "partitioned"},
+        "snp": {"strategy": "snp"},
+        "dnp": {"strategy": "dnp", "model": "rgat", "cache": "1KiB", "cache_policy": "strategy"},
+        "gsplit": {"strategy": "gsplit", "model": "hgt", "cache": "1KiB", "cache_policy": "presample"},
+        "hybrid": {"strategy": "data@hosts+gsplit@workers", "model": "graphconv", "edge_weights": True},
+    }.items()
+}
+
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,6 +54,22 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     small_random_store(folder / "source", num_nodes=300, num_edges=1500, num_features=6)
     partita.partition(folder / "source", folder / "whole", parts="2x2", algorithm="spring")
+    for host in (0, 1):
+        partita.shard(folder / "whole", folder / f"shard{host}", host=host, hosts=2, hot_bytes=320)
+        partita.shard(folder / "whole", folder / f"full{host}", host=host, hosts=2, topology="replicated")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a typed graph. All authors are nodes of the first host."""
+    folder = tmp_path_factory.mktemp("typed")
+    typed_store(folder / "source", 240)
+    source = partita.open(folder / "source.whole")
+    parts = np.arange(240) % 4
+    parts[source.types(np.arange(240)) == 1] %= 2
+    np.save(folder / "parts.npy", parts)
+    partita.partition(source, folder / "whole", parts="2x2", algorithm=str(folder / "parts.npy"))
     for host in (0, 1):
         partita.shard(folder / "whole", folder / f"shard{host}", host=host, hosts=2, hot_bytes=320)
         partita.shard(folder / "whole", folder / f"full{host}", host=host, hosts=2, topology="replicated")
@@ -67,13 +96,27 @@ def model_of(run: Path) -> dict[str, np.ndarray]:
 def test_a_share_on_every_host_trains_the_model_of_the_whole_graph(graph, tmp_path, kind) -> None:
     topology = "partitioned" if kind == "shard" else "replicated"
     names = list(WAYS) if kind == "shard" else ["gdp", "gsplit"]
-    ways = {name: {**WAYS[name], "topology": topology} for name in names}
+    check(graph, tmp_path, kind, {name: {**WAYS[name], "topology": topology} for name in names})
+
+
+@pytest.mark.parametrize("kind", ["shard", "full"])
+def test_a_share_of_a_typed_graph_on_every_host_trains_the_model_of_the_whole_graph(typed, tmp_path, kind) -> None:
+    topology = "partitioned" if kind == "shard" else "replicated"
+    names = list(TYPED_WAYS) if kind == "shard" else ["gdp", "snp"]
+    check(typed, tmp_path, kind, {name: {**TYPED_WAYS[name], "topology": topology} for name in names})
+
+
+_OF_MODELS = ("model", "fanout", "edge_weights")
+
+
+def check(graph: Path, tmp_path: Path, kind: str, ways: dict[str, dict[str, Any]]) -> None:
+    """Weights and predictions are those of one process, and rows come from where they should."""
     results = run_workers(train_here, 4, kind, str(graph), str(tmp_path), ways, hosts=2, purposes=PURPOSES, timeout=300)
-    for name in names:
-        model = WAYS[name].get("model", "sage")
-        alone = tmp_path / f"alone-{model}"
+    for name, way in ways.items():
+        alone = tmp_path / f"alone-{way.get('model', 'sage')}"
         if not alone.exists():
-            partita.Trainer(graph / "whole", out=alone, model=model, **SETTINGS).fit()
+            settings = {**SETTINGS, **{name: way[name] for name in _OF_MODELS if name in way}}
+            partita.Trainer(graph / "whole", out=alone, **settings).fit()
             partita.predict(alone, out=f"{alone}.parquet")
         found, wanted = model_of(tmp_path / name), model_of(alone)
         for key, value in wanted.items():

@@ -58,6 +58,20 @@ def test_any_strategy_trains_the_model_of_one_worker(folder, tmp_path, workers) 
         assert_same(run, folder / kind)
 
 
+def test_workers_that_draw_for_their_own_nodes_only_train_the_same_model(folder, tmp_path) -> None:
+    """Of a whole store: owners draw by relation, and relations travel with the edges."""
+    cases = [("gdp", "hetero-sage"), ("snp", "rgcn"), ("gsplit", "hgt")]
+    runs = {
+        tmp_path / kind: {**SETTINGS, "strategy": strategy, "model": kind, "topology": "partitioned"}
+        for strategy, kind in cases
+    }
+    train_on_workers(folder / "parts2", 2, runs)
+    for run, (_, kind) in zip(runs, cases, strict=True):
+        assert_same(run, folder / kind)
+        record = json.loads((run / "run.json").read_text())
+        assert sum(worker["traffic_bytes"]["training"]["ids"]["same_host"] for worker in record["workers"]) > 0
+
+
 def test_caches_change_nothing_but_where_rows_come_from(folder, tmp_path) -> None:
     """A cache that holds all rows gives all; smaller ones some; the runs are the same."""
     settings = {**SETTINGS, "strategy": "dnp", "model": "rgat"}

@@ -11,7 +11,10 @@ from steps import EDGE_WIDTH, Step
 from torch import Tensor
 
 import partita
+from partita.comm.axis import Workers
+from partita.config import Config
 from partita.core.mesh import Mesh
+from partita.core.protocols import Topology
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.typed import TypedColumns
@@ -19,8 +22,10 @@ from partita.graph.store import GraphStore
 from partita.nn.encoder import Encoder
 from partita.nn.layers import LAYERS
 from partita.nn.model import Model
+from partita.parallel.graph_placement import place_topology
 from partita.parallel.typed_inputs import TypedInputs
 from partita.sample.topology import LocalTopology, as_tensor
+from partita.setup.inputs import open_columns
 
 TYPES = ("paper", "author", "place")
 WIDTHS = (5, 3, 0)
@@ -61,7 +66,13 @@ def typed_store(path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int 
 
 @dataclass(frozen=True)
 class TypedStep(Step):
-    """A step on such a graph; the fanouts are of every relation."""
+    """A step on such a graph; the fanouts are of every relation.
+
+    Attributes:
+        shards: of the store, one for each host; without them every host has it whole.
+    """
+
+    shards: tuple[GraphStore, ...] = ()
 
     def model(self) -> Model:
         ends = self.store.schema.ends.tolist()
@@ -95,13 +106,25 @@ class TypedStep(Step):
     def column(self) -> TypedColumns:
         found = [self.store.x_of(name) for name in self.store.schema.node_types]
         columns = [
-            None if x is None else FeatureColumn(as_tensor(x).to(self.dtype), self.dtype, dropout=self.input_dropout)
+            None
+            if x is None
+            else HostRows(FeatureColumn(as_tensor(x).to(self.dtype), self.dtype, dropout=self.input_dropout))
             for x in found
         ]
         return TypedColumns(self.store.node_types, tuple(columns), self.dtype)
 
     def inputs(self) -> TypedInputs:
-        return TypedInputs(self.column(), self.topology(), lambda kind, column: (HostRows(column), None))
+        return TypedInputs(self.column(), self.topology(), lambda kind, host: (host, None))
 
     def rows(self, mesh: Mesh) -> TypedColumns:
-        return self.column()
+        if not self.shards:
+            return self.column()
+        config = Config.make({"precision": "float64", "input_dropout": self.input_dropout})
+        return open_columns(self.shards[mesh.host], self.store.schema, config)
+
+    def topology_of(self, context: Workers) -> Topology:
+        if not self.shards:
+            return super().topology_of(context)
+        shard = self.shards[context.mesh.host]
+        local = LocalTopology(shard, replace=self.replace, weighted=self.weighted, types=True)
+        return place_topology(local, shard.shard.topology, shard, context)

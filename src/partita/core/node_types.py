@@ -60,6 +60,10 @@ class NodeTypes:
         starts, sizes = self.offsets[kind : -1 : self.count], self._sizes[:, kind]
         return np.clip(np.subtract.outer(ids, starts), 0, sizes).sum(1)
 
+    def rows_within(self, kind: int, first: int, last: int) -> slice:
+        """Rows of those nodes of a type that have store ids from ``first`` to ``last - 1``."""
+        return slice(*self.before(kind, np.array([first, last])).tolist())
+
     def bounds(self, kind: int) -> Int64[np.ndarray, "P_1"]:
         """Rows of a type at which parts begin, and how many rows there are: ``part_offsets`` of the type alone."""
         return np.concatenate([[0], np.cumsum(self._sizes[:, kind])])

@@ -245,6 +245,25 @@ def whole_numbers(text: str) -> tuple[int, ...]:
         raise ValueError(f"'{text}' is not a list of whole numbers such as 15,10,5") from None
 
 
+def layer_numbers(value: object) -> object:
+    """``"15,10,5"``, or a single number, as numbers; anything else is passed through."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    return whole_numbers(value) if isinstance(value, str) else value
+
+
+def numbers_by_relation(value: object) -> object:
+    """As :func:`layer_numbers`; or, for a typed graph, by names of relations: ``cites=15,10 *=5``, or a mapping."""
+    if isinstance(value, str) and "=" in value:
+        pairs = [pair.split("=", 1) for pair in value.split()]
+        if not all(len(pair) == 2 and all(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
+            raise ValueError("write NAME=NUMBERS for each relation once, separated by spaces: cites=15,10 *=5")
+        value = dict(pairs)
+    if isinstance(value, Mapping):
+        return {name: layer_numbers(numbers) for name, numbers in value.items()}
+    return layer_numbers(value)
+
+
 def fractions(text: str) -> tuple[float, ...]:
     """``"0.6,0.2,0.2"`` as numbers; a ``ValueError`` where it is none."""
     try:

@@ -180,7 +180,7 @@ class Block:
         """Number of the type of every destination; 0 in untyped graphs."""
         if self.node_types is None:
             return torch.zeros(self.num_dst, dtype=torch.int64, device=self.dst.device)
-        return torch.from_numpy(self.node_types.of(self.dst.numpy()))
+        return torch.from_numpy(self.node_types.of(self.dst.cpu().numpy())).to(self.dst.device)
 
     def edge_index(self) -> Int[Tensor, "2 E"]:
         """``edge_index`` as PyG's bipartite layers take it: row 0 sources, row 1 destinations, both local."""

@@ -50,7 +50,7 @@ class HostRows:
 
     Args:
         home: rows of the nodes ``first``, ``first + 1``, ...; dtype, scale and dropout are those of all rows.
-        num_nodes: N; ``None`` where ``home`` has all.
+        num_nodes: N, where hosts hold shares of the rows; ``None`` where every host has all.
         first: store id of the first row of ``home``.
         hot_ids: ascending store ids of other nodes whose rows are at hand too.
         hot: their rows.
@@ -59,6 +59,7 @@ class HostRows:
     Attributes:
         home: as given.
         num_nodes: N.
+        whole: every host has the rows of all nodes.
         columns: a slice with a start and a stop.
         width: columns of a row as read.
         dtype: of a row as read.
@@ -84,17 +85,13 @@ class HostRows:
             raise ValueError("hot rows need an id and a factor each, and the columns and the type of the other rows")
         self.home = home
         self.num_nodes = home.x.shape[0] if num_nodes is None else num_nodes
+        self.whole = num_nodes is None
         self.columns = columns or slice(0, home.width)
         self.width = self.columns.stop - self.columns.start
         self.dtype = home.stored_dtype
         self._first = first
         self._hot_ids, self._hot = hot_ids, hot
         self._hot_ranks = None if hot_ids is None else Positions(hot_ids, self.num_nodes)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the rows of all nodes are here."""
-        return self.home.x.shape[0] == self.num_nodes
 
     @property
     def num_bytes(self) -> int:
@@ -106,11 +103,15 @@ class HostRows:
     def mapped(self, change: Callable[[FeatureColumn], FeatureColumn]) -> HostRows:
         """The same rows, with a change made to the columns that hold them."""
         hot = None if self._hot is None else change(self._hot)
-        return HostRows(change(self.home), self.num_nodes, self._first, self._hot_ids, hot, columns=self.columns)
+        return HostRows(change(self.home), self._share, self._first, self._hot_ids, hot, columns=self.columns)
 
     def sliced(self, columns: slice) -> HostRows:
         """The same rows, of which only some columns are read."""
-        return HostRows(self.home, self.num_nodes, self._first, self._hot_ids, self._hot, columns=columns)
+        return HostRows(self.home, self._share, self._first, self._hot_ids, self._hot, columns=columns)
+
+    @property
+    def _share(self) -> int | None:
+        return None if self.whole else self.num_nodes
 
     def holds(self, ids: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
         """Whether the row of each node is here."""

@@ -1,8 +1,9 @@
-"""The features of a typed graph: a column for each node type, of a width and a dtype of its own."""
+"""The features of a typed graph: rows of each node type, of a width and a dtype of their own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,27 +13,28 @@ from torch import Tensor
 
 from partita.core.node_types import NodeTypes
 from partita.core.records import RowsByType
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 
 
 @dataclass(frozen=True)
 class TypedColumns:
-    """Columns of rows that this process can address, usually the memory-mapped features of a store.
+    """Rows that this process can address, usually the memory-mapped features of a store, or of a shard.
 
     Attributes:
         types: which type every node has.
-        columns: of each type; ``None`` of types without features.
+        columns: rows of each type, by their numbers among those of the type; ``None`` of types without features.
         dtype: float32 or float64: what is computed in.
     """
 
     types: NodeTypes
-    columns: tuple[FeatureColumn | None, ...]
+    columns: tuple[HostRows | None, ...]
     dtype: torch.dtype = torch.float32
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each type, 0 of types without features."""
-        return tuple(0 if column is None else column.width for column in self.columns)
+        return tuple(0 if rows is None else rows.width for rows in self.columns)
 
     @property
     def row_bytes(self) -> int:
@@ -53,19 +55,33 @@ class TypedColumns:
         at, found = list[Tensor](), list[Tensor]()
         for kind, (low, high) in enumerate(pairwise(bounds.tolist())):
             first = np.flatnonzero(kinds[:head] == kind)
-            at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])))
-            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])))
+            at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])).to(ids.device))
+            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])).to(ids.device))
         return tuple(at), tuple(found), head
 
-    def empty(self, count: int) -> Float[Tensor, "n 0"]:
-        """Rows of nodes without features."""
-        return torch.empty(count, 0, dtype=self.dtype)
+    def empty(self, at: Int[Tensor, "n"]) -> Float[Tensor, "n 0"]:
+        """Rows of nodes without features, where those nodes are."""
+        return torch.empty(len(at), 0, dtype=self.dtype, device=at.device)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every host has the rows of all nodes."""
+        return all(rows.whole for rows in self.columns if rows is not None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows and their factors."""
+        return sum(rows.num_bytes for rows in self.columns if rows is not None)
+
+    def mapped(self, change: Callable[[FeatureColumn], FeatureColumn]) -> TypedColumns:
+        """The same rows, with a change made to the columns that hold them."""
+        return replace(self, columns=tuple(None if rows is None else rows.mapped(change) for rows in self.columns))
 
     def read(self, ids: Int[Tensor, "n"]) -> RowsByType:
-        """Rows of the given store ids, as evaluation sees them."""
-        at, rows, head = self.split(ids)
+        """Rows of the given store ids, which this host must have, as evaluation sees them."""
+        at, numbers, head = self.split(ids)
         found = [
-            self.empty(len(each)) if column is None else column.read_stored(each)
-            for column, each in zip(self.columns, rows, strict=True)
+            self.empty(each) if rows is None else rows.read(rows.ask(each))
+            for rows, each in zip(self.columns, numbers, strict=True)
         ]
         return RowsByType(at, tuple(found), head)

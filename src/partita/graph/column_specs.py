@@ -44,8 +44,8 @@ class ColumnSpec:
             are mapped to the new ones (``"map"``; those of a list, or of held-out edges, stay in place); its values are
             ``"offsets"`` of the rows of nodes, computed anew; it is the same in any order (``"keep"``); or whoever
             re-orders makes or drops it (``"make"``).
-        shard: a shard has the ``"whole"`` column, or only the rows of its host's ``"own"`` nodes, or of the edges into
-            them where edges are cut. ``None``: own edges, and anything else whole.
+        shard: a shard has the ``"whole"`` column, or only the rows of its host's ``"own"`` nodes, also where these are
+            of one type, or of the edges into them where edges are cut. ``None``: own edges, and anything else whole.
         view: a part in memory takes the rows of its nodes (``"all"``), of those that it owns only (``"owned"``), or of
             its edges (``"all"``); those of a type are rows of nodes. ``None``: it does not take the column.
         export: name of the array in an exported file; ``None``: it is not exported.
@@ -120,6 +120,20 @@ def is_features(name: str) -> bool:
     return name == "x" or type_of_column(name) is not None
 
 
+_HOT_IDS, _HOT_ROWS = "hot_index", "hot_x"
+
+
+def hot_columns(features: str) -> tuple[str, str]:
+    """Names of the columns that hold store ids and rows of other hosts' nodes, for a column of features."""
+    return features.replace("x", _HOT_IDS, 1), features.replace("x", _HOT_ROWS, 1)
+
+
+def features_of_hot(name: str) -> str | None:
+    """The inverse: which features a column of this name has ids or rows of; ``None`` for another name."""
+    ends = [name.removeprefix(each) for each in (_HOT_IDS, _HOT_ROWS) if name.startswith(each)]
+    return f"x{ends[0]}" if ends and is_features(f"x{ends[0]}") else None
+
+
 def _labels(metadata: StoreMetadata) -> Form:
     forms: dict[str | None, Form] = {
         "classes": (("<i8",), ()),
@@ -135,7 +149,7 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "indptr": ColumnSpec(None, required=True, reorder="offsets", sampler="indptr"),
         "indices": ColumnSpec("edges", _sources, required=True, reorder="map", sampler="indices"),
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
-        f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True, view="all"),
+        f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True, shard="own", view="all"),
         "y": ColumnSpec("nodes", _labels, export="y"),
         "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type", sampler="edge_type"),
         "edge_weight": ColumnSpec("edges", "<f4", view="all", export="edge_weight", drawn=True),
@@ -162,8 +176,8 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "presample_edge": ColumnSpec("edges", "<u4"),
         "presample_node*": ColumnSpec("nodes"),
         "presample_edge*": ColumnSpec("edges", shard="whole"),
-        "hot_index": ColumnSpec(None, reorder="make"),
-        "hot_x": ColumnSpec(None, reorder="make"),
+        f"{_HOT_IDS}*": ColumnSpec(None, reorder="make"),
+        f"{_HOT_ROWS}*": ColumnSpec(None, reorder="make"),
         "part_offsets": ColumnSpec(None, required=True, reorder="make"),
         "type_offsets": ColumnSpec(None, reorder="make"),
     },

@@ -22,7 +22,8 @@ class Shard:
         first_node: first store id of the host.
         last_node: one more than the last store id of the host; equal to ``first_node`` for a host without nodes.
         fingerprint: of the whole store.
-        cut: column -> ``"nodes"`` or ``"edges"``: it holds the rows of the host's nodes, or of the edges into them.
+        cut: column -> ``"nodes"``, ``"type"`` or ``"edges"``: it holds the rows of the host's nodes, of those of them
+            that have the column's type, or of the edges into them.
     """
 
     host: int
@@ -35,7 +36,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not 0 <= self.host < self.hosts or not 0 <= self.first_node <= self.last_node:
             raise ValueError(f"there is no host {self.host} of {self.hosts} with nodes from {self.first_node}")
-        if not all(by in ("nodes", "edges") for by in self.cut.values()):
+        if not all(by in ("nodes", "type", "edges") for by in self.cut.values()):
             raise ValueError("a column of a shard is cut in an unknown way")
 
     def __str__(self) -> str:
@@ -45,6 +46,11 @@ class Shard:
     def nodes(self) -> range:
         """Store ids of the host."""
         return range(self.first_node, self.last_node)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """First store id of the host, and one more than its last."""
+        return self.first_node, self.last_node
 
     @property
     def topology(self) -> ShardTopology:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt, 
 from partita.core.errors import ConfigError, StoreError, nearest
 from partita.core.html import facts_table
 from partita.core.node_types import NodeTypes
-from partita.graph.column_specs import HELD, known
+from partita.graph.column_specs import HELD, hot_columns, is_features, known, type_of_column
 from partita.graph.metadata import (
     CLASSES,
     HELD_PREFIX,
@@ -223,6 +223,11 @@ class GraphStore:
         """Names of all columns."""
         return tuple(self._columns)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that hold features: ``x``, or in a typed graph one for each type that has some."""
+        return tuple(name for name in self._columns if is_features(name))
+
     def has(self, name: str) -> bool:
         """Whether the store has a column of this name."""
         return name in self._columns
@@ -244,7 +249,7 @@ class GraphStore:
 
         Returns:
             The rows, and the number of the first of them in the whole column: a node for ``x``, an edge for
-            ``indices``. 0 where the column is whole.
+            ``indices``, a row among those of the type for ``x_0``. 0 where the column is whole.
 
         Raises:
             StoreError: there is no such column.
@@ -252,18 +257,39 @@ class GraphStore:
         if self.shard is None or name not in self.shard.cut:
             self._require(name)
             return self._whole(name), 0
-        first = self.shard.first_node
-        return self._columns[name], first if self.shard.cut[name] == "nodes" else int(self.indptr[first])
+        shard, column = self.shard, self._columns[name]
+        if shard.cut[name] == "type":
+            return column, self.node_types.rows_within(type_of_column(name) or 0, *shard.ends).start
+        return column, shard.first_node if shard.cut[name] == "nodes" else int(self.indptr[shard.first_node])
 
-    @cached_property
+    @property
     def hot(self) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
-        """Feature rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
+        """Feature rows of other hosts' nodes that a shard holds besides its own; see :meth:`hot_of`."""
+        return self.hot_of("x")
 
-        ``None`` where there are none.
+    def hot_of(self, features: str) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+        """Rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
+
+        Args:
+            features: the column that the rows are of: ``"x"``, or that of a type, such as ``"x_0"``.
+
+        Returns:
+            ``None`` where there are none.
+
+        Raises:
+            StoreError: an id is no node of the type, so the column is damaged.
         """
-        if self.shard is None or "hot_index" not in self._columns:
+        name, rows = hot_columns(features)
+        if self.shard is None or name not in self._columns:
             return None
-        return self._nodes_of("hot_index"), self._columns["hot_x"]
+        ids, kind = self._nodes_of(name), type_of_column(features) or 0
+        if (strange := self.types(ids) != kind).any():
+            raise StoreError(
+                f"column '{name}' is damaged: node {ids[int(np.argmax(strange))]:,} is of another type",
+                where=str(self.path),
+                fix=how_to_mend(self.shard),
+            )
+        return ids, self._columns[rows]
 
     @property
     def edges_are_cut(self) -> bool:
@@ -439,8 +465,8 @@ class GraphStore:
         """Feature columns of each node type, 0 of types without features; of an untyped graph none."""
         if self.schema is None:
             return ()
-        found = (self.x_of(name) for name in self.schema.node_types)
-        return tuple(0 if x is None else x.shape[1] for x in found)
+        names = (f"{TYPE_PREFIX}{number}" for number in range(len(self.schema.node_types)))
+        return tuple(self._columns[name].shape[1] if name in self._columns else 0 for name in names)
 
     @cached_property
     def node_types(self) -> NodeTypes:
@@ -635,18 +661,19 @@ class GraphStore:
         if self.schema is not None:
             summary["node_types"] = dict(zip(self.schema.node_types, self.schema.num_nodes))
             summary["relations"] = dict(zip(map(str, self.schema.relations), self.schema.num_edges))
-            features = {name: self.x_of(name) for name in self.schema.node_types}
-            summary["type_features"] = {name: x.shape[1] for name, x in features.items() if x is not None}
+            features = zip(self.schema.node_types, self.type_widths)
+            summary["type_features"] = {name: width for name, width in features if width}
         if self.held_out:
             summary["held_out"] = self.held_out
         if self.shard is not None:
+            hot = [hot_columns(name)[0] for name in self.features]
             summary["shard"] = {
                 "host": self.shard.host,
                 "hosts": self.shard.hosts,
                 "topology": self.shard.topology,
                 "nodes": len(self.shard.nodes),
                 "edges": len(self._columns["indices"]),
-                "hot": 0 if self.hot is None else len(self.hot[0]),
+                "hot": sum(len(self._columns[name]) for name in hot if self.has(name)),
             }
         if self.num_nodes <= _CHEAP_NODES:
             summary["isolated"] = int(np.count_nonzero(self.in_degree() == 0))

@@ -10,7 +10,8 @@ from jaxtyping import Shaped
 
 from partita.core.errors import StoreError
 from partita.core.files import map_array
-from partita.graph.column_specs import COLUMNS, known
+from partita.core.node_types import NodeTypes
+from partita.graph.column_specs import COLUMNS, features_of_hot, hot_columns, known, type_of_column
 from partita.graph.metadata import HELD_TYPE_SUFFIX, TASKS, ColumnRecord, StoreMetadata, how_to_mend
 
 _Columns = Mapping[str, Shaped[np.ndarray, "..."]]
@@ -62,6 +63,7 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
             raise _DamageError(name, "the column is missing")
     _check_ends(columns, "indptr", n + 1, e)
     _check_ends(columns, "part_offsets", None, n)
+    _check_types(metadata, columns)
     cut = _rows_of_cut_columns(metadata, columns)
     for name, spec in known(columns).items():
         column, form = columns[name], spec.expected(metadata, name)
@@ -79,7 +81,6 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
         raise _DamageError("name_bytes", "name_offsets and name_bytes must come together")
     if "name_offsets" in columns:
         _check_ends(columns, "name_offsets", n + 1, len(columns["name_bytes"]))
-    _check_types(metadata, columns)
     for name, spec in known(columns).items():
         ids = columns[name]
         if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
@@ -96,7 +97,10 @@ def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str
     if rest or (offsets[shard.host * parts], offsets[(shard.host + 1) * parts]) != (shard.first_node, shard.last_node):
         raise _DamageError("part_offsets", f"the parts are not those of {shard}")
     begin, end = (int(columns["indptr"][node]) for node in (shard.first_node, shard.last_node))
-    rows = {name: end - begin if by == "edges" else len(shard.nodes) for name, by in shard.cut.items()}
+    rows = {"nodes": len(shard.nodes), "edges": end - begin}
+    rows = {
+        name: _rows_of_type(metadata, columns, name) if by == "type" else rows[by] for name, by in shard.cut.items()
+    }
     for name, count in rows.items():
         if name not in columns:
             raise _DamageError(name, "the column is missing")
@@ -139,16 +143,26 @@ def _check_held(metadata: StoreMetadata, columns: _Columns) -> None:
             raise _DamageError(kinds, f"{len(columns[kinds]):,} relations of {len(columns[pairs]):,} held-out edges")
 
 
+def _rows_of_type(metadata: StoreMetadata, columns: _Columns, name: str) -> int:
+    """How many nodes of a shard have the type whose features a column holds."""
+    shard, schema, number = metadata.shard, metadata.schema, type_of_column(name)
+    assert shard is not None
+    if schema is None or number is None or number >= len(schema.node_types):
+        raise _DamageError(name, "it is of a node type that there is not")
+    rows = NodeTypes(columns["type_offsets"], len(schema.node_types)).rows_within(number, *shard.ends)
+    return int(rows.stop - rows.start)
+
+
 def _check_hot(columns: _Columns) -> None:
-    if ("hot_index" in columns) != ("hot_x" in columns):
-        raise _DamageError("hot_x", "hot_index and hot_x must come together")
-    if "hot_index" not in columns:
-        return
-    ids, rows, x = columns["hot_index"], columns["hot_x"], columns.get("x")
-    if ids.dtype.str != "<i8" or ids.ndim != 1:
-        raise _DamageError("hot_index", f"{ids.dtype.name} {ids.shape} is not a list of node ids")
-    if x is None or rows.dtype != x.dtype or rows.shape != (len(ids), *x.shape[1:]):
-        raise _DamageError("hot_x", f"{rows.dtype.name} {rows.shape} does not fit {len(ids):,} rows of features")
+    for features in sorted({found for name in columns if (found := features_of_hot(name)) is not None}):
+        index, name = hot_columns(features)
+        if (index in columns) != (name in columns):
+            raise _DamageError(name, f"{index} and {name} must come together")
+        ids, rows, x = columns[index], columns[name], columns.get(features)
+        if ids.dtype.str != "<i8" or ids.ndim != 1:
+            raise _DamageError(index, f"{ids.dtype.name} {ids.shape} is not a list of node ids")
+        if x is None or rows.dtype != x.dtype or rows.shape != (len(ids), *x.shape[1:]):
+            raise _DamageError(name, f"{rows.dtype.name} {rows.shape} does not fit {len(ids):,} rows of features")
 
 
 def _check_ends(columns: _Columns, name: str, length: int | None, last: int) -> None:

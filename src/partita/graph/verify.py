@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
-from partita.graph.column_specs import ColumnSpec, known
+from partita.graph.column_specs import ColumnSpec, hot_columns, known, type_of_column
 from partita.graph.metadata import HELD_TYPE_SUFFIX, SPLIT_PREFIX, how_to_mend
 from partita.graph.soundness import first_fall, rows_of, wrong_columns
 from partita.graph.store import GraphStore
@@ -37,7 +37,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     problems = wrong_columns(store.path, store.metadata, store.metadata.columns)
     columns = known(store.columns)
     finite: _Checks = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
-    for names, check in [*_CHECKS, *finite]:
+    hot: _Checks = [(hot_columns(name), partial(_check_hot, name)) for name in store.features]
+    for names, check in [*_CHECKS, *hot, *finite]:
         present = [name for name in names if store.has(name)]
         # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
         if present and not any(name in problems for name in (*present, "indptr")):
@@ -123,7 +124,8 @@ def _check_types(store: GraphStore, task: progress.Bar) -> str | None:
             return f"the row of node {int(rows[np.argmax(falls)]):,} is not sorted by relation"
         last_row, last_kind = int(rows[-1]), int(kind[-1])
         counts += np.bincount(kind, minlength=len(counts))
-    wrong = counts != np.array(schema.num_edges)
+    known_counts = np.array(schema.num_edges)  # a shard may have some of the edges
+    wrong = counts > known_counts if store.edges_are_cut else counts != known_counts
     return f"relation {schema.relations[int(np.argmax(wrong))]} has another number of edges" if wrong.any() else None
 
 
@@ -149,14 +151,18 @@ def _check_finite(name: str, spec: ColumnSpec, store: GraphStore, task: progress
     position = _not_finite(store, rows, task)
     if position is None:
         return None
-    return f"the row of {f'{spec.of}'[:-1]} {first + position:,} holds a number that is not finite"
+    of, number = "edge" if spec.of == "edges" else "node", first + position
+    if spec.of == "type":
+        number = int(store.node_types.ids(type_of_column(name) or 0, np.array([number]))[0])
+    return f"the row of {of} {number:,} holds a number that is not finite"
 
 
-def _check_hot(store: GraphStore, task: progress.Bar) -> str | None:
+def _check_hot(features: str, store: GraphStore, task: progress.Bar) -> str | None:
     """Hot rows are usable, and of other hosts' nodes."""
-    if store.hot is None or store.shard is None:
+    hot = store.hot_of(features)
+    if hot is None or store.shard is None:
         return None
-    ids, x = store.hot
+    ids, x = hot
     own = (ids >= store.shard.first_node) & (ids < store.shard.last_node)
     if (np.diff(ids) <= 0).any() or own.any() or (len(ids) and (ids[0] < 0 or ids[-1] >= store.num_nodes)):
         return "not ascending ids of other hosts' nodes"
@@ -290,7 +296,6 @@ _CHECKS: _Checks = [
     (("indices", "self_loops"), _check_indices),
     (("edge_type",), _check_types),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
-    (("hot_index", "hot_x"), _check_hot),
     (("y",), _check_labels),
     (("original_index",), _check_permutation),
     (("name",), _check_name_numbers),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
 from partita.graph.column_specs import known
@@ -265,7 +266,7 @@ class PartView:
         if self.schema is None:
             return self.column(dtype, normalize=normalize, dropout=dropout)
         found = (self.columns.get(f"{TYPE_PREFIX}{kind}") for kind in range(self.node_types.count))
-        columns = (None if x is None else _column(x, dtype, normalize, dropout) for x in found)
+        columns = (None if x is None else HostRows(_column(x, dtype, normalize, dropout)) for x in found)
         return TypedColumns(self.node_types, tuple(columns), dtype)
 
     def column(

@@ -90,8 +90,8 @@ def to_pyg(store: GraphStore | str | os.PathLike[str]) -> Data | HeteroData:
     for name, split in store.splits.items():
         found[f"{name}_mask"] = np.zeros(store.num_nodes, dtype=bool)
         found[f"{name}_mask"][rank[split]] = True
-    for split in store.held_out:
-        found[f"held_{split}"] = np.array(store.to_original(store.held_out_edges(split)[0].T))
+    for name in store.held_out:
+        found[f"held_{name}"] = np.array(store.to_original(store.held_out_edges(name)[0].T))
     if store.has_names:
         names = store.names(order)
         found["name"] = names if names.dtype != object else names.tolist()

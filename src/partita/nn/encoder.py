@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +158,9 @@ class EncodedRows:
             bias: of each product.
         """
         lins: list[Any] = [self.encoder.lins[kind] for kind in kinds]
-        with torch.autocast(weight.device.type, enabled=False):  # rounded once, as what the product takes
+        device = weight.device.type
+        casts = torch.amp.is_autocast_available(device)
+        with torch.autocast(device, enabled=False) if casts else nullcontext():  # rounded once, as the product takes it
             weight = weight.to(self.dtype)
             if len({lin.weight.shape for lin in lins}) == 1:  # all at once
                 weights = list((weight @ torch.stack([lin.weight for lin in lins])).unbind())

@@ -258,10 +258,10 @@ def _sorted_by_type(block: Block) -> Block:
     if block.node_types is None:
         return block
     num_dst = block.num_dst
-    kinds = torch.from_numpy(block.node_types.of(block.src[num_dst:].cpu().numpy()))
+    kinds = torch.from_numpy(block.node_types.of(block.src[num_dst:].cpu().numpy())).to(block.src.device)
     order = Groups.of(kinds, block.node_types.count)
     src = torch.cat([block.src[:num_dst], block.src[num_dst:][order.order]])
-    place = torch.arange(len(src), dtype=block.indices.dtype)
+    place = torch.arange(len(src), dtype=block.indices.dtype, device=src.device)
     place[num_dst:] = (order.place + num_dst).to(place.dtype)
     return block.with_(src=src, indices=place[block.indices.long()])
 

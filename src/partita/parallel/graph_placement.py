@@ -14,6 +14,7 @@ from partita.core.errors import ConfigError, ResourceError
 from partita.core.memory import available_bytes
 from partita.core.protocols import Topology
 from partita.features.host import HostRows
+from partita.features.typed import TypedColumns
 from partita.graph.store import GraphStore
 from partita.kernels.memory import pinned, pinned_bytes
 from partita.sample.collective import CollectiveTopology
@@ -38,14 +39,14 @@ class Placed:
     """
 
     topology: ArrayTopology
-    rows: HostRows
+    rows: HostRows | TypedColumns
     cache: int
     notes: list[str]
 
 
 def place_on_device(
     local: ArrayTopology,
-    rows: HostRows,
+    rows: HostRows | TypedColumns,
     device: torch.device,
     *,
     workers: int,
@@ -104,7 +105,7 @@ def place_on_device(
     return Placed(topology, rows, cache, notes)
 
 
-def _moved(rows: HostRows, move: Callable[[torch.Tensor], torch.Tensor]) -> HostRows:
+def _moved(rows: HostRows | TypedColumns, move: Callable[[torch.Tensor], torch.Tensor]) -> HostRows | TypedColumns:
     return rows.mapped(
         lambda each: replace(each, x=move(each.x), scale=None if each.scale is None else move(each.scale))
     )

@@ -355,10 +355,11 @@ def _typed_inputs(
         )
     shared = cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared
     holders = _holders(context, part_offsets, cache.layout) if shared else None
+    between = None if columns.whole else make_axis(context, "hosts", part_offsets)
 
-    def make(kind: int, column: FeatureColumn) -> tuple[FeatureTier, CacheTier | None]:
-        workers = None if holders is None else _of_type(holders, columns, kind)
-        tier, held = stack_tiers(HostRows(column), cache, workers=workers, per_host=context.mesh.workers)
+    def make(kind: int, host: HostRows) -> tuple[FeatureTier, CacheTier | None]:
+        workers, hosts = (None if axis is None else _of_type(axis, columns, kind) for axis in (holders, between))
+        tier, held = stack_tiers(host, cache, hosts=hosts, workers=workers, per_host=context.mesh.workers)
         if level.by_owner and axis is not None:
             of_type = _of_type(axis, columns, kind)
             tier = Peers(of_type, tier, of_type.owner, context.mesh.workers)

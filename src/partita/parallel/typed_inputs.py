@@ -16,7 +16,7 @@ from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
 from partita.core.records import TIERS, RowsByType, Traffic
-from partita.features.rows import FeatureColumn
+from partita.features.host import HostRows
 from partita.features.typed import TypedColumns
 from partita.parallel.inputs import Reads, Tiered, TieredReads
 
@@ -41,7 +41,7 @@ class TypedReads(Reads):
         return self.num_read
 
 
-MakeTier = Callable[[int, FeatureColumn], tuple[FeatureTier, CacheTier | None]]
+MakeTier = Callable[[int, HostRows], tuple[FeatureTier, CacheTier | None]]
 """The highest tier for the rows of a type, by number of the type, and the cache among its tiers."""
 
 
@@ -64,20 +64,24 @@ class TypedInputs:
     def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
         self.columns = columns
         self._parts: list[Tiered | None] = []
-        for kind, column in enumerate(columns.columns):
-            if column is None:
+        for kind, host in enumerate(columns.columns):
+            if host is None:
                 self._parts.append(None)
                 continue
-            tier, cache = make(kind, column)
+            tier, cache = make(kind, host)
             original = partial(self._original, topology, kind)
             # The encoder widens what it needs, and some rows are summed as they are.
-            self._parts.append(Tiered(tier, column, slice(0, column.width), original, cache, widens=False))
+            self._parts.append(Tiered(tier, host.home, host.columns, original, cache, widens=False))
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of rows of a type."""
-        return topology.original(torch.from_numpy(self.columns.types.ids(kind, rows.numpy())))
+        return topology.original(self._ids(kind, rows))
+
+    def _ids(self, kind: int, rows: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """Store ids of rows of a type, where the rows' numbers are."""
+        return torch.from_numpy(self.columns.types.ids(kind, rows.cpu().numpy())).to(rows.device)
 
     def sums_by_id(self, training: bool) -> bool:
         """No: rows are encoded first."""
@@ -92,7 +96,7 @@ class TypedInputs:
         reads = [
             requests[at[kind]].long()
             if work.reads is rows[kind]  # nothing is read for others
-            else torch.from_numpy(self.columns.types.ids(kind, work.reads.numpy()))
+            else self._ids(kind, work.reads)
             for kind, work in there
         ]
         return TypedReads(
@@ -107,7 +111,7 @@ class TypedInputs:
     def forward(self, work: TypedReads) -> RowsByType:
         """Read the rows, as they are stored unless something changes them."""
         found = [
-            self.columns.empty(len(at)) if part is None or each is None else part.forward(each)
+            self.columns.empty(at) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)
         ]
         return RowsByType(work.at, tuple(found), work.head)

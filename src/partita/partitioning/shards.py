@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -14,12 +14,15 @@ from jaxtyping import Int64, Integer, Shaped
 from partita.core import progress
 from partita.core.errors import ConfigError, nearest
 from partita.core.options import takes
-from partita.graph.column_specs import known
+from partita.graph.column_specs import hot_columns, known, type_of_column
 from partita.graph.columns import CHUNK_BYTES, PlacedColumn, column_bytes
 from partita.graph.shard import Shard, ShardTopology
 from partita.graph.store import GraphStore
 from partita.graph.writer import NewColumn, StoreWriter
 from partita.partitioning.options import ShardOptions
+
+_ID_BYTES = 8
+_RANKED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,15 @@ def shard(
     so that degrees, labels, splits and names of any node are known without asking. Private memory: 32 bytes per node
     to rank hot nodes, and buffers of 8 MiB.
 
+    In a typed graph that holds for the features of each node type; hot rows of all types share the room.
+
     Args:
         store: a whole graph in P parts.
         out: path of the shard.
         options: see :class:`~partita.partitioning.options.ShardOptions`. ``hosts`` divides P. The room for hot rows
-            includes their ids (8 bytes each). ``hot`` is ``"in-degree"``, ``"presample"`` (how often a node was met in
-            presampled mini-batches), or store ids without repeats, best first. Equals go by store id.
+            includes their ids (8 bytes each), and is filled up to the first row that does not fit. ``hot`` is
+            ``"in-degree"``, ``"presample"`` (how often a node was met in presampled mini-batches), or store ids
+            without repeats, best first. Equals go by store id.
 
     Raises:
         ConfigError: there is no such host, the parts cannot be divided among the hosts, or the hot rows are impossible.
@@ -76,16 +82,15 @@ def shard(
     if not isinstance(store, GraphStore):
         store = GraphStore.open(store)
     store.require_whole("shard")
-    store.require_untyped("shard")
     hot = options.hot
     cut = _plan(store, Path(out), options.host, options.hosts, options.topology)
-    ids = _hot_ids(store, cut, options.hot_bytes, hot)
-    columns = _columns(store, cut, ids)
+    hot_ids = _hot_ids(store, cut, options.hot_bytes, hot)
+    columns = _columns(store, cut, hot_ids)
     store.require_sound()
     with StoreWriter(out, overwrite=options.overwrite) as writer:
         writer.fill(columns)
         ranking = hot if isinstance(hot, str) else "given"
-        policy = {"hot": {"ranking": ranking, "bytes": options.hot_bytes}} if len(ids) else {}
+        policy = {"hot": {"ranking": ranking, "bytes": options.hot_bytes}} if hot_ids else {}
         writer.finish_like(store.metadata, {**store.metadata.notes, **policy}, cut)
     return ShardSummary(
         path=str(writer.path),
@@ -94,7 +99,7 @@ def shard(
         topology=cut.topology,
         nodes=len(cut.nodes),
         edges=columns["indices"].shape[0],
-        hot=len(ids),
+        hot=sum(map(len, hot_ids.values())),
         bytes=sum(column_bytes(column.shape, column.dtype) for column in columns.values()),
     )
 
@@ -133,19 +138,42 @@ def _plan(store: GraphStore, out: Path, host: int, hosts: int, topology: str) ->
 
 def _hot_ids(
     store: GraphStore, cut: Shard, hot_bytes: int, hot: str | Integer[np.ndarray, "_"]
-) -> Int64[np.ndarray, "M"]:
-    """Ascending store ids of the other hosts' nodes whose rows find room, best first."""
+) -> dict[str, Int64[np.ndarray, "M"]]:
+    """Ascending store ids of the other hosts' nodes whose rows find room, by the columns that these are rows of."""
     if hot_bytes < 0:
         raise ConfigError(f"invalid size: {hot_bytes} bytes", where="hot_bytes", fix="Give 0 or more")
     if hot_bytes == 0:
-        return np.empty(0, dtype=np.int64)
-    if store.x is None:
+        return {}
+    if not store.features:
         raise ConfigError("the store has no features that could be hot", where="hot_bytes", fix="Leave it out")
-    room = hot_bytes // (store.x.dtype.itemsize * store.num_features + 8)
+    column_of = {type_of_column(name) or 0: name for name in store.features}
+    row_bytes = np.zeros(store.node_types.count, np.int64)
+    for kind, name in column_of.items():
+        x = store.column(name)
+        row_bytes[kind] = x.itemsize * x.shape[1] + _ID_BYTES
     with progress.task("rank nodes"):
         ranked = _ranked(store, hot)
-        foreign = ranked[(ranked < cut.first_node) | (ranked >= cut.last_node)]
-        return np.sort(foreign[:room])
+        ids = _fitting(ranked[(ranked < cut.first_node) | (ranked >= cut.last_node)], store, row_bytes, hot_bytes)
+        kinds = store.types(ids)
+        found = {name: np.sort(ids[kinds == kind]) for kind, name in column_of.items()}
+        return {name: of_type for name, of_type in found.items() if len(of_type)}
+
+
+def _fitting(
+    ranked: Int64[np.ndarray, "n"], store: GraphStore, row_bytes: Int64[np.ndarray, "T"], room: int
+) -> Int64[np.ndarray, "m"]:
+    """The first nodes of a list whose rows fit into so many bytes; those without rows are passed over."""
+    kept = [ranked[:0]]
+    for start in range(0, len(ranked), _RANKED_AT_ONCE):
+        ids = ranked[start : start + _RANKED_AT_ONCE]
+        sizes = row_bytes[store.types(ids)]
+        ids, filled = ids[sizes > 0], np.cumsum(sizes[sizes > 0])
+        count = int(np.searchsorted(filled, room, side="right"))
+        kept.append(ids[:count])
+        if count < len(ids):
+            break
+        room -= int(filled[-1]) if count else 0
+    return np.concatenate(kept)
 
 
 def _presampled(store: GraphStore) -> Integer[np.ndarray, "N"]:
@@ -179,17 +207,19 @@ def _ranked(store: GraphStore, hot: str | Integer[np.ndarray, "_"]) -> Int64[np.
     return ranked
 
 
-def _columns(store: GraphStore, cut: Shard, hot: Int64[np.ndarray, "M"]) -> dict[str, NewColumn]:
+def _columns(store: GraphStore, cut: Shard, hot: Mapping[str, Int64[np.ndarray, "M"]]) -> dict[str, NewColumn]:
     """All columns of the shard. Columns that nothing is known about are taken whole."""
     edges = slice(int(store.indptr[cut.first_node]), int(store.indptr[cut.last_node]))
-    rows = {"nodes": slice(cut.first_node, cut.last_node), "edges": edges, "rows": slice(None)}
+    places = {"nodes": slice(*cut.ends), "edges": edges, "rows": slice(None)}
     columns = {}
     for name in sorted(store.columns):
-        by = cut.cut.get(name, "rows")
-        columns[name] = _taken(store.column(name)[rows[by]], by)
-    if len(hot):
-        columns["hot_index"] = _taken(hot, "nodes")
-        columns["hot_x"] = _taken(store.column("x"), "nodes", hot)
+        by, kind = cut.cut.get(name, "rows"), type_of_column(name) or 0
+        rows = store.node_types.rows_within(kind, *cut.ends) if by == "type" else places[by]
+        columns[name] = _taken(store.column(name)[rows], "nodes" if by == "type" else by)
+    for name, ids in hot.items():
+        index, hot_rows = hot_columns(name)
+        columns[index] = _taken(ids, "nodes")
+        columns[hot_rows] = _taken(store.column(name), "nodes", store.type_rows(ids))
     return columns
 
 

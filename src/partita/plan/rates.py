@@ -23,7 +23,6 @@ from partita.config import Config
 from partita.core.keys import StepKey
 from partita.core.protocols import Inputs
 from partita.core.records import Block, RowsByType
-from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
@@ -210,8 +209,8 @@ class _Bench:
             inputs = open_features(store, config)
             self._columns: list[FeatureColumn | None] = [inputs]
         else:
-            inputs = TypedInputs(typed, topology, lambda _, column: (HostRows(column), None))
-            self._columns = list(typed.columns)
+            inputs = TypedInputs(typed, topology, lambda _, host: (host, None))
+            self._columns = [None if host is None else host.home for host in typed.columns]
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
         self._task, seeds = task, training_seeds(task)
         self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
-from partita import kernels
 from partita.core import progress
 from partita.core.protocols import Rule
 from partita.core.records import Sampled
@@ -77,47 +76,37 @@ class DeviceTopology(ArrayTopology):
         rank = torch.full((local.num_nodes,), -1, dtype=torch.int32)
         rank[hot] = torch.arange(len(hot), dtype=torch.int32)
         self._rank = rank.to(device)
-        self._hot_indptr, self._hot_indices, self._hot_weights = _copied(local, hot, device)
+        self._hot_indptr, hot_edges = _copied(local, hot, device)
+        self._hot = ArrayTopology(
+            self._hot_indptr, **hot_edges, node_types=self.node_types, num_relations=self.num_relations,
+            replace=self.replace, weighted=self.weighted,
+        )  # fmt: skip
         self.num_hot = len(hot)
-        self.num_bytes = _bytes_of([self._rank, self._hot_indptr, self._hot_indices, self._hot_weights])
+        self.num_bytes = _bytes_of([self._rank, self._hot_indptr, *hot_edges.values()])
 
     def sample(
         self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
     ) -> Sampled:
-        """Draw in-neighbors of ids; see :func:`partita.kernels.sample_neighbors`.
-
-        Raises:
-            ValueError: there are several fanouts: rows on a device have no types.
-        """
-        if not isinstance(fanout, int):
-            raise ValueError("edges of typed graphs are not kept on a device")
+        """Draw in-neighbors of ids; see :meth:`ArrayTopology.sample`."""
         positions, asked = positions or bool(self._drawn_rows), positions
         checks.within("dst", dst, self.num_nodes)
         rank = self._rank[dst.long()]
         hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()
-        near = kernels.sample_neighbors(
-            self._hot_indptr,
-            self._hot_indices,
-            rank[hot],
-            self.original(dst[hot]),
-            key,
-            fanout,
-            replace=self.replace,
-            weights=self._hot_weights,
-            positions=positions,
-        )
+        near = self._hot.drawn(rank[hot], self.original(dst[hot]), key, fanout, positions=positions)
         checks.sources(near.indices, self.num_nodes)
         far = self._sample_cold(dst[cold], key, fanout, positions)
         counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
         indptr, pick = in_order(counts, torch.cat([hot, cold]))
-        indices, at = torch.cat([near.indices, far.indices])[pick], None
+        indices, at, kinds = torch.cat([near.indices, far.indices])[pick], None, None
+        if near.edge_type is not None and far.edge_type is not None:
+            kinds = torch.cat([near.edge_type, far.edge_type])[pick]
         if near.positions is not None and far.positions is not None:
             moved = self._indptr[dst[hot].long()] - self._hot_indptr[rank[hot].long()]
             moved = torch.repeat_interleave(moved, near.indptr.diff(), output_size=len(near.indices))
             at = torch.cat([near.positions + moved, far.positions])[pick]
-        return self._with_rows(Sampled(indptr, indices, at), positions=asked)
+        return self._with_rows(Sampled(indptr, indices, at, edge_type=kinds), positions=asked)
 
-    def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int, positions: bool) -> Sampled:
+    def _sample_cold(self, dst: Int[Tensor, "n"], key: int, fanout: int | Sequence[int], positions: bool) -> Sampled:
         if not self._cold_on_host:
             return self._cold.sample(dst, key, fanout, positions=positions)
         return _sent(self._cold.sample(dst.cpu(), key, fanout, positions=positions), dst.device)
@@ -173,8 +162,8 @@ def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
 
 def _copied(
     local: ArrayTopology, hot: Int64[Tensor, "h"], device: torch.device
-) -> tuple[Int64[Tensor, "h_1"], Int[Tensor, "m"], Tensor | None]:
-    """The rows of some nodes behind one another: where they begin, their edges, their weights."""
+) -> tuple[Int64[Tensor, "h_1"], dict[str, Any]]:
+    """The rows of some nodes behind one another: where they begin, and the columns of their edges."""
     arrays = local.arrays()
     begins = arrays["indptr"][hot] - arrays["first_edge"]
     counts = arrays["indptr"][hot + 1] - arrays["first_edge"] - begins
@@ -194,12 +183,15 @@ def _copied(
                 copy[low:high] = to_device(_signed(columns[name])[at].view(copy.dtype), device)
             task.advance(high - low)
             first = last
-    return indptr.to(device), copies["indices"], copies.get("weights")
+    return indptr.to(device), copies
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 
 
 def _signed(column: Tensor) -> Tensor:
     """The same bits of a type that can be indexed everywhere."""
-    return column.view(torch.int32) if column.dtype == torch.uint32 else column
+    return column.view(_SIGNED.get(column.dtype, column.dtype))
 
 
 def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from partita.core.options import SEEDS, SIZES, Options, Range, Size, parse_bytes, whole_numbers
+from partita.core.options import SEEDS, SIZES, Options, Range, Size, numbers_by_relation, parse_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,10 @@ class PresampleOptions(Options):
     """See :func:`partita.presample`."""
 
     fanout: Annotated[
-        Sequence[int], "Neighbors per layer, starting with the first hop from the seed nodes; -1: all.", whole_numbers
+        str | Sequence[int] | Mapping[str, str | int | Sequence[int]],
+        "Neighbors per layer, starting with the first hop from the seed nodes; -1: all. In typed graphs so many of "
+        "every relation; or of each by name, as 'cites=15,10 *=5,5'.",
+        numbers_by_relation,
     ] = (15, 10, 5)
     batch_size: Annotated[int, "Seed nodes per mini-batch, over all workers.", Range(1, 2**31 - 1)] = 1024
     epochs: Annotated[int, "Epochs to sample.", Range(1, 2**31)] = 10

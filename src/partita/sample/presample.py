@@ -12,6 +12,7 @@ each layer of a mini-batch, as where its owner computes it once for all workers.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch import Tensor
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
-from partita.core.options import MOST_NEIGHBORS, size_of, takes
+from partita.core.options import MOST_NEIGHBORS, numbers_by_relation, size_of, takes
 from partita.graph.derived import DerivedColumns
 from partita.graph.store import GraphStore
 from partita.kernels.compile import compiled
@@ -46,7 +47,8 @@ class PresampleSummary:
 
     Attributes:
         path: of the store.
-        fanout: neighbors per layer, starting with the first hop from the seed nodes; -1: all.
+        fanout: neighbors per layer, starting with the first hop from the seed nodes; -1: all. Of a typed graph those of
+            every relation, or of relations by name.
         batch_size: seeds of a mini-batch.
         epochs: over the seeds.
         seed: of all draws.
@@ -61,7 +63,7 @@ class PresampleSummary:
     """
 
     path: Path
-    fanout: tuple[int, ...]
+    fanout: tuple[int, ...] | dict[str, tuple[int, ...]]
     batch_size: int
     epochs: int
     seed: int
@@ -77,6 +79,8 @@ class PresampleSummary:
     def to_json(self) -> dict[str, Any]:
         """Everything but the path, as the metadata's notes hold it."""
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        if isinstance(self.fanout, dict):
+            values["fanout"] = {name: list(numbers) for name, numbers in self.fanout.items()}
         del values["path"]
         return values
 
@@ -100,8 +104,8 @@ def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOpti
     """
     path = store.path if isinstance(store, GraphStore) else Path(store)
     summary = PresampleSummary(
-        path, tuple(options.fanout), options.batch_size, options.epochs, options.seed, options.split, options.replace,
-        options.weighted,
+        path, _numbers(options.fanout), options.batch_size, options.epochs, options.seed, options.split,
+        options.replace, options.weighted,
     )  # fmt: skip
     _check_settings(summary)
     seed, epochs, split = options.seed, options.epochs, options.split
@@ -113,11 +117,12 @@ def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOpti
             raise ConfigError(f"the split '{split}' is empty", where=str(path), fix="Choose a split with nodes")
         order = SeedOrder(seeds, seed, options.batch_size)
         summary = replaced(summary, num_seeds=len(seeds), steps=epochs * order.num_steps)
-        _check_counts_fit(summary)
-        topology = LocalTopology(opened, replace=options.replace, weighted=options.weighted)
+        fanouts = _fanouts(summary, opened)
+        _check_counts_fit(summary, fanouts)
+        topology = LocalTopology(opened, replace=options.replace, weighted=options.weighted, types=True)
         node, edge = adding.allocate("presample_node"), adding.allocate("presample_edge")
         node += 1
-        counter = _Counter(topology, opened, summary.fanout, node, edge, limit)
+        counter = _Counter(topology, opened, fanouts, node, edge, limit)
         with progress.task("presample", total=summary.steps, unit="mini-batches") as task:
             for epoch in range(epochs):
                 for step in range(order.num_steps):
@@ -133,19 +138,52 @@ def presample(store: GraphStore | str | os.PathLike[str], options: PresampleOpti
     return summary
 
 
+def _numbers(given: object) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
+    """The fanout as it is recorded: a single entry of a relation is for as many layers as another one has."""
+    try:
+        read: Any = numbers_by_relation(given)
+    except ValueError as error:
+        raise ConfigError(str(error), where="fanout") from None
+    if not isinstance(read, Mapping):
+        return tuple(read)
+    layers = max(map(len, read.values()), default=0)
+    return {name: tuple(numbers) * (layers if len(numbers) == 1 else 1) for name, numbers in read.items()}
+
+
 def _check_settings(given: PresampleSummary) -> None:
-    if not given.fanout or any((k < 1 and k != -1) or k > MOST_NEIGHBORS for k in given.fanout):
-        raise ConfigError(
-            f"the fanout is {','.join(map(str, given.fanout)) or 'empty'}",
-            where="fanout",
-            fix=f"Give one entry per layer, each from 1 to {MOST_NEIGHBORS:,}, or -1 for all neighbors; for instance "
-            "15,10,5",
-        )
+    """Of a relation nothing may be drawn, if anything is drawn of another."""
+    by_name = given.fanout if isinstance(given.fanout, dict) else {"": given.fanout}
+    least = 0 if isinstance(given.fanout, dict) else 1
+    drawn = any(map(any, by_name.values()))
+    for name, fanout in by_name.items() if drawn else [("", ())]:
+        if not fanout or any((k < least and k != -1) or k > MOST_NEIGHBORS for k in fanout):
+            raise ConfigError(
+                f"the fanout{f' of {name}' if name else ''} is {','.join(map(str, fanout)) or 'empty'}",
+                where="fanout",
+                fix=f"Give one entry per layer, each from {least} to {MOST_NEIGHBORS:,}, or -1 for all neighbors; for "
+                "instance 15,10,5",
+            )
 
 
-def _check_counts_fit(given: PresampleSummary) -> None:
+def _fanouts(given: PresampleSummary, store: GraphStore) -> tuple[int | tuple[int, ...], ...]:
+    """Of each layer, first hop first, a number; or in a typed graph one for each relation."""
+    if isinstance(given.fanout, dict):
+        if store.schema is None:
+            raise ConfigError(
+                "fanouts are given for relations, and the graph has none",
+                where="fanout",
+                fix="Give a number for each layer, for instance 15,10",
+            )
+        return store.schema.by_relation(given.fanout, "fanout")
+    if store.schema is None:
+        return given.fanout
+    return tuple((number,) * len(store.schema.relations) for number in given.fanout)
+
+
+def _check_counts_fit(given: PresampleSummary, fanouts: Sequence[int | tuple[int, ...]]) -> None:
     """No edge can be drawn more often than an unsigned 32-bit number says."""
-    per_step = sum(max(1, k) if given.replace else 1 for k in given.fanout)
+    most = [k if isinstance(k, int) else max(k, default=0) for k in fanouts]  # an edge is of one relation
+    per_step = sum(max(1, k) if given.replace else 1 for k in most)
     if given.steps * per_step > _LARGEST_COUNT:
         raise ConfigError(
             f"{given.steps:,} mini-batches could draw an edge {given.steps * per_step:,} times, "
@@ -166,15 +204,15 @@ class _Counter:
         self,
         topology: LocalTopology,
         store: GraphStore,
-        fanout: tuple[int, ...],
+        fanouts: tuple[int | tuple[int, ...], ...],
         node: Int64[np.ndarray, "N"],
         edge: UInt32[np.ndarray, "E"],
         memory_limit: int,
     ) -> None:
-        self.sampled_edges = [0] * len(fanout)
-        self.destinations = [0] * len(fanout)
+        self.sampled_edges = [0] * len(fanouts)
+        self.destinations = [0] * len(fanouts)
         self.input_rows = 0
-        self._topology, self._indptr, self._fanout = topology, store.indptr, fanout
+        self._topology, self._indptr, self._fanouts = topology, store.indptr, fanouts
         self._node, self._edge = node, edge
         self._nodes = as_tensor(np.empty(store.num_nodes, dtype=store.indices.dtype))
         self._listed = np.zeros(store.num_nodes, dtype=np.bool_)
@@ -184,7 +222,7 @@ class _Counter:
         """Draw one mini-batch from the seeds down, and count it."""
         nodes = self._nodes.numpy()
         length = _append(seeds.numpy(), self._listed, nodes, 0)
-        for layer, fanout in zip(range(len(self._fanout), 0, -1), self._fanout):
+        for layer, fanout in zip(range(len(self._fanouts), 0, -1), self._fanouts):
             num_dst, layer_key = length, key.at(Purpose.SAMPLE, layer)
             start = 0
             while start < num_dst:
@@ -196,12 +234,14 @@ class _Counter:
         self.input_rows += length
         self._listed[nodes[:length]] = False
 
-    def _chunk_end(self, start: int, stop: int, fanout: int) -> int:
-        if fanout < 0:
-            return int(_rows_within(self._indptr, self._nodes.numpy(), start, stop, self._edges_at_once))
-        return min(stop, start + max(1, self._edges_at_once // fanout))
+    def _chunk_end(self, start: int, stop: int, fanout: int | tuple[int, ...]) -> int:
+        numbers, at_once = (fanout,) if isinstance(fanout, int) else fanout, self._edges_at_once
+        stop = min(stop, start + max(1, at_once // max(1, sum(k for k in numbers if k > 0))))
+        if min(numbers, default=0) < 0:  # all of some relation: as many as there are
+            stop = int(_rows_within(self._indptr, self._nodes.numpy(), start, stop, at_once))
+        return stop
 
-    def _draw(self, dst: Int[Tensor, "D"], key: int, layer: int, fanout: int, length: int) -> int:
+    def _draw(self, dst: Int[Tensor, "D"], key: int, layer: int, fanout: int | tuple[int, ...], length: int) -> int:
         """Draw the in-edges of some destinations; returns the new length of the list of nodes."""
         sampled = self._topology.sample(dst, key, fanout, positions=True)
         assert sampled.positions is not None

@@ -209,24 +209,31 @@ class ArrayTopology:
             EdgesError: one of them is no node.
         """
         positions, asked = positions or bool(self._drawn_rows), positions
+        return self._of_nodes(self.drawn(dst, self.original(dst), key, fanout, positions=positions), positions=asked)
+
+    def drawn(
+        self, rows: Int[Tensor, "D"], original: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *,
+        positions: bool,
+    ) -> Sampled:  # fmt: skip
+        """Draw from rows of edges, which may be numbered otherwise than by store ids; the picks are not looked at.
+
+        Args:
+            rows: numbers of rows.
+            original: original indices of the nodes that they are of.
+            key, fanout, positions: see :meth:`sample`.
+        """
         if self._edge_type is not None:
             fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
             if len(fanouts) != self.num_relations:
                 raise ValueError(f"{len(fanouts)} fanouts for {self.num_relations} relations")
-            return self._of_nodes(
-                kernels.sample_relations(
-                    self._indptr, self._indices, self._edge_type, dst, self.original(dst), key, fanouts,
-                    positions=positions, **self._edges,
-                ),
-                positions=asked,
+            return kernels.sample_relations(
+                self._indptr, self._indices, self._edge_type, rows, original, key, fanouts, positions=positions,
+                **self._edges,
             )  # fmt: skip
         if not isinstance(fanout, int):
             raise ValueError("an untyped graph is sampled with one fanout")
-        return self._of_nodes(
-            kernels.sample_neighbors(
-                self._indptr, self._indices, dst, self.original(dst), key, fanout, positions=positions, **self._edges
-            ),
-            positions=asked,
+        return kernels.sample_neighbors(
+            self._indptr, self._indices, rows, original, key, fanout, positions=positions, **self._edges
         )
 
     def _of_nodes(self, drawn: Sampled, *, positions: bool) -> Sampled:

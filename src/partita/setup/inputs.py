@@ -11,6 +11,8 @@ from partita.core.errors import ConfigError
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
+from partita.graph.column_specs import type_of_column
+from partita.graph.metadata import TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.sample.topology import LocalTopology, as_tensor
@@ -48,9 +50,9 @@ def require_features(store: GraphStore) -> None:
 
 
 def open_columns(store: GraphStore, schema: Schema, config: Config) -> TypedColumns:
-    """The features of all node types as the settings of a run want them."""
-    found = (store.x_of(name) for name in schema.node_types)
-    columns = tuple(None if x is None else feature_column(x, config) for x in found)
+    """The features of all node types as the settings of a run want them; a shard has those of its own nodes."""
+    names = [f"{TYPE_PREFIX}{kind}" for kind in range(len(schema.node_types))]
+    columns = tuple(_host_rows(store, name, config) if store.has(name) else None for name in names)
     return TypedColumns(store.node_types, columns, DTYPES[config.precision])
 
 
@@ -62,11 +64,20 @@ def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
     """
     if store.schema is not None:
         return open_columns(store, store.schema, config)
-    home = open_features(store, config)
-    if store.shard is None:
+    require_features(store)
+    return _host_rows(store, "x", config)
+
+
+def _host_rows(store: GraphStore, name: str, config: Config) -> HostRows:
+    """A column of features, with the hot rows of other hosts' nodes that a shard has."""
+    rows, first = store.held(name)
+    home, kind = feature_column(rows, config), type_of_column(name) or 0
+    if store.shard is None or store.shard.hosts == 1:
         return HostRows(home)
-    hot = (None, None) if store.hot is None else (as_tensor(store.hot[0]), feature_column(store.hot[1], config))
-    return HostRows(home, store.num_nodes, store.held("x")[1], *hot)
+    ids, hot = None, None
+    if (found := store.hot_of(name)) is not None:
+        ids, hot = as_tensor(store.type_rows(found[0])), feature_column(found[1], config)
+    return HostRows(home, store.node_types.size(kind), first, ids, hot)
 
 
 def feature_column(x: Float[np.ndarray, "n F"], config: Config) -> FeatureColumn:

@@ -134,12 +134,6 @@ def check_computed(model: Model, config: Config, store: GraphStore) -> None:
 
 def _check_device(config: Config, store: GraphStore, context: Context) -> None:
     """Refuse what does not compute on a device yet."""
-    if context.device.type != "cpu" and store.schema is not None:
-        raise ConfigError(
-            "typed graphs are trained on the CPU only, so far",
-            where=f"device {context.device.type}",
-            fix="Use device cpu",
-        )
     if context.device.type != "cpu" and config.views != WHOLE:
         raise ConfigError(
             f"views '{config.views}' train on the CPU only, so far",

@@ -11,7 +11,6 @@ from torch import Tensor
 from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
-from partita.features.host import HostRows
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
@@ -55,7 +54,7 @@ class WholeGraph(Views):
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
         local: ArrayTopology = open_topology(store, config)
-        if context.device.type != "cpu" and isinstance(rows, HostRows):
+        if context.device.type != "cpu":
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
                 cache=config.cache, draws=sampler_type(config).draws_on_device,

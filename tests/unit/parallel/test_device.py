@@ -13,12 +13,14 @@ from simulated_device import DEVICE, DeviceTensor, launch_on_the_device, simulat
 from simulated_streams import found_anywhere
 from steps import Outcome, Step, difference, distributed, reference
 from torch import Tensor
+from typed_graphs import TypedStep, typed_store
 
 from partita.comm.axis import Workers, make_axis
 from partita.comm.cuda_streams import device_tensors
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CacheSettings
+from partita.features.typed import TypedColumns
 from partita.kernels import memory
 from partita.nn.model import Model
 from partita.parallel.engine import Engine, MiniBatch
@@ -55,7 +57,7 @@ def _device() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class DeviceStep(Step):
+class OnDevice(Step):
     """A step of which the model, ids, blocks and labels are on the device.
 
     Attributes:
@@ -84,21 +86,36 @@ class DeviceStep(Step):
         axis = make_axis(context, "all" if len(offsets) - 1 == context.mesh.size else "workers", offsets)
         return CollectiveTopology(self.topology(), axis)
 
-    def column(self) -> FeatureColumn:
+    def column(self) -> FeatureColumn | TypedColumns:  # type: ignore[override]
         column = super().column()
         places = {"device": lambda x: x.to(DEVICE), "pinned": simulated_device.pin, "host": lambda x: x}
-        return replace(column, x=places[self.rows_in](column.x))
+
+        def moved(each: FeatureColumn) -> FeatureColumn:
+            return replace(each, x=places[self.rows_in](each.x))
+
+        return column.mapped(moved) if isinstance(column, TypedColumns) else moved(column)
 
     def original(self) -> Tensor:
-        return LocalTopology(self.store).original(torch.arange(self.store.num_nodes))
+        return LocalTopology(self.store, types=True).original(torch.arange(self.store.num_nodes))
 
     def batch_seeds(self) -> Tensor:
         return super().batch_seeds().to(DEVICE)
 
 
-def on_the_device(step: Step, **options: object) -> DeviceStep:
+@dataclass(frozen=True)
+class DeviceStep(OnDevice):
+    """Of an untyped graph."""
+
+
+@dataclass(frozen=True)
+class DeviceTypedStep(OnDevice, TypedStep):
+    """Of a typed one."""
+
+
+def on_the_device(step: Step, **options: object) -> OnDevice:
     given = {name: getattr(step, name) for name in step.__dataclass_fields__}
-    return DeviceStep(**{**given, "cache": replace(step.cache, device=DEVICE), **options})  # type: ignore[arg-type]
+    kind = DeviceTypedStep if isinstance(step, TypedStep) else DeviceStep
+    return kind(**{**given, "cache": replace(step.cache, device=DEVICE), **options})  # type: ignore[arg-type]
 
 
 def on_host(outcome: Outcome) -> Outcome:
@@ -202,3 +219,43 @@ def test_neighbors_by_walks_of_the_host(store, split, monkeypatch) -> None:
     monkeypatch.setattr(Step, "sampler", lambda self, group: WalkWise((3, 2, 2), walks=6, length=3, restart=0.4))
     step = Step(store, "sage", parts=PARTS, seeds=tuple(range(0, 60, 7)), split_topology=split)
     compared(step, "gsplit", 3, edge_budget=None)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    return typed_store(tmp_path_factory.mktemp("device") / "t")
+
+
+def typed_step(store, kind: str, **changes: object) -> TypedStep:
+    return TypedStep(store, kind, **{"fanouts": (3, 2), "seeds": tuple(range(0, 60, 7)), "dropout": 0.2, **changes})
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "snp", "dnp", "gsplit"])
+@pytest.mark.parametrize("kind", ["rgcn", "hetero-sage", "rgat", "hgt", "graphconv+edge_weights"])
+def test_a_step_on_a_typed_graph(typed, kind, strategy) -> None:
+    compared(typed_step(typed, kind, input_dropout=0.2 * (kind == "rgcn")), strategy, 3)
+
+
+@pytest.mark.parametrize("rows_in", ["pinned", "host"])
+@pytest.mark.parametrize(("layout", "strategy"), [("own", "gdp"), ("partitioned", "dnp"), ("own", "gsplit")])
+def test_caches_of_typed_rows_on_the_device(typed, rows_in, layout, strategy) -> None:
+    step = typed_step(typed, "rgcn", cache=CacheSettings(600, layout=layout))
+    found = compared(step, strategy, 3, rows_in=rows_in, edge_budget=SOME, pin=rows_in == "pinned")
+    assert sum(counts.rows_from[0] for counts in found.counts) > 0
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_typed_edges_that_are_drawn_by_their_owners(typed, weighted) -> None:
+    compared(typed_step(typed, "hgt", split_topology=True, weighted=weighted), "snp", 3)
+
+
+def test_all_tensors_of_a_typed_batch_are_found(typed) -> None:
+    loaded: list[MiniBatch] = []
+    step = typed_step(typed, "rgcn", cache=CacheSettings(600), input_dropout=0.2)
+    with simulated(), pytest.MonkeyPatch.context() as patch:
+        load = Engine.load
+        patch.setattr(Engine, "load", lambda self, batch: loaded.append(load(self, batch)) or loaded[-1])
+        found = distributed(on_the_device(step, rows_in="pinned"), "gsplit", 3, around=simulated)
+    for batch in [*found.batches, *loaded]:
+        listed = {id(tensor) for tensor in device_tensors(batch)}
+        assert listed == {id(tensor) for tensor in found_anywhere(batch) if isinstance(tensor, DeviceTensor)}

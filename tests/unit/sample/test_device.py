@@ -33,7 +33,7 @@ def _device() -> Iterator[None]:
             yield
 
 
-def topology(weighted: bool = False, replace: bool = False) -> ArrayTopology:
+def topology(weighted: bool = False, replace: bool = False, types: torch.dtype | None = None) -> ArrayTopology:
     """A graph of rows of 0 to 12 edges, whose nodes have moved since ingest."""
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(0, 13, (N,), generator=generator)
@@ -42,23 +42,28 @@ def topology(weighted: bool = False, replace: bool = False) -> ArrayTopology:
     indices = torch.randint(0, N, (total,), generator=generator).int()
     weights = torch.randint(0, 9, (total,), generator=generator).int().view(torch.uint32)
     original = torch.randperm(N, generator=generator)
+    kinds = torch.randint(0, 4, (total,), generator=generator)
+    rows = torch.repeat_interleave(torch.arange(N), lengths)
+    kinds = ((4 * rows + kinds).sort().values % 4).int()  # ascending in every row
     return ArrayTopology(
-        indptr, indices, original=original, weights=weights if weighted else None, replace=replace, weighted=weighted
+        indptr, indices, original=original, weights=weights if weighted else None, replace=replace, weighted=weighted,
+        edge_type=None if types is None else kinds.to(types), num_relations=1 if types is None else 4,
     )  # fmt: skip
 
 
-def sampled(found: ArrayTopology, dst: torch.Tensor, fanout: int, relabel: bool) -> list[object]:
+def sampled(found: ArrayTopology, dst: torch.Tensor, fanout: int | tuple[int, ...], relabel: bool) -> list[object]:
     sample = found.at_owners(dst, Fanout(17, fanout, positions=True))
     ids = kernels.relabel(dst, sample.indices, kernels.Relabeller(N)) if relabel else [sample.indices]
-    return [held(value) for value in (sample.indptr, sample.positions, *ids)]
+    return [held(value) for value in (sample.indptr, sample.positions, sample.edge_type, *ids)]
 
 
 @pytest.mark.parametrize("pin", [True, False])
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("budget", [0, 700, 1200, 2**20])
-def test_the_picks_are_those_of_the_host(budget, weighted, replace, pin) -> None:
-    local = topology(weighted, replace)
+@pytest.mark.parametrize("types", [None, torch.uint8, torch.uint16])
+def test_the_picks_are_those_of_the_host(budget, weighted, replace, pin, types) -> None:
+    local = topology(weighted, replace, types)
     there = on_device(local, DEVICE, budget, pin=pin)
     if isinstance(there, DeviceTopology):
         assert (budget == 0) == (there.num_hot <= 0)
@@ -67,7 +72,7 @@ def test_the_picks_are_those_of_the_host(budget, weighted, replace, pin) -> None
     else:
         assert budget >= edge_bytes(local)
     dst = torch.randperm(N, generator=torch.Generator().manual_seed(1))[:40].int()
-    for fanout in (-1, 3):
+    for fanout in (-1, 3) if types is None else (2, (3, 0, -1, 1)):
         for relabel in (False, True):
             wanted = sampled(local, dst, fanout, relabel)
             for ours, theirs in zip(sampled(there, dst.to(DEVICE), fanout, relabel), wanted, strict=True):

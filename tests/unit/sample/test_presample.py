@@ -8,7 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from typed_graphs import typed_store
 
+import partita
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import StepKey
@@ -17,6 +19,8 @@ from partita.graph.verify import verify
 from partita.kernels import Relabeller
 from partita.sample.blocks import sample_block
 from partita.sample.presample import presample
+from partita.sample.repair import repair
+from partita.sample.samplers import NodeWise
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology
 from partita.testing.graphs import formula_store, small_random_store
@@ -25,17 +29,17 @@ from partita.train.trainer import Trainer
 
 def naive(store, fanout, batch_size, epochs, seed, split="train", **options):
     """Node weights, draws by (source, destination), and totals, from blocks."""
-    topology = LocalTopology(store, **options)
+    topology = LocalTopology(store, types=True, **options)
     order = SeedOrder(torch.from_numpy(np.array(store.split(split))), seed, batch_size)
-    node, edge = np.ones(store.num_nodes, np.int64), Counter()
+    node, edge, sampler = np.ones(store.num_nodes, np.int64), Counter(), NodeWise(fanout[::-1])
     drawn, destinations, inputs = [0] * len(fanout), [0] * len(fanout), 0
     for epoch in range(epochs):
         for step in range(order.num_steps):
             requests = order.batch(epoch, step)
-            for hop, k in enumerate(fanout):
+            for hop in range(len(fanout)):
                 layer = len(fanout) - hop
                 key = StepKey(seed, epoch, step)
-                block = sample_block(topology, requests, key, layer, k, relabel=Relabeller(store.num_nodes))
+                block = sample_block(topology, requests, key, layer, sampler, relabel=Relabeller(store.num_nodes))
                 for v in block.dst.tolist():
                     node[v] += 1
                 src, dst = block.edge_index()
@@ -73,6 +77,87 @@ def test_counts_are_those_of_the_blocks_of_training(tmp_path, options, fanout, b
     assert summary.input_rows == inputs
     assert summary.steps == epochs * -(-summary.num_seeds // batch_size)
     verify(store.path)
+
+
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}])
+@pytest.mark.parametrize(
+    ("fanout", "of_relations"),
+    [
+        ([2, 3], [(2,) * 5, (3,) * 5]),
+        ({"cites": [3, 2], "*": 1}, [(3, 1, 1, 1, 1), (2, 1, 1, 1, 1)]),
+        ("wrote=-1,2 paper:at:place=3,0 likes=2", [(0, -1, 0, 3, 2), (0, 2, 0, 0, 2)]),
+        ({"cites": [0, 4, 0], "*": [2, 0, -1]}, [(0, 2, 2, 2, 2), (4, 0, 0, 0, 0), (0, -1, -1, -1, -1)]),
+    ],
+)
+def test_counts_of_typed_graphs_are_those_of_the_blocks_of_training(tmp_path, options, fanout, of_relations):
+    store = typed_store(tmp_path / "g")
+    summary = presample(store, fanout=fanout, batch_size=9, epochs=2, seed=5, **options)
+    node, edge, drawn, destinations, inputs = naive(store, of_relations, 9, 2, 5, **options)
+    found = GraphStore.open(store.path)
+    assert found.presample_node.tolist() == node.tolist()
+    assert draws(found) == edge
+    assert summary.sampled_edges == tuple(drawn)
+    assert summary.destinations == tuple(destinations)
+    assert summary.input_rows == inputs
+    verify(store.path)
+    used = np.unique(found.edge_type[found.presample_edge > 0])
+    assert set(used) <= {at for at in range(5) if any(numbers[at] for numbers in of_relations)}
+
+
+def test_of_typed_graphs_they_are_the_counts_of_a_run_and_weigh_in_a_partition(tmp_path):
+    store = typed_store(tmp_path / "g", 240)
+    settings = {"fanout": "cites=4,3 *=2,1", "batch_size": 32, "epochs": 2, "seed": 9}
+    run = Trainer(store, out=tmp_path / "run", layers=2, hidden=4, eval_every=0, model="rgcn", **settings).fit()
+    counts, summary = run.record["counts"], presample(store, **settings)
+    assert sum(summary.sampled_edges) == counts["sampled_edges"]
+    assert list(summary.destinations) == counts["computed_destinations"]
+    assert summary.input_rows == counts["input_rows_read"]
+    found = GraphStore.open(store.path)
+    assert int(found.presample_edge.sum()) == sum(summary.sampled_edges)
+    assert found.metadata.notes["presample"]["fanout"] == {"cites": [4, 3], "*": [2, 1]}
+    for weights in ("presample", "edges", "node"):
+        out = tmp_path / weights
+        partita.partition(found, out, parts=2, algorithm="spring", weights=weights, balance="type")
+        moved = GraphStore.open(out)
+        places = np.argsort(moved.to_original(np.arange(240)))[found.to_original(np.arange(240))]
+        assert moved.presample_node[places].tolist() == found.presample_node.tolist()
+        part = partita.shard(moved, tmp_path / f"shard-{weights}", host=0, hosts=2, hot_bytes=200, hot="presample")
+        hot = GraphStore.open(part.path)
+        best = max(int(moved.presample_node[hot.hot_of(name)[0]].max()) for name in ("x_0", "x_1") if hot.hot_of(name))
+        assert best == max(
+            moved.presample_node[v]
+            for v in range(240)
+            if v not in hot.shard.nodes and moved.types(np.array([v]))[0] < 2
+        )
+
+
+def test_a_typed_presampling_is_repaired(tmp_path):
+    store = typed_store(tmp_path / "g")
+    presample(store, fanout={"cites": [3, 2], "*": 1}, batch_size=9, epochs=1)
+    before = GraphStore.open(store.path).metadata
+    file = store.path / "presample_edge.npy"
+    content = file.read_bytes()
+    file.write_bytes(content[:-4] + bytes([content[-4] ^ 8]) + content[-3:])
+    assert any("the same counts" in line for line in repair(store.path))
+    assert GraphStore.open(store.path).metadata.columns == before.columns
+
+
+@pytest.mark.parametrize(
+    ("fanout", "message"),
+    [
+        ({}, "fanout is empty"),
+        ({"cites": 0}, "fanout is empty"),
+        ({"sites": [2]}, "no relation 'sites'.*'cites'"),
+        ({"cites": [2, 1], "*": [1, 1, 1]}, "numbers for 2 and 3 layers"),
+        ({"cites": [2, -3]}, "fanout of cites is 2,-3"),
+        ("cites=2 cites=3", "once"),
+    ],
+)
+def test_fanouts_of_relations_that_cannot_be(tmp_path, fanout, message):
+    store = typed_store(tmp_path / "g")
+    with pytest.raises(ConfigError, match=message):
+        presample(store, fanout=fanout)
+    assert not GraphStore.open(store.path).has("presample_node")
 
 
 def test_they_are_the_counts_of_a_run_with_the_same_seed(tmp_path):
@@ -167,6 +252,8 @@ def test_other_splits_and_progress(tmp_path):
         ({"epochs": 0}, "epochs: 0 is not between 1 and"),
         ({"seed": -1}, "seed: -1 is not between 0 and"),
         ({"weighted": True}, "edge weights"),
+        ({"fanout": {"cites": [3]}}, "for relations, and the graph has none"),
+        ({"fanout": "3,b"}, "'3,b' is not a list of whole numbers"),
         ({"epochs": 1 << 31, "batch_size": 12}, "counts go up to 4,294,967,295"),
         ({"epochs": 1 << 30, "fanout": [5], "replace": True}, "5,368,709,120 times"),
     ],

@@ -13,6 +13,7 @@ from gpu_imports import gpu_kernels
 from safetensors.torch import load_file
 from simulated_device import DEVICE, DeviceTensor, launch_on_the_device, simulated
 from simulated_streams import checked_streams
+from typed_graphs import typed_store
 
 import partita
 from partita.comm import device as devices
@@ -92,6 +93,29 @@ def test_a_run_on_the_device_is_that_of_the_host(tmp_path, store, context, more)
     assert host.record["device"] == "cpu"
     for split, metrics in host.metrics.items():
         assert device.metrics[split] == pytest.approx(metrics, rel=1e-6)
+    assert any("have their edges on the device" in note for note in notes(tmp_path / "device")) == (
+        "topology_cache" in more
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"model": "rgcn", "cache": "1MiB", "input_dropout": 0.1},
+        {"model": "hgt", "cache": "600B", "normalize_features": True},
+        {"model": "rgat", "fanout": "cites=3,2 *=2,1", "topology_cache": "1KiB", "optimizer": "sgd"},
+    ],
+)
+def test_a_run_on_a_typed_graph(tmp_path, context, more) -> None:
+    settings = {**SETTINGS, "batch_size": 8, **more}
+    typed_store(tmp_path / "g")
+    store = GraphStore.open(tmp_path / "g.whole")
+    host = partita.Trainer(store, out=tmp_path / "host", **{**settings, "topology_cache": None}).fit()
+    device = partita.Trainer(store, out=tmp_path / "device", context=context, device="cuda", **settings).fit()
+    same(tmp_path / "device", tmp_path / "host")
+    for split, metrics in host.metrics.items():
+        assert device.metrics[split] == pytest.approx(metrics, rel=1e-6)
+    assert device.record["counts"]["sampled_edges"] == host.record["counts"]["sampled_edges"]
     assert any("have their edges on the device" in note for note in notes(tmp_path / "device")) == (
         "topology_cache" in more
     )

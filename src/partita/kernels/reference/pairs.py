@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Int, Int32, Int64
 from torch import Tensor
 
-from partita.kernels.reference.rows import transpose
-
 
 def pair_edges(
     indptr: Int[Tensor, "D_1"], edge_type: Int[Tensor, "E"], num_relations: int
@@ -22,9 +20,8 @@ def pair_edges(
     begins = torch.ones_like(kinds, dtype=torch.bool)
     begins[1:] = (dst_of_edge.diff() != 0) | (kinds.diff() != 0)
     (first,) = torch.nonzero(begins, as_tuple=True)
-    each = torch.arange(first.shape[0] + 1, device=device)
-    bounds, _, order = transpose(each, kinds[first], num_relations)  # a counting sort
-    lengths = torch.cat([first, first.new_tensor([num_edges])]).diff()[order]
+    order = torch.argsort(kinds[first], stable=True)
+    lengths = torch.cat([first, first.new_full((1,), num_edges)]).diff()[order]
     dst, starts = dst_of_edge[first][order], first[order]
     rows = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     edges = torch.repeat_interleave(starts - rows[:-1], lengths, output_size=num_edges)
@@ -32,5 +29,6 @@ def pair_edges(
     of_dst = torch.zeros(num_dst + 1, dtype=torch.int64, device=device)
     of_dst[1:] = torch.bincount(dst, minlength=num_dst).cumsum(0)
     place = torch.empty_like(order)
-    place[order] = each[:-1]
-    return dst, rows, edges, bounds.diff(), of_dst, place.int()
+    place[order] = torch.arange(first.shape[0], device=device)
+    sizes = torch.bincount(kinds[first], minlength=num_relations)
+    return dst, rows, edges, sizes, of_dst, place.int()
