@@ -204,5 +204,7 @@ def test_what_is_not_in_the_table_is_kept_as_it_is(store, tmp_path):
 def test_entries_that_cannot_be():
     with pytest.raises(ValueError, match="as it takes the edges"):
         ColumnSpec("edges", "|u1", view="all", shard="whole")
+    with pytest.raises(ValueError, match="of all of its nodes, or none"):
+        ColumnSpec("type", view="owned")
     with pytest.raises(ConfigError, match="there is a column 'node_time' already"):
         COLUMNS.register("node_time", ColumnSpec("nodes", "<f4"))

@@ -67,6 +67,8 @@ class ColumnSpec:
     def __post_init__(self) -> None:
         if self.of == "edges" and self.view and (self.view, self.shard) != ("all", None):
             raise ValueError("a view takes a column of edges as it takes the edges: all of its own")
+        if self.of == "type" and self.view == "owned":
+            raise ValueError("a view takes the features of a type of all of its nodes, or none")
 
     def expected(self, metadata: StoreMetadata, name: str) -> Form | None:
         """Dtypes and shape of the whole column of a name; ``None`` where they are not known beforehand."""

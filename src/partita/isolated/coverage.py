@@ -2,8 +2,8 @@
 
 Grappa, section 3.4. S_v are the sampled in-neighbors of seed v, d_local(v) its in-neighbors in the parts of the view,
 d_global(v) those in the whole graph. In typed graphs pairs of a seed and a relation take the place of seeds, see
-:class:`~partita.isolated.neighborhoods.Neighborhoods`. The factor is one scalar per worker and
-batch, applied to the worker's gradients before they are summed. All arithmetic is in float64.
+:class:`~partita.isolated.neighborhoods.Neighborhoods`. The factor is one scalar per worker and batch, applied to the
+worker's gradients before they are summed. All arithmetic is in float64.
 """
 
 from __future__ import annotations
