@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,6 +18,7 @@ from partita.nn.layers import LAYERS, Layer
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
 from partita.nn.stage import Stage
+from partita.nn.typed_calls import GraphTypes
 from partita.setup.sampler import reads_neighbors
 
 MODEL_COPIES = 8
@@ -51,7 +53,6 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     """
     kind = find_model(config.model)
     if isinstance(kind, ModuleType):
-        store.require_untyped(f"the model '{config.model}', which is computed as a whole,")
         if config.residual:
             raise ConfigError(
                 f"'{config.model}' is a model of its own, whose layers have no residual connections added",
@@ -64,6 +65,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
             layers=config.layers,
             seed=config.seed,
             given=config.model_options,
+            types=graph_types(store),
             hidden=config.hidden,
             dropout=config.dropout,
         )
@@ -177,4 +179,18 @@ def given_model(model: nn.Module, config: Config, store: GraphStore, out_width: 
     Raises:
         ConfigError: it cannot be computed on sampled blocks.
     """
-    return as_model(model, config.layers, store.num_features, out_width)
+    return as_model(model, config.layers, store.num_features, out_width, graph_types(store))
+
+
+def graph_types(store: GraphStore) -> GraphTypes | None:
+    """What a module that is computed as a whole must know of a typed graph; ``None`` of untyped ones."""
+    if store.schema is None:
+        return None
+    kinds = np.unique(np.concatenate([np.empty(0, np.int64), *map(store.types, store.splits.values())])).tolist()
+    return GraphTypes(
+        node_types=store.schema.node_types,
+        relations=tuple((each.source, each.name, each.target) for each in store.schema.relations),
+        widths=store.type_widths,
+        edge_width=store.num_edge_features,
+        seed_types=tuple(store.schema.node_types[kind] for kind in kinds or range(len(store.schema.node_types))),
+    )
