@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+import torch.fx
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Block, RowsByType
 from partita.nn.layers.convolutions import is_convolution
+from partita.nn.layers.hetero import EdgeType, places
 from partita.nn.relations import Groups, relations_of
-
-EdgeType = tuple[str, str, str]
-"""Source type, name and destination type of a relation, as PyG names it."""
 
 SIGNATURE = "forward(self, x_dict, edge_index_dict) or forward(self, x_dict, edge_index_dict, edge_attr_dict)"
 
@@ -97,7 +96,13 @@ class TypedCall:
     def __init__(self, module: nn.Module, types: GraphTypes, where: str) -> None:
         self.types, self._where = types, where
         names = list(inspect.signature(module.forward).parameters)
-        if len(names) < 2 or not names[1].startswith("edge_index"):
+        if names[1:2] == ["edge_index"] and not isinstance(module, torch.fx.GraphModule):  # as to_hetero makes them
+            raise ConfigError(
+                f"forward takes ({', '.join(names)}), as models of untyped graphs do, and the graph is typed",
+                where=where,
+                fix="Let a function return to_hetero(model, metadata), of torch_geometric.nn, and name that function",
+            )
+        if names[1:2] not in (["edge_index"], ["edge_index_dict"]):
             what = f"forward takes ({', '.join(names)}), which Partita cannot call on a typed graph"
             raise ConfigError(what, where=where, fix=f"Write {SIGNATURE}")
         self.reads_edges = "edge_attr_dict" in names or "edge_attr" in names
@@ -280,18 +285,6 @@ class TypedCall:
         everyone = first + [node for node in range(count * size) if node not in first]
         all_nodes, _ = block(everyone)
         return blocks, rows(nodes), (all_nodes, rows(everyone))
-
-
-def places(at: Sequence[Int64[Tensor, "_"]]) -> Int64[Tensor, "n"]:
-    """Where each node is among those of its type.
-
-    Args:
-        at: of each type, which of the nodes have it.
-    """
-    local = torch.empty(sum(map(len, at)), dtype=torch.int64)
-    for of_type in at:
-        local[of_type] = torch.arange(len(of_type))
-    return local
 
 
 def convolutions(module: nn.Module) -> list[nn.Module]:

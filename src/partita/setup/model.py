@@ -80,6 +80,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         in_width = config.hidden
         encoder = Encoder(store.type_widths, in_width, store.schema.node_types)
         of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
+        of_graph["metadata"] = store.schema.metadata
     return build_model(
         config.model,
         in_width=in_width,
@@ -189,7 +190,7 @@ def graph_types(store: GraphStore) -> GraphTypes | None:
     kinds = np.unique(np.concatenate([np.empty(0, np.int64), *map(store.types, store.splits.values())])).tolist()
     return GraphTypes(
         node_types=store.schema.node_types,
-        relations=tuple((each.source, each.name, each.target) for each in store.schema.relations),
+        relations=tuple(store.schema.metadata[1]),
         widths=store.type_widths,
         edge_width=store.num_edge_features,
         seed_types=tuple(store.schema.node_types[kind] for kind in kinds or range(len(store.schema.node_types))),
