@@ -157,12 +157,6 @@ def test_a_model_of_pyg_as_an_object(folder, tmp_path) -> None:
     assert "accuracy" in partita.evaluate(tmp_path / "run", model=model)
 
 
-def test_no_plain_model_is_written_that_would_lack_the_encoder(folder, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="typed graphs are not exported"):
-        partita.export_model(folder / "sage", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     "settings", [{"model": "mlp"}, {"residual": True, "replace": True}, {"normalize_features": True}]
 )

@@ -331,9 +331,7 @@ class ModuleType:
                 raise ConfigError(f"makes a {kind}", where=where, fix="Let it return a torch.nn.Module")
             if isinstance(module, Model):
                 raise ConfigError("makes a partita.Model", where=where, fix="Give it in Python, as Trainer(model=...)")
-            return ModuleModel(
-                module, layers, in_width, out_width, name=self.name, arguments=arguments, types=types
-            )
+            return ModuleModel(module, layers, in_width, out_width, name=self.name, arguments=arguments, types=types)
 
 
 _METADATA = "metadata"
@@ -537,9 +535,7 @@ def model_from(description: Mapping[str, Any]) -> Model:
     return kind.again(arguments, layers, in_width, out_width, types=types)
 
 
-def as_model(
-    module: object, layers: int, in_width: int, out_width: int, types: GraphTypes | None = None
-) -> Model:
+def as_model(module: object, layers: int, in_width: int, out_width: int, types: GraphTypes | None = None) -> Model:
     """A user's model as Partita's: as it is, or a module in a :class:`ModuleModel`; of a typed graph with its types.
 
     Raises:

@@ -198,8 +198,7 @@ def _check_rows(conv: nn.Module, in_width: int, out_width: int, where: str) -> N
             conv.train()
     if not fits:
         raise ConfigError(
-            f"{type(conv).__name__} returns rows of shape {tuple(both.shape)} where "
-            f"{(2, out_width)} was expected",
+            f"{type(conv).__name__} returns rows of shape {tuple(both.shape)} where {(2, out_width)} was expected",
             where=where,
             fix="Change --model-options",
         )
