@@ -1,4 +1,4 @@
-"""Modules of typed graphs: their forward takes dictionaries by node type and relation, as PyG's ``HeteroData`` has them.
+"""Modules of typed graphs: their forward takes dictionaries by type and relation, as PyG's ``HeteroData`` has them.
 
 PyG is not imported: what a module calls is recognized by its class.
 """

@@ -200,9 +200,9 @@ class ModelCode:
             *([f"    if name in {featured!r}:", *(f"        {line}" for line in done)] if done else []),
             "    encoded.append(encode(rows))",
             "x = torch.cat(encoded)",
+            "shifts = [torch.tensor([[first[source]], [first[to]]]).to(x.device) for source, _, to in RELATIONS]",
             "edge_index = torch.cat(",
-            "    [edge_index_dict[each] + x.new_tensor([[first[each[0]]], [first[each[2]]]]).long() for each in RELATIONS],",
-            "    dim=1,",
+            "    [edge_index_dict[each] + shifts[at] for at, each in enumerate(RELATIONS)], dim=1",
             ")",
             *(f"{name} = torch.cat([{name}_dict[each] for each in RELATIONS])" for name in self._columns),
         ]

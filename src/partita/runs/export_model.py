@@ -47,10 +47,11 @@ def export_model(
     """Write the model of a run as a plain PyG model, which needs Partita no more.
 
     ``out`` gets ``model.safetensors``, the weights of the best checkpoint, and ``model.py``, a ``torch.nn.Module`` of
-    convolutions of ``torch_geometric.nn`` with a function ``load`` that fills it. Over all edges of a graph it gives
-    the logits of :func:`partita.predict`. It takes ``x`` and ``edge_index``, of a typed graph dictionaries of them by
-    type and relation; then what its layers read of edges. Where features were scaled or made of categories at ingest, ``features.json``
-    says how: the model takes them as they are in the store. PyG itself is not needed to write the files.
+    convolutions of ``torch_geometric.nn`` with a function ``load`` that fills it. It takes ``x`` and ``edge_index``,
+    of a typed graph dictionaries of them by type and relation, then what its layers read of edges. Over all edges of a
+    graph it gives the logits of :func:`partita.predict`. Where features were scaled or made of categories at ingest,
+    ``features.json`` says how: the model takes them as they are in the store. PyG itself is not needed to write the
+    files.
 
     Args:
         run: the run folder.

@@ -23,7 +23,6 @@ from partita.setup.model import graph_types, named_model
 
 pytest.importorskip("torch_geometric")
 
-import typed_modules  # noqa: E402  # of PyG
 
 MODULES = ("hetero_sage", "hetero_gat", "hetero_edges", "Mixed", "EdgeConvs", "Hgt")
 
