@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import (
+    GAT,
     GATConv,
     GATv2Conv,
     GraphConv,
@@ -58,6 +59,11 @@ class Edges(nn.Module):
 
 def hetero_sage(metadata: Any, hidden: int, out_channels: int) -> nn.Module:
     return to_hetero(Sage(hidden, out_channels), metadata)
+
+
+def hetero_basic(metadata: Any, hidden: int, out_channels: int) -> nn.Module:
+    """A model of PyG itself, which could read the features of edges."""
+    return to_hetero(GAT((-1, -1), hidden, 2, out_channels, add_self_loops=False), metadata)
 
 
 def hetero_gat(metadata: Any, hidden: int, out_channels: int) -> nn.Module:

@@ -21,7 +21,7 @@ from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Block, RowsByType
 from partita.nn.layers.convolutions import is_convolution
-from partita.nn.layers.hetero import EdgeType, places
+from partita.nn.layers.hetero import EdgeType, edge_width_of, places
 from partita.nn.relations import Groups, relations_of
 
 SIGNATURE = "forward(self, x_dict, edge_index_dict) or forward(self, x_dict, edge_index_dict, edge_attr_dict)"
@@ -95,7 +95,8 @@ class TypedCall:
 
     def __init__(self, module: nn.Module, types: GraphTypes, where: str) -> None:
         self.types, self._where = types, where
-        names = list(inspect.signature(module.forward).parameters)
+        taken = inspect.signature(module.forward).parameters
+        names = list(taken)
         if names[1:2] == ["edge_index"] and not isinstance(module, torch.fx.GraphModule):  # as to_hetero makes them
             raise ConfigError(
                 f"forward takes ({', '.join(names)}), as models of untyped graphs do, and the graph is typed",
@@ -105,8 +106,10 @@ class TypedCall:
         if names[1:2] not in (["edge_index"], ["edge_index_dict"]):
             what = f"forward takes ({', '.join(names)}), which Partita cannot call on a typed graph"
             raise ConfigError(what, where=where, fix=f"Write {SIGNATURE}")
-        self.reads_edges = "edge_attr_dict" in names or "edge_attr" in names
         self._edge_name = "edge_attr_dict" if "edge_attr_dict" in names else "edge_attr"
+        edges = taken.get(self._edge_name)
+        # PyG's own models take them, but do not need them.
+        self.reads_edges = edges is not None and (edges.default is edges.empty or edge_width_of(module) > 0)
         if self.reads_edges and not types.edge_width:
             raise ConfigError(
                 "the model reads the features of edges, and the graph has none",

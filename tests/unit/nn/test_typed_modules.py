@@ -24,7 +24,7 @@ from partita.setup.model import graph_types, named_model
 pytest.importorskip("torch_geometric")
 
 
-MODULES = ("hetero_sage", "hetero_gat", "hetero_edges", "Mixed", "EdgeConvs", "Hgt")
+MODULES = ("hetero_sage", "hetero_gat", "hetero_basic", "hetero_edges", "Mixed", "EdgeConvs", "Hgt")
 
 
 @pytest.fixture(scope="module")

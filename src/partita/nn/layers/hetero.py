@@ -149,7 +149,8 @@ def places(at: Sequence[Int64[Tensor, "_"]]) -> Int64[Tensor, "n"]:
 
 def edge_width_of(conv: nn.Module) -> int:
     """Columns of the features of edges that a convolution, or one inside it, reads: its ``edge_dim``; 0: none."""
-    return next((each.edge_dim for each in conv.modules() if isinstance(getattr(each, "edge_dim", None), int)), 0)
+    widths = (getattr(each, "edge_dim", None) for each in conv.modules())
+    return next((width for width in widths if isinstance(width, int)), 0)
 
 
 def fill_in(conv: nn.Module, in_width: int) -> None:

@@ -129,7 +129,7 @@ class RGAT(Split, Layer):
 
     def pyg_state(self) -> dict[str, Tensor]:
         """See :meth:`Layer.pyg_state`."""
-        found = {"bias.weight": self.bias}
+        found: dict[str, Tensor] = {"bias.weight": self.bias}
         for at in range(len(self.relations)):
             of_relation = {"lin.weight": self.weight, "att_src": self.att_src, "att_dst": self.att_dst}
             for name, value in of_relation.items():
