@@ -1,4 +1,5 @@
-"""Models of others: any ``torch.nn.Module`` whose forward takes blocks, or ``x`` and ``edge_index``.
+"""Models of others: any ``torch.nn.Module`` whose forward takes blocks, ``x`` and ``edge_index``, or of typed graphs
+dictionaries of these.
 
 Such a module is computed as a whole, from the seeds' neighborhoods to the seeds' rows: Partita does not know its
 layers, so it cannot place them one by one, nor evaluate them one after the other.
@@ -7,11 +8,11 @@ layers, so it cannot place them one by one, nor evaluate them one after the othe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,7 +26,6 @@ from partita.core.registry import imported
 from partita.core.typed import fitting
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.convolutions import as_layer_type, is_convolution
-from partita.nn.layers.gcn import SymmetricNorm
 from partita.nn.layers.pyg import seeded
 from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
@@ -33,14 +33,8 @@ from partita.nn.ops import Rows
 from partita.nn.stage import Stage
 from partita.nn.typed_calls import SIGNATURE as TYPED_SIGNATURE
 from partita.nn.typed_calls import GraphTypes, TypedCall, layers_of_typed
+from partita.nn.untyped_calls import SIGNATURES, Style, by_layer, set_coefficients, small_blocks, style_of, watched
 
-Style = Literal["blocks", "edge_index"]
-"""What a module's forward takes: ``(blocks, x)``, as in DGL, or ``(x, edge_index)``, as in PyG."""
-
-SIGNATURES = (
-    "forward(self, blocks, x), with one block per layer, the input-side one first; or forward(self, x, edge_index), "
-    "whose PyG convolutions are called once per layer"
-)
 _PROBE_SEED = 7
 
 
@@ -49,7 +43,7 @@ class ModuleModel(Model):
 
     Args:
         module: its forward takes ``(blocks, x)`` or ``(x, edge_index)`` and returns a row per destination of the last
-            block, (D, out_width).
+            block, (D, out_width); or it is for a typed graph, see ``types``.
         layers: hops K: so many blocks are drawn.
         in_width: columns of the input features.
         out_width: columns of the result.
@@ -131,7 +125,7 @@ class ModuleModel(Model):
         x = h if isinstance(h, Tensor) else h.all()
         if self.style == "blocks":
             return self.module(list(blocks), x)
-        calls = stack.enter_context(_by_layer(self.module, blocks))
+        calls = stack.enter_context(by_layer(self.module, blocks))
         out = self.module(x, blocks[0].edge_index())
         self._check_calls(len(calls))
         return out
@@ -166,7 +160,7 @@ class ModuleModel(Model):
                 fix="Let every row depend on its own in-edges only",
             )
         if self._typed is None:
-            _set_coefficients(self.stages, calls)
+            set_coefficients(self.stages, calls)
         else:
             self._check_whole(both, trial)
         trial.train()
@@ -198,7 +192,7 @@ class ModuleModel(Model):
         layers = len(self.stages)
         if self._typed is not None:
             return self._typed.small(seeds, layers, dtype)[:2]
-        blocks, nodes = _small_blocks(seeds, layers)
+        blocks, nodes = small_blocks(seeds, layers)
         x = torch.randn(5 * layers + 2, self.widths[0], generator=torch.Generator().manual_seed(1))
         return blocks, x[nodes].to(dtype)
 
@@ -207,7 +201,7 @@ class ModuleModel(Model):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
             try:
-                with _watched(module) as calls:
+                with watched(module) as calls:
                     return Model.__call__(self, *self._inputs(seeds, dtype)), calls
             except ConfigError:
                 raise
@@ -347,24 +341,6 @@ _USUAL = {
 """What arguments of the usual names stand for."""
 
 
-def style_of(module: nn.Module) -> Style:
-    """What a module's forward takes.
-
-    Raises:
-        ConfigError: neither ``blocks`` first nor ``edge_index``.
-    """
-    names = list(inspect.signature(module.forward).parameters)
-    if "edge_index" in names[1:2]:
-        return "edge_index"
-    if names[:1] in (["blocks"], ["mfgs"]) and len(names) > 1:
-        return "blocks"
-    raise ConfigError(
-        f"forward takes ({', '.join(names)}), which Partita cannot call",
-        where=f"model {type(module).__name__}",
-        fix=f"Write {SIGNATURES}",
-    )
-
-
 def layers_of(module: nn.Module) -> int | None:
     """The number of hops that a module says it has, or the number of its PyG convolutions; ``None``: it is not said."""
     if isinstance(module, Model):
@@ -373,127 +349,6 @@ def layers_of(module: nn.Module) -> int | None:
     if isinstance(said, int) and not isinstance(said, bool) and said > 0:
         return said
     return layers_of_typed(module) or None
-
-
-def _convolutions(module: nn.Module) -> list[nn.Module]:
-    """PyG's convolutions in a module, those inside another one left out."""
-    if is_convolution(type(module)):
-        return [module]
-    return [found for child in module.children() for found in _convolutions(child)]
-
-
-@contextmanager
-def _watched(module: nn.Module) -> Iterator[list[nn.Module]]:
-    """The convolutions in the order in which they are called inside the block."""
-    calls: list[nn.Module] = []
-    hooks = [each.register_forward_pre_hook(lambda conv, _: calls.append(conv)) for each in _convolutions(module)]
-    try:
-        yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def _by_layer(module: nn.Module, blocks: Sequence[Block]) -> Iterator[list[nn.Module]]:
-    """Inside the block the n-th call of a PyG convolution computes the n-th of ``blocks``; yields the calls so far."""
-    calls: list[nn.Module] = []
-
-    def before(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        calls.append(conv)
-        if len(calls) > len(blocks):
-            fix = f"Set layers={len(calls)} or more"
-            raise ConfigError(f"the model calls more convolutions than layers={len(blocks)}", where="layers", fix=fix)
-        block, given = blocks[len(calls) - 1], dict(kwargs)
-        x = args[0] if args else given.pop("x")
-        x = x[0] if isinstance(x, (tuple, list)) else x
-        if x.shape[0] != block.num_src:
-            raise ConfigError(
-                f"convolution {len(calls)} of the model is given {x.shape[0]} rows, but its layer has {block.num_src}",
-                where=f"model {type(module).__name__}",
-                fix="Call the convolutions one after the other, each on the rows that the one before returned",
-            )
-        given.pop("edge_index", None)
-        if _is_gcn(conv):
-            given.pop("edge_weight", None)
-            return (x, _with_loops(block)), {**given, "edge_weight": _gcn_weights(block).to(x.dtype)}
-        return ((x, x[: block.num_dst]), block.edge_index(), *args[2:]), given
-
-    def after(conv: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        return out[: blocks[len(calls) - 1].num_dst]
-
-    with ExitStack() as stack:
-        for conv in _convolutions(module):
-            stack.callback(conv.register_forward_pre_hook(before, with_kwargs=True).remove)
-            if _is_gcn(conv):
-                _check_gcn(conv)
-                stack.callback(conv.register_forward_hook(after).remove)
-                stack.callback(setattr, conv, "normalize", conv.normalize)
-                conv.normalize = False  # type: ignore[assignment]
-        yield calls
-
-
-def _is_gcn(conv: nn.Module) -> bool:
-    """Whether it is PyG's GCNConv, whose edge weights are those of Partita's ``gcn``."""
-    return type(conv).__name__ == "GCNConv"
-
-
-def _check_gcn(conv: nn.Module) -> None:
-    """Refuse a GCNConv that weights edges in another way.
-
-    Raises:
-        ConfigError: it does.
-    """
-    if conv.improved or not conv.add_self_loops or not conv.normalize:
-        raise ConfigError(
-            "a GCNConv with improved=True, add_self_loops=False or normalize=False needs other edge weights than "
-            "Partita puts on sampled edges",
-            where=f"model, {conv}",
-            fix="Leave these arguments out",
-        )
-
-
-def _with_loops(block: Block) -> Tensor:
-    """The block's edges, then one from every destination to itself."""
-    own = torch.arange(block.num_dst, device=block.indptr.device)
-    return torch.cat([block.edge_index(), torch.stack([own, own])], dim=1)
-
-
-def _gcn_weights(block: Block) -> Tensor:
-    """The weights of :func:`_with_loops`."""
-    assert block.weight is not None
-    assert block.self_weight is not None
-    return torch.cat([block.weight, block.self_weight])
-
-
-def _set_coefficients(stages: nn.ModuleList, calls: Sequence[nn.Module]) -> None:
-    """Ask for GCN's edge weights on the blocks of its layers."""
-    for stage, conv in zip(stages, calls):
-        if isinstance(stage, Stage) and _is_gcn(conv):
-            stage.layer.coefficients = SymmetricNorm()  # type: ignore[misc]
-
-
-def _small_blocks(seeds: int, layers: int) -> tuple[list[Block], Tensor]:
-    """Blocks of a graph in which node v has the in-neighbors v + 2 and v + 5; and the nodes of the first one."""
-    nodes, blocks = list(range(seeds)), list[Block]()
-    for _ in range(layers):
-        destinations, at = len(nodes), {node: place for place, node in enumerate(nodes)}
-        edges = [at.setdefault(node + step, len(at)) for node in nodes for step in (2, 5)]
-        nodes = list(at)
-        dst = torch.tensor(nodes[:destinations])
-        blocks.insert(
-            0,
-            Block(
-                dst=dst,
-                src=torch.tensor(nodes),
-                indptr=torch.arange(destinations + 1) * 2,
-                indices=torch.tensor(edges, dtype=torch.int32),
-                dst_original=dst,
-                weight=torch.full((len(edges),), 0.3),
-                self_weight=torch.full((destinations,), 0.3),
-            ),
-        )
-    return blocks, torch.tensor(nodes)
 
 
 def find_model(name: str) -> type[Layer] | ModuleType:
