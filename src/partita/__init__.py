@@ -24,6 +24,7 @@ _PUBLIC = {
     "Model": "partita.nn.model",
     "NeighborLoader": "partita.loaders.neighbor",
     "PartitaError": "partita.core.errors",
+    "HeteroLayer": "partita.nn.layers",
     "PygLayer": "partita.nn.layers",
     "Trainer": "partita.train.trainer",
     "evaluate": "partita.infer.evaluate",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from partita.loaders.pyg import pyg_stores as pyg_stores
     from partita.loaders.pyg import to_pyg as to_pyg
     from partita.nn.encoder import Encoder as Encoder
+    from partita.nn.layers import HeteroLayer as HeteroLayer
     from partita.nn.layers import PygLayer as PygLayer
     from partita.nn.model import Model as Model
     from partita.partitioning.job import partition as partition

@@ -48,6 +48,18 @@ def test_gradients_are_those_of_one_process_and_bytes_are_those_that_are_said(st
         assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if "source" not in each])
+def test_convolutions_of_pyg_for_every_relation_are_computed_where_whole_blocks_are(stores, strategy, workers) -> None:
+    pytest.importorskip("torch_geometric")
+    for kind in ("pyg:SAGEConv", "pyg:GATConv", "pyg:GATv2Conv+edge_dim"):
+        step = step_of(stores[workers], kind, dropout=0.3)
+        found = distributed(step, strategy, workers, seed_split="even")
+        assert difference(found, reference(step)) < 1e-9, kind
+        assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
+        check_estimate(step_of(stores[workers], kind), strategy, workers)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_what_is_estimated_is_what_is_counted(stores, strategy, workers) -> None:
@@ -134,5 +146,7 @@ def test_types_that_a_batch_does_not_reach_have_gradients_of_zero(stores, kind) 
 def test_what_cannot_be_placed_is_refused(stores) -> None:
     with pytest.raises(ConfigError, match="other ones of"):
         distributed(step_of(stores[2], "rgcn"), "feature,data", 2)
+    with pytest.raises(ConfigError, match=r"layer 2 \(pyg:SAGEConv\).*parts of its edges"):
+        distributed(step_of(stores[2], "pyg:SAGEConv"), "data,source", 2)
     with pytest.raises(ConfigError, match="sampled by relation"):
         distributed(step_of(stores[2], "gcn"), "data,data", 2)

@@ -141,10 +141,34 @@ def test_what_no_layer_reaches_is_said(folder, tmp_path) -> None:
     )
 
 
-def test_no_plain_model_is_written_that_would_lack_the_encoder(folder, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="typed graphs are not exported"):
-        partita.export_model(folder / "sage", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+MODULES = {"typed_modules:Mixed": "gdp", "typed_modules:hetero_edges": "gdp", "pyg:SAGEConv": "dnp"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_models_of_pyg_are_trained_resumed_evaluated_and_predicted_by_name(folder, tmp_path, name) -> None:
+    settings = {**SETTINGS, "model": name, "dropout": 0.0, "threads": 1}
+    whole = partita.Trainer(folder / "parts2.whole", out=tmp_path / "whole", **settings).fit()
+    partita.Trainer(folder / "parts2.whole", out=tmp_path / "cut", **{**settings, "epochs": 2}).fit()
+    partita.Trainer.resume(tmp_path / "cut", epochs=3, trust="imports").fit()
+    first, second = (weights(tmp_path / run) for run in ("whole", "cut"))
+    assert all(np.array_equal(second[each], value) for each, value in first.items())
+    train_on_workers(folder / "parts2", 2, {tmp_path / "two": {**settings, "strategy": MODULES[name]}})
+    assert_same(tmp_path / "two", tmp_path / "whole")
+    found = partita.evaluate(tmp_path / "whole", trust="imports")
+    assert found["accuracy"] == pytest.approx(whole.record["metrics"]["test"]["accuracy"])
+    rows = partita.predict(tmp_path / "whole", split="test", labels=True, trust="imports")
+    assert found["accuracy"] == pytest.approx(float(np.mean(rows.predicted == rows.labels)))
+    other = partita.predict(tmp_path / "two", store=folder / "parts3", split="test", trust="imports")
+    np.testing.assert_allclose(other.probabilities, rows.probabilities, rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_of_pyg_as_an_object(folder, tmp_path) -> None:
+    import typed_modules
+
+    store = partita.open(folder / "parts2.whole")
+    model = typed_modules.hetero_gat(store.schema.metadata, 8, 2)
+    partita.Trainer(store, out=tmp_path / "run", model=model, fanout=(3, 2), epochs=1, batch_size=30).fit()
+    assert "accuracy" in partita.evaluate(tmp_path / "run", model=model)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +195,7 @@ REFUSED = [
     ({"fanout": "cites=3,2,1"}, "3 entries but layers is 2"),
     ({"fanout": "cites=0"}, "at least one relation"),
     ({"model": "gcn"}, "sampled by relation"),
-    ({"model": "pyg:GCN"}, "does not support typed graphs"),
+    ({"model": "pyg:GCN"}, "as models of untyped graphs do.*to_hetero"),
     ({"sampler": "layer", "layer_budget": "50", "fanout": None}, "does not draw by relation"),
     ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
     ({"cache": "30B"}, "no room for a row"),

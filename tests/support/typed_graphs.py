@@ -84,8 +84,16 @@ class TypedStep(Step):
             known = {
                 "num_types": 3, "relations": ends, "heads": 3 if not last else 1, "bases": 2, "aggregator": "sum",
                 "edge_width": EDGE_WIDTH, "edge_weights": True,
+                "metadata": self.store.schema.metadata, "edge_dim": EDGE_WIDTH,
             }  # fmt: skip
-            names = LAYERS.find(kind).options & {"num_types", "relations", "heads", "edge_width", *option.split(",")}
+            names = LAYERS.find(kind).options & {
+                "num_types",
+                "relations",
+                "heads",
+                "edge_width",
+                "metadata",
+                *option.split(","),
+            }
             options = {name: known[name] for name in names}
             layers.append(LAYERS.find(kind).for_model(widths[number], widths[number + 1], last=last, **options))
         encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types)

@@ -125,6 +125,11 @@ class Schema:
         return tuple(accumulate(self.num_nodes, initial=0))
 
     @property
+    def metadata(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+        """Names of types, and of relations with those of their ends: as PyG's ``HeteroData.metadata()``, by number."""
+        return list(self.node_types), [(each.source, each.name, each.target) for each in self.relations]
+
+    @property
     def edge_dtype(self) -> np.dtype[Any]:
         """Of the column ``edge_type``: the smallest unsigned integer that fits."""
         return np.dtype(np.uint8 if len(self.relations) <= 256 else np.uint16)

@@ -101,6 +101,11 @@ class Model(nn.Module):
         return h  # type: ignore[return-value]
 
     @property
+    def type_widths(self) -> tuple[int, ...] | None:
+        """Feature columns of each node type that the model takes; ``None``: it is for untyped graphs."""
+        return None if self.encoder is None else self.encoder.widths
+
+    @property
     def composes_encoder(self) -> bool:
         """Whether there is an encoder, and the first layer can compose it with its own maps."""
         return self.encoder is not None and self.layers[0].composes_encoder

@@ -1,4 +1,5 @@
-"""Models of others: any ``torch.nn.Module`` whose forward takes blocks, or ``x`` and ``edge_index``.
+"""Models of others: any ``torch.nn.Module`` whose forward takes blocks, ``x`` and ``edge_index``, or of typed graphs
+dictionaries of these.
 
 Such a module is computed as a whole, from the seeds' neighborhoods to the seeds' rows: Partita does not know its
 layers, so it cannot place them one by one, nor evaluate them one after the other.
@@ -7,11 +8,11 @@ layers, so it cannot place them one by one, nor evaluate them one after the othe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,20 +26,15 @@ from partita.core.registry import imported
 from partita.core.typed import fitting
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.convolutions import as_layer_type, is_convolution
-from partita.nn.layers.gcn import SymmetricNorm
 from partita.nn.layers.pyg import seeded
 from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
 from partita.nn.ops import Rows
 from partita.nn.stage import Stage
+from partita.nn.typed_calls import SIGNATURE as TYPED_SIGNATURE
+from partita.nn.typed_calls import GraphTypes, TypedCall, layers_of_typed
+from partita.nn.untyped_calls import SIGNATURES, Style, by_layer, set_coefficients, small_blocks, style_of, watched
 
-Style = Literal["blocks", "edge_index"]
-"""What a module's forward takes: ``(blocks, x)``, as in DGL, or ``(x, edge_index)``, as in PyG."""
-
-SIGNATURES = (
-    "forward(self, blocks, x), with one block per layer, the input-side one first; or forward(self, x, edge_index), "
-    "whose PyG convolutions are called once per layer"
-)
 _PROBE_SEED = 7
 
 
@@ -47,15 +43,17 @@ class ModuleModel(Model):
 
     Args:
         module: its forward takes ``(blocks, x)`` or ``(x, edge_index)`` and returns a row per destination of the last
-            block, (D, out_width).
+            block, (D, out_width); or it is for a typed graph, see ``types``.
         layers: hops K: so many blocks are drawn.
         in_width: columns of the input features.
         out_width: columns of the result.
         name: ``package.module:Name``, where it was made from that; else empty.
         arguments: with which it was made, JSON-able.
+        types: of a typed graph, for a module whose forward takes dictionaries; see
+            :mod:`partita.nn.typed_calls`. ``in_width`` is of no meaning then.
 
     Attributes:
-        module, name: as given.
+        module, name, types: as given.
         mixes_rows: a row depends in training on which other rows are computed with it (batch normalization).
         draws: training draws something (dropout), from torch's generator.
 
@@ -75,11 +73,19 @@ class ModuleModel(Model):
         *,
         name: str = "",
         arguments: Mapping[str, Any] | None = None,
+        types: GraphTypes | None = None,
     ) -> None:
-        widths = [in_width] * layers + [out_width]
+        widths = [max(1, in_width)] * layers + [out_width]
         super().__init__([_Hop(below, above) for below, above in pairwise(widths)])
-        self.module, self.name, self._arguments = module, name, dict(arguments or {})
-        self.style: Style = style_of(module)
+        self.module, self.name, self._arguments, self.types = module, name, dict(arguments or {}), types
+        self._typed = None if types is None else TypedCall(module, types, self._where)
+        if types is None:
+            self.style: Style = style_of(module)
+        else:
+            for layer in self.layers:
+                layer.reads_relations, layer.relations = True, types.ends
+                if self._typed is not None and self._typed.reads_edges:
+                    layer.edge_columns, layer.edge_width = ("edge_attr",), types.edge_width
         if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
             self._try(module.eval(), 2)  # sizes its lazy layers
             module.train()
@@ -93,20 +99,14 @@ class ModuleModel(Model):
 
         Raises:
             ConfigError: the module calls more or fewer convolutions than there are layers, or returns other rows.
-            ValueError: the rows are of several types.
+            ValueError: the rows are of several types, and the module takes others; or the other way round.
         """
-        if isinstance(h, RowsByType):
-            raise ValueError("a module that is computed as a whole takes rows of one type")
-        x = h if isinstance(h, Tensor) else h.all()
+        if isinstance(h, RowsByType) != (self._typed is not None):
+            raise ValueError("a module of a typed graph takes rows of all types, and no other one does")
         with ExitStack() as stack:
             if step_key is not None and self.training:
                 stack.enter_context(seeded(step_key.at(Purpose.DROPOUT, 0)))
-            if self.style == "blocks":
-                out = self.module(list(blocks), x)
-            else:
-                calls = stack.enter_context(_by_layer(self.module, blocks))
-                out = self.module(x, blocks[0].edge_index())
-                self._check_calls(len(calls))
+            out = self._typed_out(blocks, h) if isinstance(h, RowsByType) else self._untyped_out(blocks, h, stack)
         wanted = blocks[-1].num_dst, self.widths[-1]
         if not isinstance(out, Tensor) or tuple(out.shape) != wanted:
             found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
@@ -116,6 +116,24 @@ class ModuleModel(Model):
                 fix="Return a row per destination of the last block, with a column per class",
             )
         return self.stages[-1].scaled(out)  # type: ignore[operator]
+
+    def _typed_out(self, blocks: Sequence[Block], rows: RowsByType) -> Tensor:
+        assert self._typed is not None
+        return self._typed(self.module, blocks, rows)
+
+    def _untyped_out(self, blocks: Sequence[Block], h: Rows, stack: ExitStack) -> Tensor:
+        x = h if isinstance(h, Tensor) else h.all()
+        if self.style == "blocks":
+            return self.module(list(blocks), x)
+        calls = stack.enter_context(by_layer(self.module, blocks))
+        out = self.module(x, blocks[0].edge_index())
+        self._check_calls(len(calls))
+        return out
+
+    @property
+    def type_widths(self) -> tuple[int, ...] | None:
+        """See :attr:`Model.type_widths`."""
+        return None if self.types is None else self.types.widths
 
     def _check_calls(self, calls: int) -> None:
         if calls != len(self.stages):
@@ -141,7 +159,10 @@ class ModuleModel(Model):
                 where=self._where,
                 fix="Let every row depend on its own in-edges only",
             )
-        _set_coefficients(self.stages, calls)
+        if self._typed is None:
+            set_coefficients(self.stages, calls)
+        else:
+            self._check_whole(both, trial)
         trial.train()
         first, _ = self._try(trial, 2)
         with seeded(_PROBE_SEED + 1):
@@ -151,24 +172,47 @@ class ModuleModel(Model):
         if not self.draws and not normalized:
             self.mixes_rows = not torch.allclose(first[:1], self._try(trial, 1)[0], rtol=1e-4, atol=1e-5)
 
+    def _check_whole(self, rows: Tensor, module: nn.Module) -> None:
+        """See that rows of a typed graph from the edges of each layer are those that PyG computes from all edges."""
+        assert self._typed is not None
+        *_, everyone = self._typed.small(2, len(self.stages), rows.dtype)
+        with torch.no_grad():
+            wanted = self._typed.whole(module, *everyone, len(rows))
+        if not torch.allclose(rows, wanted, rtol=1e-4, atol=1e-5):
+            raise ConfigError(
+                "the row of a seed depends on more than its in-edges of so many layers, so that it is another one in a "
+                "sampled batch than in the whole graph",
+                where=self._where,
+                fix="Use convolutions that look at in-edges only, as SAGEConv, GraphConv, GATv2Conv and "
+                f"TransformerConv, one after the other; not GCNConv. layers is {len(self.stages)}",
+            )
+
+    def _inputs(self, seeds: int, dtype: torch.dtype) -> tuple[list[Block], Tensor | RowsByType]:
+        """A few blocks, and rows for them."""
+        layers = len(self.stages)
+        if self._typed is not None:
+            return self._typed.small(seeds, layers, dtype)[:2]
+        blocks, nodes = small_blocks(seeds, layers)
+        x = torch.randn(5 * layers + 2, self.widths[0], generator=torch.Generator().manual_seed(1))
+        return blocks, x[nodes].to(dtype)
+
     def _try(self, module: nn.Module, seeds: int) -> tuple[Tensor, list[nn.Module]]:
         own, self.module = self.module, module
-        blocks, nodes = _small_blocks(seeds, len(self.stages))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
-            x = torch.randn(5 * len(self.stages) + 2, self.widths[0], generator=torch.Generator().manual_seed(1))
-            x = x[nodes].to(dtype)
             try:
-                with _watched(module) as calls:
-                    return Model.__call__(self, blocks, x), calls
+                with watched(module) as calls:
+                    return Model.__call__(self, *self._inputs(seeds, dtype)), calls
             except ConfigError:
                 raise
             except Exception as error:  # whatever a module of others says of what it is given
                 reason = f"{type(error).__name__}: {error}".partition("\n")[0]
                 raise ConfigError(
-                    f"cannot be computed on sampled blocks: {reason}",
+                    f"cannot be computed on sampled {'graphs' if self._typed else 'blocks'}: {reason}",
                     where=self._where,
-                    fix=f"Write {SIGNATURES}. A layer has fewer rows after it than before it: add x[: len(h)] to its "
+                    fix=f"Write {TYPED_SIGNATURE}. Every type that a later layer reads must be the end of a relation"
+                    if self._typed
+                    else f"Write {SIGNATURES}. A layer has fewer rows after it than before it: add x[: len(h)] to its "
                     "result h, not x",
                 ) from error
             finally:
@@ -185,6 +229,7 @@ class ModuleModel(Model):
             "arguments": self._arguments,
             "layers": len(self.stages),
             "widths": [self.widths[0], self.widths[-1]],
+            **({} if self.types is None else {"types": self.types.to_json()}),
         }
 
 
@@ -213,7 +258,15 @@ class ModuleType:
         return None if self._takes_all else frozenset(self._parameters)
 
     def model(
-        self, *, in_width: int, out_width: int, layers: int, seed: int, given: Mapping[str, Any], **settings: Any
+        self,
+        *,
+        in_width: int,
+        out_width: int,
+        layers: int,
+        seed: int,
+        given: Mapping[str, Any],
+        types: GraphTypes | None = None,
+        **settings: Any,
     ) -> ModuleModel:
         """The model of a run.
 
@@ -222,12 +275,14 @@ class ModuleType:
                 as ``in_channels``, ``out_channels``, ``num_layers``.
             seed: of its initialization.
             given: arguments, which come first.
+            types: of a typed graph: an argument ``metadata`` is that of PyG's ``HeteroData``, and ``in_channels`` is
+                -1, which PyG's convolutions fill in when they first see rows.
             settings: ``hidden`` and ``dropout``, for arguments of the usual names.
 
         Raises:
             ConfigError: an argument is missing, or the module cannot be made or used.
         """
-        values = {"in": in_width, "out": out_width, "layers": layers, **settings}
+        values = {"in": in_width if types is None else -1, "out": out_width, "layers": layers, **settings}
         arguments = {
             name: values[what] for what, names in _USUAL.items() for name in names if name in self._parameters
         } | dict(given)
@@ -235,6 +290,7 @@ class ModuleType:
             name
             for name, each in self._parameters.items()
             if name not in arguments
+            and (types is None or name != _METADATA)
             and each.default is each.empty
             and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
         ]
@@ -244,16 +300,23 @@ class ModuleType:
                 where=f"model '{self.name}'",
                 fix=f"Write --model-options {missing[0]}=VALUE",
             )
-        return self.again(arguments, layers, in_width, out_width, seed)
+        return self.again(arguments, layers, in_width, out_width, seed, types)
 
     def again(
-        self, arguments: Mapping[str, Any], layers: int, in_width: int, out_width: int, seed: int = 0
+        self,
+        arguments: Mapping[str, Any],
+        layers: int,
+        in_width: int,
+        out_width: int,
+        seed: int = 0,
+        types: GraphTypes | None = None,
     ) -> ModuleModel:
-        """The model with exactly these arguments."""
+        """The model with exactly these arguments, and the metadata of a typed graph."""
+        more = {_METADATA: types.metadata} if types is not None and _METADATA in self._parameters else {}
         where = f"model '{self.name}'"
         with seeded(fold(int(Purpose.INITIALISE), seed) >> 1):
             try:
-                module = self._make(**arguments)
+                module = self._make(**{**more, **arguments})
             except Exception as error:  # whatever a constructor of others says of its arguments
                 reason = f"{type(error).__name__}: {error}".partition("\n")[0]
                 raise ConfigError(f"cannot be made: {reason}", where=where, fix="Change --model-options") from error
@@ -262,8 +325,11 @@ class ModuleType:
                 raise ConfigError(f"makes a {kind}", where=where, fix="Let it return a torch.nn.Module")
             if isinstance(module, Model):
                 raise ConfigError("makes a partita.Model", where=where, fix="Give it in Python, as Trainer(model=...)")
-            return ModuleModel(module, layers, in_width, out_width, name=self.name, arguments=arguments)
+            return ModuleModel(module, layers, in_width, out_width, name=self.name, arguments=arguments, types=types)
 
+
+_METADATA = "metadata"
+"""The argument that is given the names of node types and relations."""
 
 _USUAL = {
     "in": ("in_channels", "in_features", "in_feats", "in_width", "in_dim", "in_size", "num_features"),
@@ -275,24 +341,6 @@ _USUAL = {
 """What arguments of the usual names stand for."""
 
 
-def style_of(module: nn.Module) -> Style:
-    """What a module's forward takes.
-
-    Raises:
-        ConfigError: neither ``blocks`` first nor ``edge_index``.
-    """
-    names = list(inspect.signature(module.forward).parameters)
-    if "edge_index" in names[1:2]:
-        return "edge_index"
-    if names[:1] in (["blocks"], ["mfgs"]) and len(names) > 1:
-        return "blocks"
-    raise ConfigError(
-        f"forward takes ({', '.join(names)}), which Partita cannot call",
-        where=f"model {type(module).__name__}",
-        fix=f"Write {SIGNATURES}",
-    )
-
-
 def layers_of(module: nn.Module) -> int | None:
     """The number of hops that a module says it has, or the number of its PyG convolutions; ``None``: it is not said."""
     if isinstance(module, Model):
@@ -300,128 +348,7 @@ def layers_of(module: nn.Module) -> int | None:
     said = getattr(module, "num_layers", None)
     if isinstance(said, int) and not isinstance(said, bool) and said > 0:
         return said
-    return len(_convolutions(module)) or None
-
-
-def _convolutions(module: nn.Module) -> list[nn.Module]:
-    """PyG's convolutions in a module, those inside another one left out."""
-    if is_convolution(type(module)):
-        return [module]
-    return [found for child in module.children() for found in _convolutions(child)]
-
-
-@contextmanager
-def _watched(module: nn.Module) -> Iterator[list[nn.Module]]:
-    """The convolutions in the order in which they are called inside the block."""
-    calls: list[nn.Module] = []
-    hooks = [each.register_forward_pre_hook(lambda conv, _: calls.append(conv)) for each in _convolutions(module)]
-    try:
-        yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextmanager
-def _by_layer(module: nn.Module, blocks: Sequence[Block]) -> Iterator[list[nn.Module]]:
-    """Inside the block the n-th call of a PyG convolution computes the n-th of ``blocks``; yields the calls so far."""
-    calls: list[nn.Module] = []
-
-    def before(conv: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        calls.append(conv)
-        if len(calls) > len(blocks):
-            fix = f"Set layers={len(calls)} or more"
-            raise ConfigError(f"the model calls more convolutions than layers={len(blocks)}", where="layers", fix=fix)
-        block, given = blocks[len(calls) - 1], dict(kwargs)
-        x = args[0] if args else given.pop("x")
-        x = x[0] if isinstance(x, (tuple, list)) else x
-        if x.shape[0] != block.num_src:
-            raise ConfigError(
-                f"convolution {len(calls)} of the model is given {x.shape[0]} rows, but its layer has {block.num_src}",
-                where=f"model {type(module).__name__}",
-                fix="Call the convolutions one after the other, each on the rows that the one before returned",
-            )
-        given.pop("edge_index", None)
-        if _is_gcn(conv):
-            given.pop("edge_weight", None)
-            return (x, _with_loops(block)), {**given, "edge_weight": _gcn_weights(block).to(x.dtype)}
-        return ((x, x[: block.num_dst]), block.edge_index(), *args[2:]), given
-
-    def after(conv: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        return out[: blocks[len(calls) - 1].num_dst]
-
-    with ExitStack() as stack:
-        for conv in _convolutions(module):
-            stack.callback(conv.register_forward_pre_hook(before, with_kwargs=True).remove)
-            if _is_gcn(conv):
-                _check_gcn(conv)
-                stack.callback(conv.register_forward_hook(after).remove)
-                stack.callback(setattr, conv, "normalize", conv.normalize)
-                conv.normalize = False  # type: ignore[assignment]
-        yield calls
-
-
-def _is_gcn(conv: nn.Module) -> bool:
-    """Whether it is PyG's GCNConv, whose edge weights are those of Partita's ``gcn``."""
-    return type(conv).__name__ == "GCNConv"
-
-
-def _check_gcn(conv: nn.Module) -> None:
-    """Refuse a GCNConv that weights edges in another way.
-
-    Raises:
-        ConfigError: it does.
-    """
-    if conv.improved or not conv.add_self_loops or not conv.normalize:
-        raise ConfigError(
-            "a GCNConv with improved=True, add_self_loops=False or normalize=False needs other edge weights than "
-            "Partita puts on sampled edges",
-            where=f"model, {conv}",
-            fix="Leave these arguments out",
-        )
-
-
-def _with_loops(block: Block) -> Tensor:
-    """The block's edges, then one from every destination to itself."""
-    own = torch.arange(block.num_dst, device=block.indptr.device)
-    return torch.cat([block.edge_index(), torch.stack([own, own])], dim=1)
-
-
-def _gcn_weights(block: Block) -> Tensor:
-    """The weights of :func:`_with_loops`."""
-    assert block.weight is not None
-    assert block.self_weight is not None
-    return torch.cat([block.weight, block.self_weight])
-
-
-def _set_coefficients(stages: nn.ModuleList, calls: Sequence[nn.Module]) -> None:
-    """Ask for GCN's edge weights on the blocks of its layers."""
-    for stage, conv in zip(stages, calls):
-        if isinstance(stage, Stage) and _is_gcn(conv):
-            stage.layer.coefficients = SymmetricNorm()  # type: ignore[misc]
-
-
-def _small_blocks(seeds: int, layers: int) -> tuple[list[Block], Tensor]:
-    """Blocks of a graph in which node v has the in-neighbors v + 2 and v + 5; and the nodes of the first one."""
-    nodes, blocks = list(range(seeds)), list[Block]()
-    for _ in range(layers):
-        destinations, at = len(nodes), {node: place for place, node in enumerate(nodes)}
-        edges = [at.setdefault(node + step, len(at)) for node in nodes for step in (2, 5)]
-        nodes = list(at)
-        dst = torch.tensor(nodes[:destinations])
-        blocks.insert(
-            0,
-            Block(
-                dst=dst,
-                src=torch.tensor(nodes),
-                indptr=torch.arange(destinations + 1) * 2,
-                indices=torch.tensor(edges, dtype=torch.int32),
-                dst_original=dst,
-                weight=torch.full((len(edges),), 0.3),
-                self_weight=torch.full((destinations,), 0.3),
-            ),
-        )
-    return blocks, torch.tensor(nodes)
+    return layers_of_typed(module) or None
 
 
 def find_model(name: str) -> type[Layer] | ModuleType:
@@ -459,11 +386,12 @@ def model_from(description: Mapping[str, Any]) -> Model:
     with fitting("model", ConfigError, "Train again: the description of the model in run.json is damaged"):
         in_width, out_width = map(int, description["widths"])
         arguments, layers = dict(description["arguments"]), int(description["layers"])
-    return kind.again(arguments, layers, in_width, out_width)
+        types = GraphTypes.of_json(description["types"]) if "types" in description else None
+    return kind.again(arguments, layers, in_width, out_width, types=types)
 
 
-def as_model(module: object, layers: int, in_width: int, out_width: int) -> Model:
-    """A user's model as Partita's: as it is, or a module in a :class:`ModuleModel`.
+def as_model(module: object, layers: int, in_width: int, out_width: int, types: GraphTypes | None = None) -> Model:
+    """A user's model as Partita's: as it is, or a module in a :class:`ModuleModel`; of a typed graph with its types.
 
     Raises:
         ConfigError: see :class:`ModuleModel`.
@@ -474,7 +402,7 @@ def as_model(module: object, layers: int, in_width: int, out_width: int) -> Mode
         raise ConfigError(
             f"a {type(module).__name__} is no model", where="model", fix=f"Give a torch.nn.Module with {SIGNATURES}"
         )
-    return ModuleModel(module, layers, in_width, out_width)
+    return ModuleModel(module, layers, in_width, out_width, types=types)
 
 
 def can_be_made_again(model: Model) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from partita.core.keys import StepKey
 from partita.core.protocols import Estimator, InputWork, Placement, Work
-from partita.core.records import Counts
+from partita.core.records import Counts, RowsByType
 from partita.nn import ops
 from partita.parallel.block_worker import BlockWork, BlockWorker
 
@@ -127,5 +127,7 @@ class WholeModelEngine(Engine):
         """See :meth:`Engine.forward`."""
         blocks = [cast(BlockWork, work).block for work in batch.works]
         h: Any = self.load(batch).rows
+        if isinstance(h, RowsByType):
+            return self.worker.model(blocks, h, batch.key)
         rows = h if isinstance(h, Tensor) else h.rows(blocks[0], batch.key)
         return self.worker.model(blocks, ops.all_rows(rows), batch.key)

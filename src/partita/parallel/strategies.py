@@ -395,24 +395,24 @@ def check_encoder(model: Model, column: FeatureColumn | HostRows | TypedColumns)
         ConfigError: the graph is typed and the model has no encoder for its types, or the other way round.
     """
     if isinstance(column, TypedColumns):
-        if model.encoder is None:
+        if model.type_widths is None:
             raise ConfigError(
                 "the graph is typed, and the model has no encoder to bring the rows of all node types to one width",
                 where="model",
                 fix="Give the model one: partita.Model.from_layers(layers, encoder=partita.Encoder(...))",
             )
-        if model.encoder.widths != column.widths:
+        if model.type_widths != column.widths:
             raise ConfigError(
-                f"the model's encoder is for node types of {model.encoder.widths} feature columns, those of the store "
+                f"the model is for node types of {model.type_widths} feature columns, those of the store "
                 f"have {column.widths}",
                 where="model",
-                fix="Make the encoder for the node types of the store",
+                fix="Make the model, or its encoder, for the node types of the store",
             )
-    elif model.encoder is not None:
+    elif model.type_widths is not None:
         raise ConfigError(
-            "the model has an encoder for node types, and the graph has none",
+            "the model is for node types, and the graph has none",
             where="model",
-            fix="Leave the encoder out",
+            fix="Leave its encoder out, or use a typed graph",
         )
 
 

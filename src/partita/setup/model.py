@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,6 +18,7 @@ from partita.nn.layers import LAYERS, Layer
 from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
 from partita.nn.stage import Stage
+from partita.nn.typed_calls import GraphTypes
 from partita.setup.sampler import reads_neighbors
 
 MODEL_COPIES = 8
@@ -51,7 +53,6 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     """
     kind = find_model(config.model)
     if isinstance(kind, ModuleType):
-        store.require_untyped(f"the model '{config.model}', which is computed as a whole,")
         if config.residual:
             raise ConfigError(
                 f"'{config.model}' is a model of its own, whose layers have no residual connections added",
@@ -64,6 +65,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
             layers=config.layers,
             seed=config.seed,
             given=config.model_options,
+            types=graph_types(store),
             hidden=config.hidden,
             dropout=config.dropout,
         )
@@ -78,6 +80,7 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
         in_width = config.hidden
         encoder = Encoder(store.type_widths, in_width, store.schema.node_types)
         of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
+        of_graph["metadata"] = store.schema.metadata
     return build_model(
         config.model,
         in_width=in_width,
@@ -193,4 +196,18 @@ def given_model(model: nn.Module, config: Config, store: GraphStore, out_width: 
     Raises:
         ConfigError: it cannot be computed on sampled blocks.
     """
-    return as_model(model, config.layers, store.num_features, out_width)
+    return as_model(model, config.layers, store.num_features, out_width, graph_types(store))
+
+
+def graph_types(store: GraphStore) -> GraphTypes | None:
+    """What a module that is computed as a whole must know of a typed graph; ``None`` of untyped ones."""
+    if store.schema is None:
+        return None
+    kinds = np.unique(np.concatenate([np.empty(0, np.int64), *map(store.types, store.splits.values())])).tolist()
+    return GraphTypes(
+        node_types=store.schema.node_types,
+        relations=tuple(store.schema.metadata[1]),
+        widths=store.type_widths,
+        edge_width=store.num_edge_features,
+        seed_types=tuple(store.schema.node_types[kind] for kind in kinds or range(len(store.schema.node_types))),
+    )

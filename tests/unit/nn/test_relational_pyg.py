@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Block, RowsByType
 from partita.nn.encoder import Encoder
-from partita.nn.layers import HGT, RGAT, RGCN, HeteroSAGE
+from partita.nn.layers import HGT, LAYERS, RGAT, RGCN, HeteroLayer, HeteroSAGE
 from partita.nn.model import Model
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -105,6 +106,49 @@ def test_rgat_is_a_hetero_conv_of_gat(block, edges, x, heads: int, concat: bool)
             ours.weight[at], ours.att_src[at], ours.att_dst[at] = conv.lin.weight, conv.att_src[0], conv.att_dst[0]
             ours.bias[RELATIONS[at][1]] += conv.bias
     compare(ours(block, x), torch.cat(list(theirs(by_type(x), edges).values())), x)
+
+
+CONVS = {
+    "sage": lambda width: pyg.SAGEConv((-1, -1), width),
+    "gat": lambda width: pyg.GATConv(8, width, add_self_loops=False),
+    "graph": lambda width: pyg.GraphConv((8, 8), width, aggr="max"),
+}
+
+
+@pytest.mark.parametrize("aggr", ["sum", "mean", "max", "cat"])
+def test_a_layer_of_hetero_conv_is_that_of_pyg(block, edges, x, aggr: str) -> None:
+    """Of another convolution for every relation; lazy ones are filled in."""
+    kinds = list(CONVS)
+    chosen = TRIPLES if aggr != "cat" else [TRIPLES[at] for at in (0, 1, 2, 4, 5, 5)]
+    convs = {triple: CONVS[kinds[at % 3]](4) for at, triple in enumerate(dict.fromkeys(chosen))}
+    if aggr == "cat":  # as wide for every type
+        convs[TRIPLES[5]] = CONVS["sage"](8)
+    theirs = pyg.HeteroConv(convs, aggr=aggr)
+    ours = HeteroLayer(theirs, 8, 8 if aggr == "cat" else 4, (NAMES, TRIPLES)).double()
+    there = {triple: edges[triple] for triple in convs}
+    compare(ours(block, x), torch.cat([theirs(by_type(x), there)[name] for name in NAMES]), x)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("SAGEConv", {}), ("GATv2Conv", {"heads": 2}), ("TransformerConv", {})])
+def test_a_convolution_by_name_is_a_hetero_conv_of_it(block, edges, x, kind: str, options: dict) -> None:
+    metadata = [list(NAMES), [list(triple) for triple in TRIPLES]]
+    ours = LAYERS.find(f"pyg:{kind}").for_model(8, 4, last=True, metadata=metadata, **options).double()
+    compare(ours(block, x), torch.cat([ours.conv(by_type(x), edges)[name] for name in NAMES]), x)
+    again = LAYERS.find(f"pyg:{kind}")(**ours.arguments()).double()
+    for layer in (again, ours):
+        layer.reset(5)
+    assert torch.equal(again(block, x), ours(block, x))
+    assert not any(getattr(each, "add_self_loops", False) for each in ours.modules())
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+def test_a_type_that_no_convolution_leads_to_has_rows_of_zeros(block, x) -> None:
+    ours = HeteroLayer(pyg.HeteroConv({TRIPLES[1]: pyg.SAGEConv((8, 8), 4)}), 8, 4, (NAMES, TRIPLES)).double()
+    rows = by_type(ours(block, x))
+    assert rows["a"].any()
+    assert not rows["b"].any()
+    with pytest.raises(ConfigError, match="relation a:r9:b, which the graph has not"):
+        HeteroLayer(pyg.HeteroConv({("a", "r9", "b"): pyg.SAGEConv(8, 4)}), 8, 4, (NAMES, TRIPLES))
 
 
 @pytest.mark.parametrize(("heads", "width"), [(1, 8), (2, 8), (2, 6)])

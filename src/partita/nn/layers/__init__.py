@@ -9,6 +9,7 @@ from partita.nn.layers.edge_attention import GATv2, Transformer
 from partita.nn.layers.gat import GAT
 from partita.nn.layers.gcn import GCN
 from partita.nn.layers.gin import GIN, GINE
+from partita.nn.layers.hetero import HeteroLayer
 from partita.nn.layers.mlp import MLP
 from partita.nn.layers.pyg import PygLayer
 from partita.nn.layers.relational import RGCN, HeteroSAGE
@@ -24,5 +25,5 @@ LAYERS: Registry[type[Layer]] = Registry(
 
 __all__ = [
     "GAT", "GCN", "GIN", "GINE", "HGT", "LAYERS", "MLP", "RGAT", "RGCN", "SAGE", "ColumnSplit", "GATv2", "GraphConv",
-    "HeteroSAGE", "Layer", "PygLayer", "Split", "Transformer",
+    "HeteroLayer", "HeteroSAGE", "Layer", "PygLayer", "Split", "Transformer",
 ]  # fmt: skip

@@ -232,6 +232,19 @@ class Layer(nn.Module):
         """
         return None
 
+    def pyg_call(self, conv: str) -> str:
+        """How an exported model calls what :meth:`pyg_code` made.
+
+        Args:
+            conv: an expression for it. There are ``x``, ``edge_index``, what the layer reads of edges under its names
+                (:attr:`edge_columns`), and where it reads relations ``edge_type`` and ``node_type``.
+        """
+        return f"{conv}({', '.join(['x', 'edge_index', *self.edge_columns])})"
+
+    def pyg_state(self) -> dict[str, Tensor]:
+        """The parameters under the names that they have in what :meth:`pyg_code` makes."""
+        return dict(self.state_dict())
+
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """The layer's result over a block that holds every sampled edge of its destinations.
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
+from partita.core.records import Block
 from partita.nn.layers.base import Layer
+from partita.nn.layers.hetero import Names, edge_width_of, rows_by_relation
 from partita.nn.layers.pyg import PygLayer
 
 _WIDTHS = ("in_channels", "out_channels")
@@ -68,7 +72,7 @@ def convolution_layer(name: str, conv: type[nn.Module]) -> type[Layer]:
             where=f"model '{name}'",
             fix=f"Write a class of your own that makes one from both, and name it. {_ABLE}",
         )
-    body = {"name": name, "convolution": conv, "options": frozenset(taken.keys() - _NOT_TAKEN)}
+    body = {"name": name, "convolution": conv, "options": frozenset(taken.keys() - _NOT_TAKEN) | {"metadata"}}
     return type(conv.__name__, (ConvolutionLayer,), body)
 
 
@@ -78,9 +82,14 @@ class ConvolutionLayer(PygLayer):
     Attention heads count as they do in :class:`~partita.nn.layers.gat.GAT`: hidden layers concatenate them, so each
     has the width divided by their number, the last layer averages them; ``concat`` overrides that in all layers.
 
+    On a typed graph it is a ``HeteroConv`` of one such convolution for each relation, summed, see
+    :class:`~partita.nn.layers.hetero.HeteroLayer`; loops are added only where ``add_self_loops`` is set. Where it is
+    given ``edge_dim``, it reads the features of edges.
+
     Args:
         in_width: columns of the input.
         out_width: columns of the result (all heads together where they are concatenated).
+        metadata: names of node types and relations of a typed graph; ``None`` of untyped ones.
         options: further arguments of the convolution.
 
     Raises:
@@ -90,7 +99,7 @@ class ConvolutionLayer(PygLayer):
 
     convolution: ClassVar[type[nn.Module]]
 
-    def __init__(self, in_width: int, out_width: int, **options: Any) -> None:
+    def __init__(self, in_width: int, out_width: int, *, metadata: Any = None, **options: Any) -> None:
         taken, where = _parameters(self.convolution), f"model '{self.name}'"
         heads = options.get("heads", taken.get("heads", 1)) if "concat" in taken else 1
         out_channels = out_width
@@ -102,13 +111,39 @@ class ConvolutionLayer(PygLayer):
                     fix="Choose heads that divide --hidden; for the last layer leave concat out, or set concat=false",
                 )
             out_channels //= heads
+        self.names = None if metadata is None else Names(metadata)
+        if self.names is not None and "add_self_loops" in taken:
+            options = {"add_self_loops": False, **options}
         try:
-            conv = self.convolution(in_width, out_channels, **options)
+            conv = self._made(in_width, out_channels, options)
         except Exception as error:  # whatever a constructor of others says of its arguments
             raise ConfigError(f"cannot be made: {error}", where=where, fix="Change --model-options") from error
         super().__init__(conv, in_width, out_width)
         self._made_with = options
-        _check_rows(self, where)
+        self.edge_width = edge_width_of(conv)
+        self.edge_columns: Sequence[str] = ("edge_attr",) if self.edge_width else ()
+        if self.names is None:
+            _check_rows(conv, in_width, out_width, where)
+        else:
+            self.reads_relations, self.relations = True, self.names.ends
+            _check_rows(next(iter(conv.convs.values())), in_width, out_width, where)  # type: ignore[union-attr, operator]
+
+    def _made(self, in_width: int, out_channels: int, options: Mapping[str, Any]) -> nn.Module:
+        if self.names is None:
+            return self.convolution(in_width, out_channels, **options)
+        from torch_geometric.nn import HeteroConv  # of which the convolution is
+
+        with warnings.catch_warnings():  # of types that no relation leads to
+            warnings.simplefilter("ignore")
+            return HeteroConv(
+                {each: self.convolution(in_width, out_channels, **options) for each in self.names.relations}
+            )
+
+    def computed(self, block: Block, x: Float[Tensor, "S in"]) -> Tensor:
+        """See :meth:`PygLayer.computed`."""
+        if self.names is None:
+            return super().computed(block, x)
+        return rows_by_relation(self.conv, self.names, block, x, self.out_width)
 
     @classmethod
     def for_model(cls, in_width: int, out_width: int, *, last: bool, **options: Any) -> Layer:
@@ -119,7 +154,8 @@ class ConvolutionLayer(PygLayer):
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
-        return {"in_width": self.in_width, "out_width": self.out_width, **self._made_with}
+        types = {} if self.names is None else {"metadata": self.names.to_json()}
+        return {"in_width": self.in_width, "out_width": self.out_width, **types, **self._made_with}
 
 
 def _parameters(conv: type[nn.Module]) -> Mapping[str, Any]:
@@ -134,7 +170,7 @@ def _parameters(conv: type[nn.Module]) -> Mapping[str, Any]:
     return found
 
 
-def _check_rows(layer: PygLayer, where: str) -> None:
+def _check_rows(conv: nn.Module, in_width: int, out_width: int, where: str) -> None:
     """See on two small blocks that a row depends on its own edges, whichever other rows are computed with it.
 
     Raises:
@@ -142,32 +178,33 @@ def _check_rows(layer: PygLayer, where: str) -> None:
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
-        rows = torch.randn(4, layer.in_width)
-        layer.conv.eval()
+        rows, width = torch.randn(4, in_width), edge_width_of(conv)
+        features = torch.randn(4, width)
+        more = [{"edge_attr": features[:count]} if width else {} for count in (4, 2)]
+        conv.eval()
         try:
-            both = layer.conv((rows, rows[:2]), torch.tensor([[2, 3, 0, 3], [0, 0, 1, 1]]))
+            both = conv((rows, rows[:2]), torch.tensor([[2, 3, 0, 3], [0, 0, 1, 1]]), **more[0])
             alone = rows[[0, 2, 3]]
-            one = layer.conv((alone, alone[:1]), torch.tensor([[1, 2], [0, 0]]))
-            fits = both.shape == (2, layer.out_width) and one.shape == (1, layer.out_width)
+            one = conv((alone, alone[:1]), torch.tensor([[1, 2], [0, 0]]), **more[1])
+            fits = both.shape == (2, out_width) and one.shape == (1, out_width)
         except Exception as error:  # whatever a convolution of others says of what it is given
             reason = str(error).partition("\n")[0]
             raise ConfigError(
-                f"{type(layer.conv).__name__} cannot compute the rows of a sampled block: {reason}",
+                f"{type(conv).__name__} cannot compute the rows of a sampled block: {reason}",
                 where=where,
                 fix=_ABLE,
             ) from error
         finally:
-            layer.conv.train()
+            conv.train()
     if not fits:
         raise ConfigError(
-            f"{type(layer.conv).__name__} returns rows of shape {tuple(both.shape)} where "
-            f"{(2, layer.out_width)} was expected",
+            f"{type(conv).__name__} returns rows of shape {tuple(both.shape)} where {(2, out_width)} was expected",
             where=where,
             fix="Change --model-options",
         )
     if not torch.allclose(both[:1], one, rtol=1e-4, atol=1e-5):
         raise ConfigError(
-            f"a row of {type(layer.conv).__name__} depends on which other rows are computed with it, so several "
+            f"a row of {type(conv).__name__} depends on which other rows are computed with it, so several "
             "workers would train another model",
             where=where,
             fix=_ABLE,

@@ -74,6 +74,11 @@ class EdgeAttention(Split, ColumnSplit, Layer):
             "edge_width": self.edge_width,
         }
 
+    def _pyg(self, conv: str, more: str = "") -> str:
+        edges = f", edge_dim={self.edge_width}" if self.edge_width else ""
+        heads = f"heads={self.heads}, concat={self.concat}"
+        return f"{conv}({self.in_width}, {self.out_per_head}, {heads}{more}{edges})"
+
     def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S payload"]:
         """The maps of a source, side by side."""
         return self._mapped(x_src, self.of_sources)
@@ -162,6 +167,11 @@ class GATv2(EdgeAttention):
         own = {"negative_slope": self.negative_slope, "add_self_loops": self.add_self_loops}
         return {**super().arguments(), **own}
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        more = f", negative_slope={self.negative_slope}, add_self_loops={self.add_self_loops}"
+        return self._pyg("GATv2Conv", more)
+
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
         """See :meth:`Split.partial`."""
         if q is None:
@@ -243,6 +253,10 @@ class Transformer(EdgeAttention):
         self.lin_skip = initialize.linear(in_width, self.out_width, bias=True)
         self.column_width = 3 * heads * out_per_head + self.out_width
         self.reset()
+
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        return self._pyg("TransformerConv")
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D state"]:
         """See :meth:`Split.partial`."""

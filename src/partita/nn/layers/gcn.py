@@ -118,10 +118,8 @@ class GCN(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "bias": self.bias is not None, "edge_weights": self.edge_weights}
 
-    def pyg_code(self) -> str | None:
+    def pyg_code(self) -> str:
         """See :meth:`Layer.pyg_code`."""
-        if self.edge_weights:
-            return None
         bias = "" if self.bias is not None else ", bias=False"
         return f"GCNConv({self.in_width}, {self.out_width}{bias})"
 

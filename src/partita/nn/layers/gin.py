@@ -129,8 +129,12 @@ class GINE(GIN):
         return {**super().arguments(), "edge_width": self.edge_width}
 
     def pyg_code(self) -> str | None:
-        """None: the exported model's batches have no edge features."""
-        return None
+        """See :meth:`Layer.pyg_code`; ``None`` without features of edges, which PyG's ``GINEConv`` must have."""
+        if not self.edge_width:
+            return None
+        first, second = f"nn.Linear({self.in_width}, {self.hidden})", f"nn.Linear({self.hidden}, {self.out_width})"
+        edges = f"edge_dim={self.edge_width}"
+        return f"GINEConv(nn.Sequential({first}, nn.ReLU(), {second}), train_eps=True, {edges})"
 
     def partial(self, payload: Rows, q: Tensor | None, block: Block) -> Float[Tensor, "D in"]:
         """See :meth:`Split.partial`."""

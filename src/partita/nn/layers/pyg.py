@@ -64,10 +64,9 @@ class PygLayer(Layer):
         Raises:
             ConfigError: the result is not ``out_width`` wide.
         """
-        x_src = ops.all_rows(h)
-        arguments = (x_src, x_src[: block.num_dst]), block.edge_index()
+        x = ops.all_rows(h)
         with nullcontext() if key is None or not self.training else seeded(key):
-            out = self.conv(*arguments)
+            out = self.computed(block, x)
         if out.shape != (block.num_dst, self.out_width):
             raise ConfigError(
                 f"the convolution returned rows of shape {tuple(out.shape)}, not {(block.num_dst, self.out_width)}",
@@ -75,6 +74,11 @@ class PygLayer(Layer):
                 fix="Give the PygLayer the out_width that the convolution returns",
             )
         return out
+
+    def computed(self, block: Block, x: Float[Tensor, "S in"]) -> Tensor:
+        """What the convolution returns for the destinations of a block, from the rows of its sources."""
+        more = {} if block.edge_attr is None else {"edge_attr": block.edge_attr.to(x.dtype)}
+        return self.conv((x, x[: block.num_dst]), block.edge_index(), **more)
 
     def extra_repr(self) -> str:
         """Nothing: the convolution is printed as a child."""

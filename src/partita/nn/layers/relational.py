@@ -155,6 +155,16 @@ class RGCN(RelationSum):
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "bases": self.bases, "bias": self.bias is not None}
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        more = f", num_bases={self.bases}" if self.bases else ""
+        more += "" if self.bias is not None else ", bias=False"
+        return f"RGCNConv({self.in_width}, {self.out_width}, {len(self.relations)}{more})"
+
+    def pyg_call(self, conv: str) -> str:
+        """See :meth:`Layer.pyg_call`."""
+        return f"{conv}(x, edge_index, edge_type)"
+
     def relation_weights(self) -> Float[Tensor, "R out in"]:
         """``W_r``, transposed."""
         weight = self.weight
@@ -214,6 +224,23 @@ class HeteroSAGE(RelationSum):
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "aggregator": self.aggregator}
+
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        widths = f"{self.in_width}, {self.out_width}"
+        neighbors = (
+            f'RGCNConv({widths}, {len(self.relations)}, aggr="{self.aggregator}", root_weight=False, bias=False)'
+        )
+        return f'nn.ModuleDict({{"neighbors": {neighbors}, "own": HeteroLinear({widths}, {self.num_types})}})'
+
+    def pyg_call(self, conv: str) -> str:
+        """See :meth:`Layer.pyg_call`."""
+        return f'{conv}["neighbors"](x, edge_index, edge_type) + {conv}["own"](x, node_type)'
+
+    def pyg_state(self) -> dict[str, Tensor]:
+        """See :meth:`Layer.pyg_state`."""
+        neighbors, own = self.weight.transpose(1, 2), self.root.transpose(1, 2)
+        return {"neighbors.weight": neighbors, "own.weight": own, "own.bias": self.bias}
 
     def relation_weights(self) -> Float[Tensor, "R out in"]:
         """``W_r``."""

@@ -113,6 +113,30 @@ class RGAT(Split, Layer):
             "negative_slope": self.negative_slope,
         }
 
+    def pyg_code(self) -> str:
+        """See :meth:`Layer.pyg_code`."""
+        conv = (
+            f"GATConv({self.in_width}, {self.out_per_head}, heads={self.heads}, concat={self.concat}, "
+            f"negative_slope={self.negative_slope}, add_self_loops=False, bias=False)"
+        )
+        relations = f"nn.ModuleList({conv} for _ in range({len(self.relations)}))"
+        return f'nn.ModuleDict({{"relations": {relations}, "bias": nn.Embedding({self.num_types}, {self.out_width})}})'
+
+    def pyg_call(self, conv: str) -> str:
+        """See :meth:`Layer.pyg_call`: a relation's convolution over its edges has rows of 0 where there are none."""
+        each = f'each(x, edge_index[:, edge_type == at]) for at, each in enumerate({conv}["relations"])'
+        return f'sum({each}) + {conv}["bias"](node_type)'
+
+    def pyg_state(self) -> dict[str, Tensor]:
+        """See :meth:`Layer.pyg_state`."""
+        found: dict[str, Tensor] = {"bias.weight": self.bias}
+        for at in range(len(self.relations)):
+            of_relation = {"lin.weight": self.weight, "att_src": self.att_src, "att_dst": self.att_dst}
+            for name, value in of_relation.items():
+                row = value[at] if name == "lin.weight" else value[at : at + 1]
+                found[f"relations.{at}.{name}"] = row
+        return found
+
     def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S in"]:
         """The row itself."""
         return x_src

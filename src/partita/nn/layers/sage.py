@@ -140,9 +140,7 @@ class GraphConv(SAGE):
     ) -> None:
         super().__init__(in_width, out_width, aggregator=aggregator, bias=bias, edge_weights=edge_weights)
 
-    def pyg_code(self) -> str | None:
+    def pyg_code(self) -> str:
         """See :meth:`Layer.pyg_code`."""
-        if self.edge_weights:
-            return None
         bias = "" if self._neighbors.bias is not None else ", bias=False"
         return f'GraphConv({self.in_width}, {self.out_width}, aggr="{self.aggregator}"{bias})'
