@@ -92,8 +92,8 @@ class LayerWise(BaseSampler):
     In typed graphs every relation has a budget, and times, of its own: of each one sums are estimated without bias.
 
     Args:
-        budgets: edges per layer, layer 1 (input side) first. In typed graphs they are per relation: the same for all, or
-            a number for each; 0 draws none.
+        budgets: edges per layer, layer 1 (input side) first. In typed graphs they are per relation: the same for all,
+            or a number for each; 0 draws none.
         group: all workers of the run.
         weighted: the topology draws in proportion to edge weights. Then weights travel with the edges that another
             worker draws, as importances follow from them.
@@ -150,9 +150,7 @@ class LayerWise(BaseSampler):
             rule.before, found.indices.shape[0], found.weights, rule.replace,
             edge_type=found.edge_type, device=found.indices.device,
         )  # fmt: skip
-        return replace(
-            found, remote=found.remote + self.estimate(layer, topology), weights=None, importance=importance
-        )
+        return replace(found, remote=found.remote + self.estimate(layer, topology), weights=None, importance=importance)
 
     def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Its times, to all others."""

@@ -104,7 +104,7 @@ def _runs(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
 ) -> list[Shaped[np.ndarray, "_"]]:
-    """Of the runs from which so many edges are wanted their columns, see :func:`find_runs`, and rows of destinations."""
+    """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
     num_dst = dst.shape[0]
     room, rows = np.zeros(num_dst + 1, np.int64), np.zeros(num_dst + 1, np.int64)
     weight = or_empty(weights, (0,), np.dtype(np.uint32))

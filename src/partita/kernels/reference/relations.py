@@ -41,8 +41,7 @@ class Runs(NamedTuple):
         return dst_original[self.row] * num_relations + self.relation
 
     def store(self, runs: Int64[Tensor, "m"]) -> tuple[Int64[Tensor, "_"], Int64[Tensor, "m"]]:
-        """Bounds of some of them as the rows of a store, of which every second one is a run; and which ones these are.
-        """
+        """Bounds of some of them as rows of a store, of which every second one is a run; and which rows these are."""
         return self.bounds[runs].reshape(-1), 2 * torch.arange(runs.shape[0], device=runs.device)
 
     def by_relation(self, num_relations: int) -> Iterator[Int64[Tensor, "_"]]:

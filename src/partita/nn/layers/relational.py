@@ -57,9 +57,7 @@ class RelationSum(Split, Layer):
     reads_relations = True
     composes_encoder = True
 
-    def __init__(
-        self, in_width: int, out_width: int, num_types: int, relations: Ends, reduce: Reduce = "mean"
-    ) -> None:
+    def __init__(self, in_width: int, out_width: int, num_types: int, relations: Ends, reduce: Reduce = "mean") -> None:
         super().__init__(in_width, out_width)
         self.sums = reduce
         self.num_types, self.relations = num_types, checked_ends(relations, num_types)
