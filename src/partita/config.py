@@ -173,10 +173,11 @@ class Config(BaseModel):
         "applies to every layer. Default 15,10,5, and 5 for every further layer. In typed graphs so many of every "
         "relation; or of each by name, as 'cites=15,10 *=5,5'.",
     )
-    layer_budget: Fanouts = Field(
+    layer_budget: RelationFanouts = Field(
         (),
         description="Edges sampled per layer for the whole batch (sampler layer), starting with the first hop from the "
-        "seed nodes; one number applies to every layer.",
+        "seed nodes; one number applies to every layer. In typed graphs so many of every relation; or of each by name, "
+        "as 'cites=1000 *=500'.",
     )
     walks: int = Field(
         10,
@@ -442,22 +443,27 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _per_layer(self) -> Self:
         if self.layer_budget:
-            rule = f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}"
-            object.__setattr__(self, "layer_budget", self._per_layer_of("layer_budget", self.layer_budget, (), rule))
+            found = self._per_layer_and_relation("layer_budget", self.layer_budget, (), "")
+            object.__setattr__(self, "layer_budget", found)
         if self.fanout or not self.layer_budget:
             fanout = self.fanout or default_fanout(self.layers)
-            if isinstance(fanout, dict):
-                rule = f"every entry must be >= 0 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
-                found = {
-                    key: self._per_layer_of(f"fanout {key}", numbers, (-1, 0), rule) for key, numbers in fanout.items()
-                }
-                if not any(map(any, found.values())):
-                    raise ValueError("fanout: at least one relation must have neighbors to sample")
-                object.__setattr__(self, "fanout", found)
-            else:
-                rule = f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}, or -1 for all neighbors"
-                object.__setattr__(self, "fanout", self._per_layer_of("fanout", fanout, (-1,), rule))
+            found = self._per_layer_and_relation("fanout", fanout, (-1,), ", or -1 for all neighbors")
+            object.__setattr__(self, "fanout", found)
         return self
+
+    def _per_layer_and_relation(
+        self, name: str, given: tuple[int, ...] | dict[str, tuple[int, ...]], special: tuple[int, ...], more: str
+    ) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
+        """Lists with an entry for every layer, of every relation where they are given for relations."""
+        if not isinstance(given, dict):
+            return self._per_layer_of(name, given, special, f"every entry must be >= 1 and <= {MOST_NEIGHBORS:,}{more}")
+        rule = f"every entry must be >= 0 and <= {MOST_NEIGHBORS:,}{more}"
+        found = {
+            key: self._per_layer_of(f"{name} {key}", numbers, (*special, 0), rule) for key, numbers in given.items()
+        }
+        if not any(map(any, found.values())):
+            raise ValueError(f"{name}: at least one relation must have neighbors to sample")
+        return found
 
     def _per_layer_of(
         self, name: str, entries: tuple[int, ...], special: tuple[int, ...], rule: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +20,10 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.group import Group
 from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
+from partita.core.node_types import NodeTypes
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws
+from partita.graph.schema import Relation, Schema
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS
 from partita.sample.topology import ArrayTopology
@@ -32,6 +35,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "node": [{"fanout": "2,3"}, {"fanout": -1}],
     "layer": [{"layer_budget": "9,1"}, {"layer_budget": "40,500"}],
     "walk": [{"fanout": "2,3", "walks": 4, "walk_length": 2}, {"fanout": 50, "walks": 2, "walk_restart": 0.0}],
+}
+# The same on typed graphs, of the samplers that draw by relation; r0, r1 and so on are the relations.
+TYPED: dict[str, list[dict[str, Any]]] = {
+    "node": [{"fanout": "r0=2,3 *=1,-1"}, {"fanout": "2,3"}],
+    "layer": [{"layer_budget": "r0=9,1 *=4,0"}, {"layer_budget": "20,500"}],
 }
 # Those that something else has added, of which nothing but the fanout is known.
 SETTINGS |= {name: [{"fanout": "2,3"}, {"fanout": -1}] for name in SAMPLERS if name not in SETTINGS}
@@ -48,6 +56,8 @@ class Graph:
     original: Tensor
     offsets: tuple[int, ...]
     asked: tuple[Tensor, ...]
+    edge_type: Tensor | None = None
+    num_relations: int = 1
 
     @property
     def num_nodes(self) -> int:
@@ -57,6 +67,11 @@ class Graph:
         """All edges, or those of one part."""
         first, last = (0, self.num_nodes) if part is None else self.offsets[part : part + 2]
         edges = slice(int(self.indptr[first]), int(self.indptr[last]))
+        if self.edge_type is not None:
+            options |= {
+                "edge_type": self.edge_type[edges], "num_relations": self.num_relations,
+                "node_types": NodeTypes(np.array([0, self.num_nodes])),
+            }  # fmt: skip
         return ArrayTopology(
             self.indptr,
             self.indices[edges],
@@ -67,15 +82,29 @@ class Graph:
             **options,
         )
 
+    @property
+    def schema(self) -> Schema | None:
+        """Of a single node type; ``None`` where edges have no types."""
+        if self.edge_type is None:
+            return None
+        sizes = torch.bincount(self.edge_type.int(), minlength=self.num_relations).tolist()
+        names = tuple(Relation("node", f"r{number}", "node") for number in range(self.num_relations))
+        return Schema(("node",), (self.num_nodes,), names, tuple(sizes))
+
 
 @st.composite
-def graphs(draw, workers: int, parts: int) -> Graph:
-    """Repeated edges, self loops, weights of 0, empty parts, workers that want nothing, nodes that several want."""
+def graphs(draw, workers: int, parts: int, relations: int = 0) -> Graph:
+    """Repeated edges, self loops, weights of 0, empty parts, workers that want nothing, nodes that several want.
+
+    Edges have types where ``relations`` are asked for.
+    """
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     nodes = draw(st.integers(1, 40))
     edges = random.integers(0, nodes, (draw(st.integers(0, 300)), 2))
     edges[:, 1] = (edges[:, 1] ** 2) // nodes  # skewed; some nodes have none
-    edges = edges[np.argsort(edges[:, 1], kind="stable")]
+    kinds = random.integers(0, max(1, relations), len(edges)) * (random.random(len(edges)) < 0.7)
+    order = np.lexsort((kinds, edges[:, 1]))
+    edges, kinds = edges[order], kinds[order]
     inner = sorted(draw(st.lists(st.integers(0, nodes), min_size=parts - 1, max_size=parts - 1)))
     return Graph(
         indptr=torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(edges[:, 1], minlength=nodes))])),
@@ -87,15 +116,19 @@ def graphs(draw, workers: int, parts: int) -> Graph:
             torch.from_numpy(random.permutation(nodes)[: draw(st.sampled_from([0, 1, nodes // 2, nodes]))])
             for _ in range(workers)
         ),
+        edge_type=torch.from_numpy(kinds.astype(np.uint8)) if relations else None,
+        num_relations=max(1, relations),
     )
 
 
-def sampler_of(name: str, number: int, group: Group, weighted: bool, replace: bool) -> Sampler:
+def sampler_of(
+    name: str, number: int, group: Group, weighted: bool, replace: bool, schema: Schema | None = None
+) -> Sampler:
+    settings = (SETTINGS if schema is None else TYPED)[name][number]
     return make_sampler(
-        Config.make(
-            {"sampler": name, "layers": LAYERS, "weighted": weighted, "replace": replace, **SETTINGS[name][number]}
-        ),
+        Config.make({"sampler": name, "layers": LAYERS, "weighted": weighted, "replace": replace, **settings}),
         group,
+        schema,
     )
 
 
@@ -110,12 +143,13 @@ def topology_of(graph: Graph, kind: str, context: ThreadContext, axis: str, **op
     return CollectiveTopology(held, found)
 
 
-def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[int], list[float] | None]]:
-    """What each destination drew: store ids, and what they count."""
+def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[Any] | None, ...]]:
+    """What each destination drew: store ids, what they count, and the relations of a typed graph."""
     weights = sampled.importance if sampled.visit_weight is None else sampled.visit_weight
     edges = [slice(*pair) for pair in pairwise(sampled.indptr.tolist())]
+    columns = (sampled.indices, weights, sampled.edge_type)
     return {
-        node: (sampled.indices[own].tolist(), None if weights is None else weights[own].tolist())
+        node: tuple(None if column is None else column[own].tolist() for column in columns)
         for node, own in zip(dst.tolist(), edges)
     }
 
@@ -126,16 +160,17 @@ def check(
 ) -> None:  # fmt: skip
     workers, options = len(graph.asked), {"weighted": weighted, "replace": replace}
     union = torch.cat(graph.asked).unique()
-    alone = sampler_of(name, number, Group.alone(), weighted, replace)
+    alone = sampler_of(name, number, Group.alone(), weighted, replace, graph.schema)
     assert isinstance(alone, Sampler)
     assert not alone.collective
+    assert graph.schema is None or alone.draws_relations
     whole = graph.topology(**options)
     wanted = {layer: rows_of(alone.draw(whole, union, key ^ layer, layer), union) for layer in (1, 2)}
     groups = ThreadGroups(workers, hosts)
 
     def work(context: ThreadContext) -> Any:
         dst = graph.asked[context.mesh.rank]
-        sampler = sampler_of(name, number, context.group("all", "sample"), weighted, replace)
+        sampler = sampler_of(name, number, context.group("all", "sample"), weighted, replace, graph.schema)
         topology = topology_of(graph, kind, context, axis, **options)
         found = []
         for layer in (2, 1):
@@ -151,6 +186,9 @@ def check(
             assert (sampled.importance is not None or sampled.visit_weight is not None) == sampler.has_importance
             assert sampled.positions is None
             assert sampled.weights is None
+            for _, _, kinds in rows_of(sampled, dst).values():
+                assert (kinds is None) == (graph.schema is None)
+                assert kinds is None or kinds == sorted(kinds)
             sent += topology.traffic(sampled.remote).ids + sampler.traffic(layer, sampled.remote).ids
     assert sent == bytes_sent(groups)["ids"]
     assert sum(size for kind, size in bytes_sent(groups).items() if kind not in ("ids", "metadata")) == 0
@@ -160,6 +198,7 @@ def check(
 
 def test_every_sampler_is_here() -> None:
     assert set(SETTINGS) == set(SAMPLERS)
+    assert {name for name in SETTINGS if SAMPLERS.find(name).draws_relations} == set(TYPED)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
@@ -176,6 +215,36 @@ def test_every_sampler_is_here() -> None:
 def test_workers_draw_together_what_one_draws(name, number, kind, data, workers, key, weighted, replace):
     graph = data.draw(graphs(workers, workers))
     check(graph, name, number, kind, key, weighted, replace and name != "walk")
+
+
+@pytest.mark.parametrize("kind", TOPOLOGIES)
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", TYPED)
+@settings(max_examples=12, deadline=None)
+@given(
+    data=st.data(),
+    workers=st.integers(1, 3),
+    relations=st.integers(1, 4),
+    key=st.integers(0, 2**64 - 1),
+    weighted=st.booleans(),
+    replace=st.booleans(),
+)
+def test_workers_draw_together_by_relation(name, number, kind, data, workers, relations, key, weighted, replace):
+    graph = data.draw(graphs(workers, workers, relations))
+    check(graph, name, number, kind, key, weighted, replace and name != "walk")
+
+
+@pytest.mark.parametrize("name", TYPED)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), key=st.integers(0, 2**64 - 1), weighted=st.booleans())
+def test_a_graph_of_one_relation_is_drawn_like_one_without_types(name, data, key, weighted):
+    typed = data.draw(graphs(1, 1, 1))
+    for number in range(len(SETTINGS[name])):
+        sampler, dst = sampler_of(name, number, Group.alone(), weighted, False), typed.asked[0]
+        found = sampler.draw(typed.topology(weighted=weighted), dst, key, 1)
+        plain = sampler.draw(replaced(typed, edge_type=None).topology(weighted=weighted), dst, key, 1)
+        assert torch.equal(found.edge_type, torch.zeros(len(found.indices), dtype=torch.int32))
+        assert rows_of(plain, dst) == rows_of(replaced(found, edge_type=None), dst)
 
 
 @pytest.mark.parametrize("axis", ["workers", "hosts"])

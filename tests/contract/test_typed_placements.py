@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -65,6 +66,31 @@ def test_convolutions_of_pyg_for_every_relation_are_computed_where_whole_blocks_
 def test_what_is_estimated_is_what_is_counted(stores, strategy, workers) -> None:
     for number, kind in enumerate(KINDS):
         check_estimate(step_of(stores[workers], kind, split_topology=number % 2 == 0), strategy, workers)
+
+
+SAMPLERS = {
+    "layer": {"budgets": (30, (12, 9, 0, 5, 7))},
+    "layer, all edges": {"budgets": (10**4, 10**4)},
+    "layer, weighted": {"budgets": ((12, 9, 4, 0, 7), 20), "weighted": True},
+    "layer, weighted, with replacement": {"budgets": (40, 15), "weighted": True, "replace": True},
+}
+SOME = ["data,data", "destination,data", "source,destination", "by-owner,data,data", "by-owner,source,source"]
+
+
+@pytest.mark.parametrize("strategy", SOME)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_other_samplers_are_placed_as_well(stores, sampler, workers, strategy) -> None:
+    kinds = [name for name in KINDS if name not in ("gatv2", "graphconv+edge_weights")]
+    for number, kind in enumerate(kinds):
+        step = step_of(
+            stores[workers], kind, dropout=0.3, input_dropout=0.2 * (number % 2),
+            split_topology=(number + len(sampler)) % 2 == 0, **SAMPLERS[sampler],
+        )  # fmt: skip
+        found = distributed(step, strategy, workers, seed_split="even")
+        assert difference(found, reference(replace(step, split_topology=False))) < 1e-9, kind
+        assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
+        check_estimate(step, strategy, workers)
 
 
 CACHES = [

@@ -196,7 +196,12 @@ REFUSED = [
     ({"fanout": "cites=0"}, "at least one relation"),
     ({"model": "gcn"}, "sampled by relation"),
     ({"model": "pyg:GCN"}, "as models of untyped graphs do.*to_hetero"),
-    ({"sampler": "layer", "layer_budget": "50", "fanout": None}, "does not draw by relation"),
+    ({"sampler": "layer", "layer_budget": "sites=9 *=1", "fanout": None}, "no relation 'sites'.*'cites'"),
+    ({"sampler": "layer", "layer_budget": "cites=0", "fanout": None}, "layer_budget: at least one relation"),
+    ({"sampler": "layer", "layer_budget": "cites=9,8,7", "fanout": None}, "3 entries but layers is 2"),
+    ({"sampler": "layer", "layer_budget": "cites=-1", "fanout": None}, "layer_budget cites -1,-1.*>= 0"),
+    ({"sampler": "layer", "layer_budget": "cites=1048577", "fanout": None}, "at most 1,048,576 edges"),
+    ({"sampler": "layer", "layer_budget": "9", "model": "gcn", "fanout": None}, "sampled by relation"),
     ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
     ({"cache": "30B"}, "no room for a row"),
     ({"views": "cyclic", "model": "pyg:GCN"}, "does not support typed graphs"),
@@ -217,4 +222,6 @@ def test_relations_are_for_typed_graphs(tmp_path) -> None:
     store = small_random_store(tmp_path / "g", 60, 300)
     with pytest.raises(ConfigError, match="the graph has none"):
         partita.Trainer(store, out=tmp_path / "run", layers=2, fanout="cites=3,2")
+    with pytest.raises(ConfigError, match="budgets are given for relations, and the graph has none"):
+        partita.Trainer(store, out=tmp_path / "run", layers=2, sampler="layer", layer_budget="cites=30")
     partita.Trainer(store, out=tmp_path / "run", layers=2, hidden=8, epochs=1, model="rgcn").fit()  # of one relation

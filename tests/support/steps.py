@@ -79,7 +79,8 @@ class Step:
         store: the graph.
         kind: of the layers, see :func:`make_layer`.
         fanouts: layer 1 first.
-        budgets: of a layer as a whole, layer 1 first; then the fanouts only say how many layers there are.
+        budgets: of a layer as a whole, layer 1 first, of typed graphs of all relations or of each; then the fanouts
+            only say how many layers there are.
         hidden: columns between layers.
         features: columns of the input.
         parts: where parts begin and end; ``None`` for the store's own.
@@ -93,7 +94,7 @@ class Step:
     store: GraphStore
     kind: str = "sage"
     fanouts: tuple[int, ...] = (3, 2, 2)
-    budgets: tuple[int, ...] = ()
+    budgets: tuple[int | tuple[int, ...], ...] = ()
     hidden: int = 9
     features: int = 7
     classes: int = 2

@@ -44,7 +44,8 @@ class RemoteDraws(Adding):
 
 
 _EDGE_COLUMNS = (
-    "indices", "positions", "weights", "importance", "visit_weight", "edge_type", "edge_weight", "edge_attr",
+    "indices", "positions", "weights", "importance", "visit_weight", "edge_type", "relation_degree", "edge_weight",
+    "edge_attr",
 )  # fmt: skip
 
 
@@ -64,6 +65,8 @@ class Sampled:
             the place of the layer's own rule; ``None`` where the sampler has no opinion.
         edge_type: int32 (E), number of the relation of every sampled edge, ascending for every destination; ``None`` of
             untyped graphs.
+        relation_degree: int32 (E), in-edges that the destination of every sampled edge has along the edge's relation;
+            ``None`` if not asked for.
         edge_weight: float32 (E), weight of every sampled edge as the store has it; ``None`` if not asked for.
         edge_attr: (E, A) features of every sampled edge, in the dtype of the store; ``None`` if not asked for.
     """
@@ -76,6 +79,7 @@ class Sampled:
     importance: Float[Tensor, "E"] | None = None
     visit_weight: Float[Tensor, "E"] | None = None
     edge_type: Int[Tensor, "E"] | None = None
+    relation_degree: Int[Tensor, "E"] | None = None
     edge_weight: Float[Tensor, "E"] | None = None
     edge_attr: Float[Tensor, "E A"] | None = None
 

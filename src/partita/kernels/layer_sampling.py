@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int, UInt32
@@ -119,30 +120,43 @@ def pick_arrivals(
 
 
 def importance(
-    before: int,
+    before: int | Sequence[int],
     num_edges: int,
     weights: UInt32[Tensor, "E"] | None,
     replace: bool,
     *,
+    edge_type: Int[Tensor, "E"] | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "E"]:
     """How often each edge that arrived before the time of the first loser must count.
 
     Args:
-        before: that time, as :func:`arrival_times` has it.
+        before: that time, as :func:`arrival_times` has it; of a typed graph, of each relation.
         num_edges: E, edges that arrived before it.
         weights: of these edges; ``None`` where all are 1.
         replace: see :func:`arrival_times`.
+        edge_type: relation of each of these edges; ``None`` where there is one.
         device: where to put it; the CPU if not given.
 
     Returns:
         float64 (E).
     """
-    if before == NEVER:
-        return torch.ones(num_edges, dtype=torch.float64, device=device)
-    time = math.log(2) * decoded(before) / 2**LOG_BITS
+    times = [_passed(time) for time in ([before] if isinstance(before, int) else before)]
     if weights is None:
-        each = 1 / time if replace else -1 / math.expm1(-time)
-        return torch.full((num_edges,), each, dtype=torch.float64, device=device)
-    passed = weights.double() * time
+        found = torch.tensor([_once(time, replace) for time in times], dtype=torch.float64, device=device)
+        return found.expand(num_edges).clone() if edge_type is None else found[edge_type.long()]
+    passed = torch.tensor(times, dtype=torch.float64, device=device)
+    passed = weights.double() * (passed if edge_type is None else passed[edge_type.long()])
     return 1 / passed if replace else -1 / torch.expm1(-passed)
+
+
+def _passed(time: int) -> float:
+    """A time in units of 1 / weight; infinite where there is no such time."""
+    return math.inf if time == NEVER else math.log(2) * decoded(time) / 2**LOG_BITS
+
+
+def _once(time: float, replace: bool) -> float:
+    """What an edge of weight 1 must count."""
+    if time in (0, math.inf):  # nothing is drawn, or everything
+        return 1.0
+    return 1 / time if replace else -1 / math.expm1(-time)

@@ -1,15 +1,19 @@
-"""Sampling of typed graphs: a number of in-edges of every relation, for every destination."""
+"""Sampling of typed graphs by relation: for every destination, or for all destinations of a layer together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace as replaced
 
+import torch
 from jaxtyping import Int, UInt8, UInt16, UInt32
 from torch import Tensor
 
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.layer_sampling import arrival_times, pick_arrivals
+from partita.kernels.reference.relations import DrawnRuns, Runs
 
 
 def sample_relations(
@@ -47,8 +51,7 @@ def sample_relations(
     """
     if min(fanouts, default=0) < -1:
         raise ValueError(f"fanout {min(fanouts)}: must be -1 (all neighbors) or at least 0")
-    if edge_type.shape != indices.shape:
-        raise ValueError(f"{edge_type.shape[0]} types for {indices.shape[0]} edges")
+    _types_match(edge_type, indices.shape[0])
     weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
     checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
     rows, found, at, kinds = implementation(dst).sample_relations(
@@ -64,3 +67,120 @@ def sample_relations(
         first_edge,
     )
     return Sampled(rows, found, at + first_edge if positions else None, edge_type=kinds)
+
+
+def relation_arrival_times(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    wanted: Sequence[int],
+    *,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
+    first_edge: int = 0,
+) -> Int[Tensor, "wanted"]:
+    """The smallest distinct times at which in-edges of some nodes arrive, for each relation by itself.
+
+    Args:
+        indptr, dst, dst_original, key, replace, weights: see :func:`~partita.kernels.arrival_times`.
+        edge_type: number of the relation of every edge that is there, ascending in every row.
+        wanted: how many times of each of the R relations; 0 for none.
+        first_edge: position in the store of the first of ``edge_type`` and ``weights``.
+
+    Returns:
+        int64 (sum of ``wanted``), the times of one relation after those of the other, each as
+        :func:`~partita.kernels.arrival_times` gives them.
+
+    Raises:
+        ValueError: a number is out of range; lengths do not fit.
+        IndexError: a destination is no node of the store, or its edges are not there.
+    """
+    runs = _runs(indptr, edge_type, dst, dst_original, [number != 0 for number in wanted], first_edge)
+    keys, last_edge, times = runs.keys(dst_original, len(wanted)), first_edge + edge_type.shape[0], list[Tensor]()
+    for number, of_relation in zip(wanted, runs.by_relation(len(wanted)), strict=True):
+        if number:
+            rows, which = runs.store(of_relation)
+            times.append(
+                arrival_times(
+                    rows, which, keys[of_relation], key, number,
+                    replace=replace, weights=weights, first_edge=first_edge, last_edge=last_edge,
+                )
+            )  # fmt: skip
+    return torch.cat(times) if times else dst.new_empty(0, dtype=torch.int64)
+
+
+def pick_relation_arrivals(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    key: int,
+    before: Sequence[int],
+    *,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
+    positions: bool = False,
+    degrees: bool = False,
+    first_edge: int = 0,
+) -> Sampled:
+    """Take all in-edges of some nodes that arrive before a time, which each relation has for itself.
+
+    Args:
+        indptr, indices, dst, dst_original, key, replace, weights, positions, first_edge: see
+            :func:`~partita.kernels.pick_arrivals`.
+        edge_type: relation of every edge in ``indices``, ascending in every row.
+        before: the time of each of the R relations; before 0 nothing arrives.
+        degrees: return how many edges a picked edge's destination has along its relation.
+
+    Returns:
+        The picks, with ``edge_type``, and with their ``weights`` where there are some; a destination's edges are in
+        order of their relations.
+
+    Raises:
+        ValueError: lengths do not fit.
+        IndexError: a destination is no node of the store, or its edges are not among ``indices``.
+    """
+    _types_match(edge_type, indices.shape[0])
+    weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
+    runs = _runs(indptr, edge_type, dst, dst_original, [time != 0 for time in before], first_edge)
+    keys, drawn = runs.keys(dst_original, len(before)), list[DrawnRuns]()
+    for time, of_relation in zip(before, runs.by_relation(len(before)), strict=True):
+        rows, which = runs.store(of_relation)
+        picks = pick_arrivals(
+            rows, indices, which, keys[of_relation], key, time,
+            replace=replace, weights=weights, positions=True, first_edge=first_edge,
+        )  # fmt: skip
+        assert picks.positions is not None
+        drawn.append((of_relation, picks.indptr, picks.indices, picks.positions))
+    rows, ids, at, kinds = runs.in_order(dst.shape[0], drawn, indices.dtype)
+    # Through int32: PyTorch 2.6 cannot index uint32 on the CPU.
+    picked = None if weights is None else weights.view(torch.int32)[at - first_edge].view(torch.uint32)
+    found = Sampled(rows, ids, at if positions else None, weights=picked, edge_type=kinds)
+    if not degrees:
+        return found
+    along = torch.repeat_interleave(runs.bounds.diff(dim=1).flatten(), runs.counts(drawn))
+    return replaced(found, relation_degree=along.int())
+
+
+def _runs(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    chosen: Sequence[bool],
+    first_edge: int,
+) -> Runs:
+    """The edges of the chosen relations in the rows of destinations."""
+    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + edge_type.shape[0])
+    found: Runs = implementation(dst).relation_runs(
+        checks.as_int64(indptr), edge_type.contiguous(), checks.as_int64(dst), tuple(chosen), first_edge
+    )
+    return found
+
+
+def _types_match(edge_type: Tensor, num_edges: int) -> None:
+    if edge_type.shape[0] != num_edges:
+        raise ValueError(f"{edge_type.shape[0]} types for {num_edges} edges")

@@ -31,6 +31,7 @@ from partita.nn.stage import Stage
 from partita.parallel.inputs import Direct
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import as_sampler
+from partita.sample.topology import RELATION_DEGREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class BlockWorker:
             raise ConfigError(
                 "the sampler does not draw by relation, as typed graphs are sampled",
                 where="sampler",
-                fix="Use the sampler node",
+                fix="Use the sampler node or layer",
             )
         for number, stage in enumerate(self.stages, start=1):
             _check_relations(stage.layer, topology, f"layer {number} ({stage.layer.name})")
@@ -150,9 +151,17 @@ class BlockWorker:
         )
         return edge_attr, loop_attr
 
+    def edge_columns(self, layer: int) -> Sequence[str]:
+        """What comes with the edges that are drawn for a layer."""
+        module = self.layer(layer)
+        averages = self.has_relations(layer) and self.topology.num_relations > 1 and module.sums == "mean"
+        if not (averages and self.sampler.has_importance and self.sampler.draws_graph_edges):
+            return module.edge_columns
+        return (*module.edge_columns, RELATION_DEGREE)
+
     def topology_of(self, layer: int) -> Topology:
         """What draws the blocks of a layer, with the columns of edges that it reads."""
-        columns = self.layer(layer).edge_columns
+        columns = self.edge_columns(layer)
         return self.topology.drawing(columns) if columns else self.topology
 
     def has_relations(self, layer: int) -> bool:
@@ -174,7 +183,7 @@ class BlockWorker:
             self.sampler,
             coefficients=self.layer(layer).coefficients,
             reduce=self.layer(layer).sums,
-            edge_columns=self.layer(layer).edge_columns,
+            edge_columns=self.edge_columns(layer),
             fills_loops=self.layer(layer).fills_loops,
             relabel=self._scratch() if relabel else None,
             dtype=self.dtype,

@@ -21,12 +21,12 @@ class SamplerSettings:
 
     Attributes:
         fanouts: per layer, layer 1 (input side) first; of a layer a number, or those of all relations of a typed graph.
-        budgets: likewise; empty where none are given.
+        budgets: likewise, of a typed graph those of all relations; empty where none are given.
         options: those of the sampler's own, by name.
     """
 
     fanouts: tuple[int | tuple[int, ...], ...] = ()
-    budgets: tuple[int, ...] = ()
+    budgets: tuple[int | tuple[int, ...], ...] = ()
     walks: int = 10
     walk_length: int = 3
     walk_restart: float = 0.5

@@ -38,6 +38,9 @@ def sample_block(
         weight_e = i_e            of a sum over the neighbors
         weight_e = i_e / d_v      of their mean
 
+    where d_v is the number of in-edges of v; of a layer that joins the relations of a typed graph one by one, of those
+    along the relation of e.
+
     Where the sampler gives shares, they are the weights, of a sum as of a mean.
 
     Where the layer reads the weights w_e of the edges, they multiply its neighbors' rows: the weights above, or 1 in a
@@ -53,7 +56,9 @@ def sample_block(
         layer: 1 (input side) to K (seed side).
         sampler: what is drawn; a number stands for a fanout of neighbors per node, -1 for all.
         coefficients: what the layer wants on its edges; ``None`` for nothing.
-        edge_columns: what of its edges the layer reads, see :attr:`partita.nn.layers.base.Layer.edge_columns`.
+        edge_columns: what of its edges the layer reads, see :attr:`partita.nn.layers.base.Layer.edge_columns`; and
+            :data:`~partita.sample.topology.RELATION_DEGREE`, where it takes a mean for each relation of edges that have
+            importances.
         fills_loops: the loops that the layer adds have features, see there.
         reduce: how the layer joins its neighbors, see :attr:`partita.nn.layers.base.Layer.sums`.
         relabel: scratch; ``None`` leaves the sources as store ids, not de-duplicated.
@@ -100,7 +105,10 @@ def sample_block(
         return block
     if reduce == "mean":
         drawn = block.indptr.diff()
-        share = _to_edges((drawn if importance is None else topology.degrees(dst)).double().reciprocal(), drawn)
+        if sampled.relation_degree is not None:
+            share = sampled.relation_degree.double().reciprocal()
+        else:
+            share = _to_edges((drawn if importance is None else topology.degrees(dst)).double().reciprocal(), drawn)
         importance = share if importance is None else importance * share
     if block.weight is not None:
         weight = block.weight.double() if importance is None else importance * block.weight.double()

@@ -79,7 +79,7 @@ class NodeWise(BaseSampler):
 
 
 class LayerWise(BaseSampler):
-    """A number of in-edges for a layer as a whole, over the union of what all workers ask for.
+    """A number of in-edges for a layer as a whole, over the union of what all workers ask for; by relation if typed.
 
     The layer-wise form of DSP's collective sampling primitive (Cai et al., PPoPP 2023, section 4.1), with one
     difference: there, every worker draws for its own part of the batch; here the budget is for the batch, so that any
@@ -89,8 +89,11 @@ class LayerWise(BaseSampler):
 
     Samples have an importance, by which sums over the drawn edges estimate those over all edges without bias.
 
+    In typed graphs every relation has a budget, and times, of its own: of each one sums are estimated without bias.
+
     Args:
-        budgets: edges per layer, layer 1 (input side) first.
+        budgets: edges per layer, layer 1 (input side) first. In typed graphs they are per relation: the same for all,
+            or a number for each; 0 draws none.
         group: all workers of the run.
         weighted: the topology draws in proportion to edge weights. Then weights travel with the edges that another
             worker draws, as importances follow from them.
@@ -101,8 +104,9 @@ class LayerWise(BaseSampler):
 
     settings = ("layer_budget",)
     has_importance = True
+    draws_relations = True
 
-    def __init__(self, budgets: Sequence[int], group: Group, *, weighted: bool = False) -> None:
+    def __init__(self, budgets: Sequence[int | tuple[int, ...]], group: Group, *, weighted: bool = False) -> None:
         self.budgets = tuple(budgets)
         self.weighted = weighted
         self.collective = group.size > 1
@@ -120,66 +124,78 @@ class LayerWise(BaseSampler):
             raise ConfigError(
                 "the sampler 'layer' needs a layer_budget", where="layer_budget", fix="Give for instance 512,256,128"
             )
-        if max(settings.budgets) > MOST_EDGES:
+        most = max(budget if isinstance(budget, int) else max(budget) for budget in settings.budgets)
+        if most > MOST_EDGES:
             raise ConfigError(
-                f"at most {MOST_EDGES:,} edges are drawn for a layer, not {max(settings.budgets):,}",
+                f"at most {MOST_EDGES:,} edges are drawn for a layer, not {most:,}",
                 where="layer_budget",
                 fix="Draw fewer edges, or use the sampler node",
             )
 
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """A share of the budget."""
-        return self.budgets[layer - 1] / workers
+        budget = self.budgets[layer - 1]
+        return (budget if isinstance(budget, int) else sum(budget)) / workers
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`. All workers of the run call this, each once per layer and step.
 
         Raises:
-            ValueError: the topology is weighted and the sampler was not told so, or the other way round.
+            ValueError: the topology is weighted and the sampler was not told so, or the other way round; or the graph
+                has another number of relations.
         """
-        rule = _FirstArrivals(self, key, self.budgets[layer - 1])
+        rule = _FirstArrivals(self, key, self._wanted(layer, topology))
         found = topology.at_owners(dst, rule)
         importance = kernels.importance(
-            rule.before, found.indices.shape[0], found.weights, rule.replace, device=found.indices.device
-        )
-        remote = found.remote + RemoteDraws(times=(rule.budget + 1) * (self._group.size - 1))
-        return replace(found, remote=remote, weights=None, importance=importance)
+            rule.before, found.indices.shape[0], found.weights, rule.replace,
+            edge_type=found.edge_type, device=found.indices.device,
+        )  # fmt: skip
+        return replace(found, remote=found.remote + self.estimate(layer, topology), weights=None, importance=importance)
 
     def estimate(self, layer: int, topology: Topology) -> RemoteDraws:
         """Its times, to all others."""
-        return RemoteDraws(times=(self.budgets[layer - 1] + 1) * (self._group.size - 1))
+        return RemoteDraws(times=sum(self._wanted(layer, topology)) * (self._group.size - 1))
 
     def traffic(self, layer: int, remote: RemoteDraws) -> Traffic:
         """The times that a worker sends to the others, and the weights of edges that another worker has drawn."""
         weights = _WEIGHT_BYTES * remote.edges if self.weighted else 0
         return Traffic(ids=_TIME_BYTES * remote.times + weights)
 
-    def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "distinct"]:
-        """All workers' times, ascending, each once."""
+    def agree(self, times: Int64[Tensor, "wanted"]) -> Int64[Tensor, "W wanted"]:
+        """All workers' times."""
         group = self._group
-        return to_all(group, times, [times.shape[0]] * group.size, "ids").unique()
+        return to_all(group, times, [times.shape[0]] * group.size, "ids").reshape(group.size, -1)
+
+    def _wanted(self, layer: int, topology: Topology) -> list[int]:
+        """Times to find for each relation: one more than the edges that are drawn, if any are."""
+        budget = self.budgets[layer - 1]
+        budgets = (budget,) * topology.num_relations if isinstance(budget, int) else budget
+        return [number + 1 if number else 0 for number in budgets]
 
 
 class _FirstArrivals:
     """One layer of one step: the rule by which its edges are drawn.
 
     Attributes:
-        before: the time before which an edge must have arrived.
+        wanted: times to find for each relation.
+        before: of each relation the time before which an edge must have arrived.
         replace: the topology draws with replacement.
     """
 
-    def __init__(self, sampler: LayerWise, key: int, budget: int) -> None:
-        self.budget = budget
-        self.before = NEVER
+    def __init__(self, sampler: LayerWise, key: int, wanted: list[int]) -> None:
+        self.wanted = wanted
+        self.before: list[int] = []
         self.replace = False
         self._sampler, self._key = sampler, key
 
     def __call__(self, held: ArrayTopology, dst: Int[Tensor, "n"]) -> Sampled:
         if held.weighted != self._sampler.weighted:
             raise ValueError(f"weighted: {held.weighted} for the topology, {self._sampler.weighted} for the sampler")
-        times = self._sampler.agree(held.arrival_times(dst, self._key, self.budget + 1))
-        if times.shape[0] > self.budget:
-            self.before = int(times[self.budget])
+        times = self._sampler.agree(held.arrival_times(dst, self._key, self.wanted))
+        for number, found in zip(self.wanted, times.split(self.wanted, dim=1), strict=True):
+            distinct = found.unique()[:number]
+            loser = int(distinct[-1]) if number else 0
+            self.before.append(loser if distinct.shape[0] == number else NEVER)
         self.replace = held.replace
         return held.arrivals(dst, self._key, self.before)
 

@@ -40,6 +40,10 @@ EDGE_ROWS = tuple(name for name, spec in known(COLUMNS).items() if spec.drawn)
 
 _MEANING = {"edge_weight": "edge weights", "edge_attr": "edge features"}
 
+RELATION_DEGREE = "relation_degree"
+"""As a column of edges of a typed graph: how many edges a drawn edge's destination has along its relation."""
+_DEGREE_BYTES = 4
+
 EDGE_ARRAYS = tuple(spec.sampler for spec in known(COLUMNS).values() if spec.of == "edges" and spec.sampler)
 """Arguments of :class:`ArrayTopology` with one element for each edge."""
 
@@ -132,6 +136,7 @@ class ArrayTopology:
         self._original = original
         self._edge_type = edge_type
         self._edge_rows, self._drawn_rows = edge_rows, dict[str, Tensor]()
+        self._tells_degrees = False
         self._weights = weights if weighted else None
         self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
 
@@ -160,20 +165,23 @@ class ArrayTopology:
         Raises:
             ConfigError: there is no such column.
         """
-        if missing := [name for name in columns if name not in self._edge_rows]:
+        stored = [name for name in columns if name != RELATION_DEGREE]
+        if missing := [name for name in stored if name not in self._edge_rows]:
             raise ConfigError(
                 f"the layers read {_MEANING[missing[0]]}, and the edges have none here",
                 where="model",
                 fix=f"Ingest the graph with {_MEANING[missing[0]]}, or use a model that reads none",
             )
         other = copy(self)
-        other._drawn_rows = {name: self._edge_rows[name] for name in columns}
+        other._drawn_rows = {name: self._edge_rows[name] for name in stored}
+        other._tells_degrees = len(stored) < len(columns)
         return other
 
     @property
     def edge_row_bytes(self) -> int:
         """Of the columns of an edge that come with it."""
-        return sum(rows.itemsize * rows[:1].numel() for rows in self._drawn_rows.values())
+        stored = sum(rows.itemsize * rows[:1].numel() for rows in self._drawn_rows.values())
+        return stored + _DEGREE_BYTES * self._tells_degrees
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -224,8 +232,7 @@ class ArrayTopology:
         """
         if self._edge_type is not None:
             fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
-            if len(fanouts) != self.num_relations:
-                raise ValueError(f"{len(fanouts)} fanouts for {self.num_relations} relations")
+            self._check_relations("fanouts", fanouts)
             return kernels.sample_relations(
                 self._indptr, self._indices, self._edge_type, rows, original, key, fanouts, positions=positions,
                 **self._edges,
@@ -249,26 +256,48 @@ class ArrayTopology:
         rows: dict[str, Any] = {name: _rows_at(column, at) for name, column in self._drawn_rows.items()}
         return replaced(drawn, **rows, positions=drawn.positions if positions else None)
 
-    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: int) -> Int64[Tensor, "wanted"]:
-        """When the first in-edges of ids, repeated or not, arrive; see :func:`partita.kernels.arrival_times`."""
-        last_edge = self._first_edge + self._indices.shape[0]
-        return kernels.arrival_times(
-            self._indptr, dst, self.original(dst), key, wanted, last_edge=last_edge, **self._edges
-        )
+    def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: Sequence[int]) -> Int64[Tensor, "wanted"]:
+        """When the first in-edges of ids, repeated or not, arrive, of each relation; 0 are wanted of none.
 
-    def arrivals(self, dst: Int[Tensor, "n"], key: int, before: int, *, positions: bool = False) -> Sampled:
-        """All in-edges of ids that arrive before a time; see :func:`partita.kernels.pick_arrivals`.
+        See :func:`partita.kernels.arrival_times` and :func:`partita.kernels.relation_arrival_times`.
 
         Raises:
+            ValueError: there are not as many numbers as relations.
+        """
+        self._check_relations("times", wanted)
+        original = self.original(dst)
+        if self._edge_type is not None:
+            return kernels.relation_arrival_times(
+                self._indptr, self._edge_type, dst, original, key, wanted, **self._edges
+            )
+        last_edge = self._first_edge + self._indices.shape[0]
+        return kernels.arrival_times(self._indptr, dst, original, key, wanted[0], last_edge=last_edge, **self._edges)
+
+    def arrivals(self, dst: Int[Tensor, "n"], key: int, before: Sequence[int], *, positions: bool = False) -> Sampled:
+        """All in-edges of ids that arrive before a time, which every relation has for itself.
+
+        See :func:`partita.kernels.pick_arrivals` and :func:`partita.kernels.pick_relation_arrivals`.
+
+        Raises:
+            ValueError: there are not as many times as relations.
             EdgesError: one of them comes from no node.
         """
-        wanted = positions or bool(self._drawn_rows)
-        return self._of_nodes(
-            kernels.pick_arrivals(
-                self._indptr, self._indices, dst, self.original(dst), key, before, positions=wanted, **self._edges
-            ),
-            positions=positions,
-        )
+        self._check_relations("times", before)
+        wanted, original = positions or bool(self._drawn_rows), self.original(dst)
+        if self._edge_type is not None:
+            found = kernels.pick_relation_arrivals(
+                self._indptr, self._indices, self._edge_type, dst, original, key, before,
+                positions=wanted, degrees=self._tells_degrees, **self._edges,
+            )  # fmt: skip
+        else:
+            found = kernels.pick_arrivals(
+                self._indptr, self._indices, dst, original, key, before[0], positions=wanted, **self._edges
+            )
+        return self._of_nodes(found, positions=positions)
+
+    def _check_relations(self, what: str, numbers: Sequence[int]) -> None:
+        if len(numbers) != self.num_relations:
+            raise ValueError(f"{len(numbers)} {what} for {self.num_relations} relations")
 
     def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Where walks go next; see :func:`partita.kernels.walk_step`."""

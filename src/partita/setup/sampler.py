@@ -29,22 +29,16 @@ def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSet
 
     Args:
         config: the settings.
-        schema: of the graph; without it, fanouts by relation are for no graph, and good for checks only.
+        schema: of the graph; without it, numbers by relation are for no graph, and good for checks only.
     """
     alone = sampler_type(config).may_draw_nothing and not reads_neighbors(config)
-    fanouts: tuple[int | tuple[int, ...], ...]
-    if isinstance(config.fanout, dict):
-        named = config.fanout.items()
-        fanouts = (
-            tuple(zip(*(numbers for _, numbers in named)))
-            if schema is None
-            else schema.by_relation(config.fanout, "fanout")
-        )
-    else:
-        fanouts = config.fanout
+    budgets = _by_layer(config.layer_budget, schema, "layer_budget")
+    if schema is not None:
+        every = len(schema.relations)
+        budgets = tuple((budget,) * every if isinstance(budget, int) else budget for budget in budgets)
     return SamplerSettings(
-        fanouts=(0,) * config.layers if alone else fanouts[::-1],
-        budgets=config.layer_budget[::-1],
+        fanouts=(0,) * config.layers if alone else _by_layer(config.fanout, schema, "fanout"),
+        budgets=budgets,
         walks=config.walks,
         walk_length=config.walk_length,
         walk_restart=config.walk_restart,
@@ -53,6 +47,17 @@ def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSet
         seed=config.seed,
         options=config.options,
     )
+
+
+def _by_layer(
+    given: tuple[int, ...] | dict[str, tuple[int, ...]], schema: Schema | None, where: str
+) -> tuple[int | tuple[int, ...], ...]:
+    """Of each layer, layer 1 first, a number, or those of all relations."""
+    if not isinstance(given, dict):
+        return given[::-1]
+    if schema is None:
+        return tuple(zip(*given.values()))[::-1]
+    return schema.by_relation(given, where)[::-1]
 
 
 def reads_neighbors(config: Config) -> bool:
@@ -73,12 +78,13 @@ def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> 
         ConfigError: there is no such sampler, or its settings cannot be used.
     """
     check_sampler(config)
-    if schema is None and isinstance(config.fanout, dict):
-        raise ConfigError(
-            "fanouts are given for relations, and the graph has none",
-            where="fanout",
-            fix="Give a number for each layer, for instance 15,10",
-        )
+    for where, what, given in (("fanout", "fanouts", config.fanout), ("layer_budget", "budgets", config.layer_budget)):
+        if schema is None and isinstance(given, dict):
+            raise ConfigError(
+                f"{what} are given for relations, and the graph has none",
+                where=where,
+                fix="Give a number for each layer, for instance 15,10",
+            )
     return sampler_type(config).of(sampler_settings(config, schema), group)
 
 

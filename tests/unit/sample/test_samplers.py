@@ -11,11 +11,12 @@ from partita.comm.group import Group
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
+from partita.core.node_types import NodeTypes
 from partita.kernels import Relabeller
 from partita.nn.layers import GCN
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import LayerWise, NodeWise, as_sampler
-from partita.sample.topology import LocalTopology
+from partita.sample.topology import RELATION_DEGREE, ArrayTopology, LocalTopology
 from partita.setup.sampler import make_sampler
 
 KEY = StepKey(seed=3, epoch=1, step=2)
@@ -126,3 +127,62 @@ def test_every_node_has_the_full_sum_as_expectation(topology, replace, weighted,
     sums = torch.stack([total(step, sampler) for step in range(1500)])
     error = (sums.mean(0) - total(0, -1)) / (sums.std(0) / 1500**0.5 + 1e-12)
     assert error.abs().max() < 5
+
+
+def typed_topology(**options):
+    """20 nodes, in-edges of four relations, of which a node has not all; weights from 1 on."""
+    random = np.random.default_rng(0)
+    edges = random.integers(0, 20, (160, 2))
+    kinds = random.integers(0, 4, 160)
+    order = np.lexsort((kinds, edges[:, 1]))
+    return ArrayTopology(
+        torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(edges[:, 1], minlength=20))])),
+        torch.from_numpy(edges[order, 0]),
+        edge_type=torch.from_numpy(kinds[order].astype(np.uint8)),
+        weights=torch.from_numpy(random.integers(1, 6, 160).astype(np.uint32)),
+        node_types=NodeTypes(np.array([0, 20])),
+        num_relations=4,
+        **options,
+    )
+
+
+def by_pair(block, reduce):
+    """The sum or mean of ones over the edges of every destination and relation, weighted as the block says."""
+    pair = block.edge_dst() * 4 + block.edge_type
+    ones = torch.ones(block.num_edges).double() if block.weight is None else block.weight
+    sums = torch.zeros(80).double().index_add_(0, pair, ones)
+    return sums / torch.bincount(pair, minlength=80).clamp(min=1) if reduce == "mean" and block.weight is None else sums
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_every_relation_of_a_node_has_its_full_sum_as_expectation(replace, weighted, reduce) -> None:
+    """In 1500 steps within 5 standard errors; of a relation without a budget nothing is drawn."""
+    place, dst = typed_topology(replace=replace, weighted=weighted), torch.arange(20)
+    sampler = LayerWise([(14, 0, 9, 300)], Group.alone(), weighted=weighted)
+    columns = (RELATION_DEGREE,) if reduce == "mean" else ()
+    sums = torch.stack([
+        by_pair(
+            sample_block(
+                place, dst, StepKey(0, 0, step), 1, sampler, reduce=reduce, edge_columns=columns, dtype=torch.float64
+            ),
+            reduce,
+        )
+        for step in range(1500)
+    ])  # fmt: skip
+    wanted = by_pair(sample_block(place, dst, KEY, 1, -1, dtype=torch.float64), reduce).reshape(20, 4)
+    found, spread = sums.mean(0).reshape(20, 4), sums.std(0).reshape(20, 4)
+    error = (found - wanted) / (spread / 1500**0.5 + 1e-12)
+    assert error[:, [0, 2]].abs().max() < 5
+    assert not found[:, 1].any()
+    assert wanted[:, 1].any()
+    if replace:
+        assert error[:, 3].abs().max() < 5
+    else:  # all of them are drawn
+        torch.testing.assert_close(found[:, 3], wanted[:, 3])
+
+
+def test_a_budget_for_other_relations_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 times for 4 relations"):
+        LayerWise([(1, 2, 3)], Group.alone()).draw(typed_topology(), torch.arange(3), 1, 1)

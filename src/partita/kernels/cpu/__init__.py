@@ -17,6 +17,7 @@ from partita.kernels.cpu.sampling import (
     gcn_coefficients,
     keyed_permutation,
     relabel,
+    relation_runs,
     sample_neighbors,
     sample_relations,
 )

@@ -21,6 +21,7 @@ from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
+from partita.kernels.reference.relations import Runs
 from partita.kernels.relabeller import Relabeller
 
 GROUP = 16  # destinations whose picks are under way together
@@ -68,7 +69,43 @@ def sample_relations(
     first_edge: int,
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
-    num_dst, wanted = dst.shape[0], np.array(fanouts, np.int64)
+    wanted = np.array(fanouts, np.int64)
+    begins, degrees, originals, kinds, counts, rows = _runs(
+        indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge
+    )
+    counts = np.concatenate([[0], np.cumsum(counts)])
+    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
+    return torch.from_numpy(counts[rows]), *drawn
+
+
+def relation_runs(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    chosen: Sequence[bool],
+    first_edge: int,
+) -> Runs:
+    """See :func:`partita.kernels.reference.relation_runs`."""
+    wanted = -np.array(chosen, np.int64)  # all edges, or none
+    begins, degrees, _, kinds, _, rows = _runs(indptr, edge_type, dst, dst, wanted, False, None, first_edge)
+    begins += first_edge
+    row = np.repeat(np.arange(len(rows) - 1), np.diff(rows))
+    bounds = np.stack([begins, begins + degrees], axis=1)
+    return Runs(torch.from_numpy(bounds), torch.from_numpy(row), torch.from_numpy(kinds.astype(np.int64)))
+
+
+def _runs(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    dst_original: Int[Tensor, "D"],
+    wanted: Shaped[np.ndarray, "R"],
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> list[Shaped[np.ndarray, "_"]]:
+    """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
+    num_dst = dst.shape[0]
     room, rows = np.zeros(num_dst + 1, np.int64), np.zeros(num_dst + 1, np.int64)
     weight = or_empty(weights, (0,), np.dtype(np.uint32))
     bounds = threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK)
@@ -83,12 +120,7 @@ def sample_relations(
         begins, degrees, originals, kinds, counts, rows[1:],
     )  # fmt: skip
     np.cumsum(rows, out=rows)
-    begins, degrees, originals, counts, kinds = (
-        _joined(column, bounds, room, rows) for column in (begins, degrees, originals, counts, kinds)
-    )
-    counts = np.concatenate([[0], np.cumsum(counts)])
-    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
-    return torch.from_numpy(counts[rows]), *drawn
+    return [*(_joined(column, bounds, room, rows) for column in (begins, degrees, originals, kinds, counts)), rows]
 
 
 def _joined(
@@ -228,8 +260,8 @@ def find_runs(
         at, end, before = starts[i], stops[i], place
         while at < end:
             kind = np.int64(kinds[at])
-            stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind]
-            if fanout != 0:
+            stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind] if kind < relations else 0
+            if fanout != 0 and place < room[high]:  # of a damaged column there may be more runs than relations
                 able = stop - at
                 if weighted:
                     able = np.int64(0)

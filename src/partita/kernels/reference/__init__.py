@@ -31,7 +31,8 @@ to the weights that are left. In integers:
 w_0 + ... + w_j exceeds ``below(h_s, W)``.
 
 **Relations** of a typed graph: the in-edges of relation r of a destination v are drawn as the row of a node of its own,
-with the original index ``v * R + r`` of R relations, and slots counted from the first edge of the relation.
+with the original index ``v * R + r`` of R relations, and slots counted from the first edge of the relation. A layer as
+a whole is drawn for each relation by itself, with a budget and a tau of its own.
 
 **Fanout -1** takes all slots in row order (with weights: all slots of positive weight) without drawing.
 
@@ -94,6 +95,7 @@ from partita.kernels.reference.sampling import (
     gcn_coefficients,
     keyed_permutation,
     relabel,
+    relation_runs,
     sample_neighbors,
     sample_relations,
 )

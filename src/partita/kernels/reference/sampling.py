@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from partita.core.keys import below, fold
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, arrival_time, fold_all
-from partita.kernels.reference.relations import Drawn, drawn_by_run
+from partita.kernels.reference.relations import Drawn, Runs, drawn_by_run
 from partita.kernels.relabeller import Relabeller
 
 
@@ -86,6 +87,18 @@ def relation_bounds(
             low, high = np.searchsorted(row, relation, "left"), np.searchsorted(row, relation, "right")
             found.append((begin + int(low), begin + int(high)))
     return torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
+
+
+def relation_runs(
+    indptr: Int[Tensor, "N_1"],
+    edge_type: Shaped[Tensor, "M"],
+    dst: Int[Tensor, "D"],
+    chosen: Sequence[bool],
+    first_edge: int,
+) -> Runs:
+    """The edges of each chosen relation in the rows of destinations; ``chosen`` says so of all relations."""
+    relations = torch.tensor(list(chosen)).nonzero().reshape(-1)
+    return Runs.of(relation_bounds(indptr, edge_type, dst, relations, first_edge), relations)
 
 
 def sample_relations(*given: Any) -> Drawn:

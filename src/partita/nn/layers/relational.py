@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
-from partita.core.records import Block
+from partita.core.records import Block, Reduce
 from partita.nn import initialize, ops
 from partita.nn.encoder import EncodedRows
 from partita.nn.layers.base import Layer, Split
@@ -46,16 +46,20 @@ class RelationSum(Split, Layer):
     The state is the sum over relations, already mapped: a row of ``out_width`` columns, whatever the number of
     relations ("relation aggregation first" of Heta, Zhong et al., PVLDB 18(9), 2025).
 
-    Attributes:
-        mean: neighbors of a relation are averaged, not summed.
+    Args:
+        in_width: columns of the input.
+        out_width: columns of the result.
+        num_types: T, node types.
+        relations: ends of the R relations.
+        reduce: whether neighbors of a relation are averaged or summed.
     """
 
     reads_relations = True
     composes_encoder = True
-    mean = True
 
-    def __init__(self, in_width: int, out_width: int, num_types: int, relations: Ends) -> None:
+    def __init__(self, in_width: int, out_width: int, num_types: int, relations: Ends, reduce: Reduce = "mean") -> None:
         super().__init__(in_width, out_width)
+        self.sums = reduce
         self.num_types, self.relations = num_types, checked_ends(relations, num_types)
         self.state_width = out_width
         self.self_joins_state = True
@@ -75,7 +79,7 @@ class RelationSum(Split, Layer):
 
     def divisible(self, block: Block) -> Block:
         """See :meth:`Split.divisible`: a mean over the k edges of a relation becomes a sum with weights 1/k."""
-        if not self.mean or block.weight is not None:
+        if self.sums == "sum" or block.weight is not None:
             return block
         pairs = Pairs.of(block, len(self.relations))
         counts = pairs.block.indptr.diff()
@@ -112,7 +116,7 @@ class RelationSum(Split, Layer):
 
     def _sums(self, block: Block, h: Float[Tensor, "S in"] | EncodedRows) -> Float[Tensor, "D out"]:
         sources = [source for source, _ in self.relations]
-        return sum_by_relation(block, h, self.relation_weights(), sources, mean=self.mean)
+        return sum_by_relation(block, h, self.relation_weights(), sources, mean=self.sums == "mean")
 
 
 class RGCN(RelationSum):
@@ -208,14 +212,14 @@ class HeteroSAGE(RelationSum):
         self, in_width: int, out_width: int, *, num_types: int = 1, relations: Ends = ONE_RELATION,
         aggregator: str = "mean",
     ) -> None:  # fmt: skip
-        super().__init__(in_width, out_width, num_types, relations)
+        super().__init__(in_width, out_width, num_types, relations, "sum" if aggregator == "sum" else "mean")
         if aggregator not in ("mean", "sum"):
             raise ConfigError(
                 f"the layer '{self.name}' adds up its relations, of which each is a mean or a sum, not '{aggregator}'",
                 where="aggregator",
                 fix="Use the aggregator mean or sum",
             )
-        self.aggregator, self.mean = aggregator, aggregator == "mean"
+        self.aggregator = aggregator
         self.weight = nn.Parameter(torch.empty(len(self.relations), out_width, in_width))
         self.root = nn.Parameter(torch.empty(num_types, out_width, in_width))
         self.bias = nn.Parameter(torch.empty(num_types, out_width))
