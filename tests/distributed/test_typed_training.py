@@ -92,6 +92,15 @@ def test_caches_change_nothing_but_where_rows_come_from(folder, tmp_path) -> Non
     assert found["shared"]["cache"] > 0
 
 
+def test_layers_drawn_as_a_whole_train_the_model_of_one_worker(folder, tmp_path) -> None:
+    settings = {**SETTINGS, "sampler": "layer", "layer_budget": "cites=40,60 *=30", "model": "rgcn"}
+    del settings["fanout"]
+    partita.Trainer(folder / "parts2.whole", out=tmp_path / "alone", **settings).fit()
+    both = {"topology": "partitioned", "strategy": "snp", **settings}
+    train_on_workers(folder / "parts2", 2, {tmp_path / "both": both})
+    assert_same(tmp_path / "both", tmp_path / "alone")
+
+
 def test_a_store_that_is_not_partitioned_is_dealt_out(folder, tmp_path) -> None:
     run = {tmp_path / "run": {**SETTINGS, "strategy": "snp", "model": "rgcn"}}
     train_on_workers(folder / "parts2.whole", 2, run)
