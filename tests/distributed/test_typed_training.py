@@ -213,7 +213,7 @@ REFUSED = [
     ({"sampler": "layer", "layer_budget": "9", "model": "gcn", "fanout": None}, "sampled by relation"),
     ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
     ({"cache": "30B"}, "no room for a row"),
-    ({"views": "cyclic", "model": "pyg:GCN"}, "does not support typed graphs"),
+    ({"views": "cyclic", "model": "typed_modules:Mixed"}, "computed as a whole"),
     ({"model": "rgat", "heads": 3}, "cannot be shared by 3 heads"),
     ({"model": "hetero-sage", "aggregator": "max"}, "mean or sum"),
 ]

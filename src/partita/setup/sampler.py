@@ -32,13 +32,9 @@ def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSet
         schema: of the graph; without it, numbers by relation are for no graph, and good for checks only.
     """
     alone = sampler_type(config).may_draw_nothing and not reads_neighbors(config)
-    budgets = _by_layer(config.layer_budget, schema, "layer_budget")
-    if schema is not None:
-        every = len(schema.relations)
-        budgets = tuple((budget,) * every if isinstance(budget, int) else budget for budget in budgets)
     return SamplerSettings(
         fanouts=(0,) * config.layers if alone else _by_layer(config.fanout, schema, "fanout"),
-        budgets=budgets,
+        budgets=_by_layer(config.layer_budget, schema, "layer_budget"),
         walks=config.walks,
         walk_length=config.walk_length,
         walk_restart=config.walk_restart,
@@ -54,7 +50,7 @@ def _by_layer(
 ) -> tuple[int | tuple[int, ...], ...]:
     """Of each layer, layer 1 first, a number, or those of all relations."""
     if not isinstance(given, dict):
-        return given[::-1]
+        return given[::-1] if schema is None else tuple((number,) * len(schema.relations) for number in given[::-1])
     if schema is None:
         return tuple(zip(*given.values()))[::-1]
     return schema.by_relation(given, where)[::-1]
