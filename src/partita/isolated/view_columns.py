@@ -143,13 +143,22 @@ def copied_rows(store: GraphStore, found: Subgraph, name: str, spec: ColumnSpec)
 
 def _rows_of_type(store: GraphStore, found: Subgraph, name: str, kind: int) -> Shaped[np.ndarray, "rows F"]:
     """The rows of the nodes of a type, in order of their ids in the view."""
-    held, types = store.held(name)[0], found.node_types
+    (held, first), types = store.held(name), found.node_types
+    hot_ids, hot = store.hot_of(name) or (np.empty(0, np.int64), held[:0])
     out = fresh_array((types.size(kind), *held.shape[1:]), held.dtype)
     at_once = max(1, min(EDGES_AT_ONCE, _CHUNK_BYTES // max(1, row_bytes(held))))
     with progress.task(f"load rows of {name}", total=len(out), unit="rows") as task:
         for low in range(0, len(out), at_once):
             local = types.ids(kind, np.arange(low, min(low + at_once, len(out))))
-            out[low : low + len(local)] = held[store.type_rows(found.store_ids(local))]
+            ids = found.store_ids(local)
+            places, rows = store.type_rows(ids) - first, out[low : low + len(local)]
+            here = (places >= 0) & (places < len(held))
+            rows[here] = held[places[here]]
+            if not here.all():
+                away = ids[~here]
+                if missing := int(np.isin(away, hot_ids, invert=True).sum()):
+                    raise _missing(store, found, name, missing)
+                rows[~here] = hot[np.searchsorted(hot_ids, away)]
             task.advance(len(local))
     return out
 
@@ -193,9 +202,14 @@ def _require_rows(
     away = halo_ids[(halo_ids < held.start) | (halo_ids >= held.stop)]
     missing += int(np.isin(away, hot_ids, invert=True).sum())
     if missing:
-        raise StoreError(
-            f"a view of part{'' if len(owned.parts) == 1 else 's'} {', '.join(map(str, owned.parts))} with halo "
-            f"'{found.halo}' needs the rows of '{name}' of {missing:,} nodes that {store.shard} does not have",
-            where=str(store.path),
-            fix="Give parts of this host and halo 'none', give the shard more hot rows, or use the whole store",
-        )
+        raise _missing(store, found, name, missing)
+
+
+def _missing(store: GraphStore, found: Subgraph, name: str, missing: int) -> StoreError:
+    parts = found.owned.parts
+    return StoreError(
+        f"a view of part{'' if len(parts) == 1 else 's'} {', '.join(map(str, parts))} with halo "
+        f"'{found.halo}' needs the rows of '{name}' of {missing:,} nodes that {store.shard} does not have",
+        where=str(store.path),
+        fix="Give parts of this host and halo 'none', give the shard more hot rows, or use the whole store",
+    )

@@ -14,6 +14,7 @@ from partita.graph.column_specs import known
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
+from partita.isolated.views import PartView
 from partita.partitioning.shards import shard
 
 
@@ -158,3 +159,19 @@ def test_a_graph_without_features_has_nothing_hot(tmp_path):
     with pytest.raises(ConfigError, match="no features that could be hot"):
         shard(tmp_path / "two", tmp_path / "out", host=0, hosts=2, hot_bytes=99)
     made(GraphStore.open(tmp_path / "two"), tmp_path / "out", host=0, hosts=2)
+
+
+@pytest.mark.parametrize("topology", ["partitioned", "replicated"])
+def test_views_take_the_rows_that_a_shard_has(tmp_path, store, topology):
+    """Of own parts those of every type; of other hosts' nodes the hot ones, and others are refused."""
+    part = made(store, tmp_path / "1", host=1, hosts=2, topology=topology)
+    alone, wanted = (PartView.load(each, [2, 3], "none") for each in (part, store))
+    for name in ("x_0", "edge_type", "edge_attr"):
+        assert np.array_equal(alone.columns[name].numpy(), wanted.columns[name].numpy()), name
+    if topology == "replicated":
+        with pytest.raises(StoreError, match=r"needs the rows of 'x_0' of .* nodes that the shard of host 1 of 2"):
+            PartView.load(part, [2], "one-hop")
+        hot = made(store, tmp_path / "hot", host=1, hosts=2, topology=topology, hot_bytes=1 << 20)
+        halo, wanted = (PartView.load(each, [2], "one-hop") for each in (hot, store))
+        for name in ("x_0", "x_1"):
+            assert np.array_equal(halo.columns[name].numpy(), wanted.columns[name].numpy()), name
