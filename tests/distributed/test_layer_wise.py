@@ -111,7 +111,7 @@ def test_the_budget_holds_for_all_workers_together(store) -> None:
 def test_it_notices_budgets_of_single_workers(store, monkeypatch) -> None:
     step = step_of(store, "sage", 3, 0)
     check(step, "gdp", 3)
-    monkeypatch.setattr(LayerWise, "agree", lambda self, times: times)
+    monkeypatch.setattr(LayerWise, "agree", lambda self, times: times[None])
     found = distributed(step, "gdp", 3)
     assert difference(found, in_one_process(replace(step, split_topology=False, parts=None))) > 1e-4
 

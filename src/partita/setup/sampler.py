@@ -31,7 +31,10 @@ def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSet
         config: the settings.
         schema: of the graph; without it, numbers by relation are for no graph, and good for checks only.
     """
-    alone = sampler_type(config).may_draw_nothing and not reads_neighbors(config)
+    kind = sampler_type(config)
+    alone = kind.may_draw_nothing and not reads_neighbors(config)
+    if not kind.draws_relations:
+        schema = None
     return SamplerSettings(
         fanouts=(0,) * config.layers if alone else _by_layer(config.fanout, schema, "fanout"),
         budgets=_by_layer(config.layer_budget, schema, "layer_budget"),

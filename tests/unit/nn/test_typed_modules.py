@@ -67,7 +67,7 @@ def in_dicts(step: ModuleStep, block: Block, nodes: Tensor) -> tuple[dict, dict,
         ids = [node for node, kind in zip(nodes.tolist(), kinds) if kind == number]
         rows = torch.tensor(store.type_rows(torch.tensor(ids, dtype=torch.int64).numpy()))
         features = column.columns[number]
-        x[name] = torch.ones(len(ids), 1, dtype=step.dtype) if features is None else features.read(rows)
+        x[name] = torch.ones(len(ids), 1, dtype=step.dtype) if features is None else features.home.read(rows)
     edges = {(each.source, each.name, each.target): [] for each in schema.relations}
     attr = {name: [] for name in edges}
     for edge, (source, target) in enumerate(zip(block.indices.tolist(), block.edge_dst().tolist())):
@@ -172,6 +172,14 @@ def test_outputs_are_those_of_the_module_on_the_whole_graph(stores, kind, limit)
         module = model.module.eval()
         wanted = of_papers(module(x, index, attr) if model._typed.reads_edges else module(x, index))
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_are_computed_in_the_dtype_of_the_module_whatever_the_store_holds(stores) -> None:
+    """Features of typed graphs are read as they are stored."""
+    model = made(stores[1], "Mixed").double()
+    blocks, rows, _ = model._typed.small(2, 2, torch.float16)
+    widened = replace(rows, rows=tuple(each.double() for each in rows.rows))
+    assert torch.equal(model(blocks, rows), model(blocks, widened))
 
 
 def test_lazy_widths_are_filled_in_by_the_seed_and_the_model_is_made_again_by_name(stores) -> None:

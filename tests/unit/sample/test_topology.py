@@ -55,9 +55,9 @@ def test_options(store_of):
 def test_what_is_drawn_are_nodes(wrong):
     topology = ArrayTopology(torch.tensor([0, 2, 2, 3]), torch.tensor([1, wrong, 2], dtype=torch.int32))
     for draw in (topology.sample, topology.arrivals):
-        assert draw(torch.tensor([2]), 7, NEVER if draw == topology.arrivals else -1).indices.tolist() == [2]
+        assert draw(torch.tensor([2]), 7, [NEVER] if draw == topology.arrivals else -1).indices.tolist() == [2]
         with pytest.raises(EdgesError, match=f"it holds the id {wrong}, but there are 3 nodes"):
-            draw(torch.tensor([0, 2]), 7, NEVER if draw == topology.arrivals else -1)
+            draw(torch.tensor([0, 2]), 7, [NEVER] if draw == topology.arrivals else -1)
 
 
 def test_a_reordered_store_draws_the_same(store_of):
