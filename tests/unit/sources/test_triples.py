@@ -355,11 +355,12 @@ def test_what_does_not_fit_is_found(tmp_path) -> None:
         verify(damaged(store, tmp_path / "bad", held_val_type=kinds))
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
 @pytest.mark.parametrize("typed", [False, True])
-def test_held_out_edges_that_are_edges_are_counted(tmp_path, monkeypatch, typed) -> None:
+def test_held_out_edges_that_are_edges_are_counted(tmp_path, monkeypatch, typed, at_once) -> None:
     """By brute force, with small pieces of everything."""
     rng = np.random.default_rng(3)
-    for name, value in (("_EDGES", 13), ("_LEAST", 1), ("_BYTES", 1 << 40), ("_ROWS", 7)):
+    for name, value in (("_EDGES", 13), ("_LEAST", at_once), ("_BYTES", 1 << 40), ("_ROWS", 7)):
         monkeypatch.setattr(held_out, name, value)
     edges, kinds = rng.integers(0, 12, (2, 150)), rng.integers(0, 3, 150)
     split = rng.integers(0, 3, 150)
