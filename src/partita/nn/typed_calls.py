@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,7 @@ class TypedCall:
         Raises:
             ConfigError: the module calls convolutions in another way, or returns other rows.
         """
+        rows = _widened(rows, module)
         edges = [self._edges(block, rows) for block in blocks]
         with self._by_layer(module, edges) as used:
             found = self._forward(module, rows, *edges[0])
@@ -288,6 +289,12 @@ class TypedCall:
         everyone = first + [node for node in range(count * size) if node not in first]
         all_nodes, _ = block(everyone)
         return blocks, rows(nodes), (all_nodes, rows(everyone))
+
+
+def _widened(rows: RowsByType, module: nn.Module) -> RowsByType:
+    """Rows in the dtype of the module's parameters, as stores may hold others."""
+    dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
+    return replace(rows, rows=tuple(each.to(dtype) for each in rows.rows))
 
 
 def convolutions(module: nn.Module) -> list[nn.Module]:

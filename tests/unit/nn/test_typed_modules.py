@@ -174,6 +174,14 @@ def test_outputs_are_those_of_the_module_on_the_whole_graph(stores, kind, limit)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
+def test_rows_are_computed_in_the_dtype_of_the_module_whatever_the_store_holds(stores) -> None:
+    """Features of typed graphs are read as they are stored."""
+    model = made(stores[1], "Mixed").double()
+    blocks, rows, _ = model._typed.small(2, 2, torch.float16)
+    widened = replace(rows, rows=tuple(each.double() for each in rows.rows))
+    assert torch.equal(model(blocks, rows), model(blocks, widened))
+
+
 def test_lazy_widths_are_filled_in_by_the_seed_and_the_model_is_made_again_by_name(stores) -> None:
     first, second = made(stores[1], "Mixed"), made(stores[1], "Mixed")
     torch.manual_seed(7)
