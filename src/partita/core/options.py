@@ -191,7 +191,8 @@ def takes(record: Callable[P, Record_co]) -> _Taking[P, Record_co]:
             for name, field in fields
         ]
         called.__signature__ = signature.replace(parameters=[*first, *keywords])  # type: ignore[attr-defined]
-        meanings = "".join(f"\n    {name}: {field.text}" for name, field in fields)
+        # An asterisk would begin emphasis in the pages made of docstrings.
+        meanings = "".join(f"\n    {name}: {field.text}" for name, field in fields).replace("*", r"\*")
         called.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments:{meanings}\n"
         return called
 
