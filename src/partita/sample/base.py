@@ -22,6 +22,8 @@ class SamplerSettings:
     Attributes:
         fanouts: per layer, layer 1 (input side) first; of a layer a number, or those of all relations of a typed graph.
         budgets: likewise, of a typed graph those of all relations; empty where none are given.
+        metapath: of a typed graph, numbers of the relations that walks go along; empty for walks along any edge.
+        metapath_ends_elsewhere: at another type than it begins at, so that it is traversed once.
         options: those of the sampler's own, by name.
     """
 
@@ -30,6 +32,8 @@ class SamplerSettings:
     walks: int = 10
     walk_length: int = 3
     walk_restart: float = 0.5
+    metapath: tuple[int, ...] = ()
+    metapath_ends_elsewhere: bool = False
     replace: bool = False
     weighted: bool = False
     seed: int = 0
