@@ -192,6 +192,11 @@ class Config(BaseModel):
         lt=1,
         description="Probability of restarting the walk before each step (sampler walk).",
     )
+    metapath: str = Field(
+        "",
+        description="Relations that walks go along in turn, against their direction, in typed graphs (sampler walk), "
+        "for instance 'writes rev_writes'; a step is then a traversal of all of them.",
+    )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
     edge_weights: bool = Field(

@@ -40,6 +40,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 TYPED: dict[str, list[dict[str, Any]]] = {
     "node": [{"fanout": "r0=2,3 *=1,-1"}, {"fanout": "2,3"}],
     "layer": [{"layer_budget": "r0=9,1 *=4,0"}, {"layer_budget": "20,500"}],
+    "walk": [
+        {"fanout": "2,3", "walks": 4, "walk_length": 2, "metapath": "r0 r0"},
+        {"fanout": 50, "walks": 2, "walk_restart": 0.0, "metapath": "node:r0:node"},
+    ],
 }
 # Those that something else has added, of which nothing but the fanout is known.
 SETTINGS |= {name: [{"fanout": "2,3"}, {"fanout": -1}] for name in SAMPLERS if name not in SETTINGS}
@@ -245,6 +249,18 @@ def test_a_graph_of_one_relation_is_drawn_like_one_without_types(name, data, key
         plain = sampler.draw(replaced(typed, edge_type=None).topology(weighted=weighted), dst, key, 1)
         assert torch.equal(found.edge_type, torch.zeros(len(found.indices), dtype=torch.int32))
         assert rows_of(plain, dst) == rows_of(replaced(found, edge_type=None), dst)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), key=st.integers(0, 2**64 - 1), weighted=st.booleans())
+def test_without_a_metapath_walks_go_along_the_only_relation(data, key, weighted):
+    """Step by step along it, or whole walks in a graph without types: the same ones."""
+    typed = data.draw(graphs(1, 1, 1))
+    given, dst = Config.make({"sampler": "walk", "layers": 1, "fanout": 4, "weighted": weighted}), typed.asked[0]
+    found = make_sampler(given, Group.alone(), typed.schema).draw(typed.topology(weighted=weighted), dst, key, 1)
+    untyped = replaced(typed, edge_type=None).topology(weighted=weighted)
+    plain = make_sampler(given, Group.alone()).draw(untyped, dst, key, 1)
+    assert rows_of(plain, dst) == rows_of(replaced(found, edge_type=None), dst)
 
 
 @pytest.mark.parametrize("axis", ["workers", "hosts"])

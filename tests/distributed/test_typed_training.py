@@ -211,7 +211,12 @@ REFUSED = [
     ({"sampler": "layer", "layer_budget": "cites=-1", "fanout": None}, "layer_budget cites -1,-1.*>= 0"),
     ({"sampler": "layer", "layer_budget": "cites=1048577", "fanout": None}, "at most 1,048,576 edges"),
     ({"sampler": "layer", "layer_budget": "9", "model": "gcn", "fanout": None}, "sampled by relation"),
-    ({"sampler": "walk", "fanout": "5"}, "does not draw by relation"),
+    ({"sampler": "walk", "fanout": "5", "model": "sage"}, "along a metapath, and the graph has 5 relations"),
+    ({"sampler": "walk", "fanout": "5", "model": "sage", "metapath": "sites"}, "no relation 'sites'.*'cites'"),
+    ({"sampler": "walk", "fanout": "5", "model": "sage", "metapath": "wrote cites"}, "leads to 'paper'.*to 'author'"),
+    ({"sampler": "walk", "fanout": "5", "metapath": "cites"}, "reads the relations of edges"),
+    ({"sampler": "walk", "fanout": "cites=5", "model": "sage", "metapath": "cites"}, "does not draw"),
+    ({"metapath": "cites"}, "metapath is for the sampler walk"),
     ({"cache": "30B"}, "no room for a row"),
     ({"views": "cyclic", "model": "typed_modules:Mixed"}, "computed as a whole"),
     ({"model": "rgat", "heads": 3}, "cannot be shared by 3 heads"),
@@ -233,4 +238,21 @@ def test_relations_are_for_typed_graphs(tmp_path) -> None:
         partita.Trainer(store, out=tmp_path / "run", layers=2, fanout="cites=3,2")
     with pytest.raises(ConfigError, match="budgets are given for relations, and the graph has none"):
         partita.Trainer(store, out=tmp_path / "run", layers=2, sampler="layer", layer_budget="cites=30")
+    with pytest.raises(ConfigError, match="a metapath is of relations, and the graph has none"):
+        partita.Trainer(store, out=tmp_path / "run", layers=2, sampler="walk", fanout=3, metapath="cites")
     partita.Trainer(store, out=tmp_path / "run", layers=2, hidden=8, epochs=1, model="rgcn").fit()  # of one relation
+
+
+def test_runs_on_walks_along_metapaths_are_those_of_one_worker_and_predict(folder, tmp_path) -> None:
+    walk = {**SETTINGS, "model": "sage", "sampler": "walk", "fanout": "4,3", "walks": 6}
+    cases = {"gdp": {"metapath": "cites cites"}, "dnp": {"metapath": "wrote", "topology": "partitioned"}}
+    runs = {tmp_path / name: {**walk, **case, "strategy": name} for name, case in cases.items()}
+    train_on_workers(folder / "parts2", 2, runs)
+    for run, case in zip(runs, cases.values(), strict=True):
+        alone = run.with_name(f"{run.name}-alone")
+        partita.Trainer(folder / "parts2.whole", out=alone, **walk, metapath=case["metapath"]).fit()
+        assert_same(run, alone)
+        found = partita.predict(run, embeddings=True)
+        assert len(found.embeddings)
+        assert np.isfinite(found.embeddings).all()
+        assert partita.evaluate(run, split="test")

@@ -12,9 +12,10 @@ from torch import Tensor
 
 import partita
 from partita.comm.axis import Workers
+from partita.comm.group import Group
 from partita.config import Config
 from partita.core.mesh import Mesh
-from partita.core.protocols import Topology
+from partita.core.protocols import Sampler, Topology
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.features.typed import TypedColumns
@@ -25,6 +26,7 @@ from partita.nn.model import Model
 from partita.parallel.graph_placement import place_topology
 from partita.parallel.typed_inputs import TypedInputs
 from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.walks import WalkWise
 from partita.setup.inputs import open_columns
 
 TYPES = ("paper", "author", "place")
@@ -70,9 +72,16 @@ class TypedStep(Step):
 
     Attributes:
         shards: of the store, one for each host; without them every host has it whole.
+        metapath: numbers of the relations that walks go along; empty for other samplers.
     """
 
     shards: tuple[GraphStore, ...] = ()
+    metapath: tuple[int, ...] = ()
+
+    def sampler(self, group: Group) -> Sampler:
+        if not self.metapath:
+            return super().sampler(group)
+        return WalkWise(self.fanouts, walks=5, length=3, restart=0.3, metapath=self.metapath)
 
     def model(self) -> Model:
         ends = self.store.schema.ends.tolist()

@@ -206,6 +206,38 @@ class Schema:
             raise ConfigError(f"there is no relation '{name}'", where=where, fix=nearest(name, known))
         return found
 
+    def metapath(self, names: Sequence[str], where: str) -> tuple[int, ...]:
+        """Numbers of relations along which a walk goes, against their direction.
+
+        Args:
+            names: of relations, as for :meth:`relation_numbers`; the first leads to where walks begin, and every other
+                one to where the one before it comes from.
+            where: for messages.
+
+        Raises:
+            ConfigError: there is no such relation, a short name is that of several, or one does not follow on another.
+        """
+        found = list[int]()
+        for name in names:
+            known = self.relation_numbers(name, where)
+            if len(known) > 1:
+                raise ConfigError(
+                    f"'{name}' is the name of {len(known)} relations, and a walk goes along one",
+                    where=where,
+                    fix=f"Name one of {', '.join(str(self.relations[at]) for at in known)}",
+                )
+            if found and self.relations[found[-1]].source != self.relations[known[0]].target:
+                before, after = self.relations[found[-1]], self.relations[known[0]]
+                raise ConfigError(
+                    f"relation '{after}' leads to '{after.target}', and a walk along '{before}' comes to "
+                    f"'{before.source}'",
+                    where=where,
+                    fix="Walks go against the direction of edges: let each relation lead to the type that the one "
+                    "before it comes from",
+                )
+            found.append(known[0])
+        return tuple(found)
+
 
 def check_names(what: str, names: Iterable[str], parts: int = 1, where: str = "schema") -> None:
     """See that names can be told apart.

@@ -83,7 +83,7 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
         StoreError: the store is the shard of another host.
     """
     store.require_host(mesh.host, mesh.hosts)
-    sampler = evaluation_sampler(config)
+    sampler = evaluation_sampler(config, store.schema)
     check_walkable(store, sampler)
     if sampler is None and not store.has("edge_weight"):  # nothing is drawn, so nothing is drawn by weight
         config = config.model_copy(update={"weighted": False})
@@ -131,7 +131,7 @@ def inference_of(
         memory_limit=config.memory_limit if memory_limit is None else size_of(memory_limit, "memory_limit"),
         context=context,
         ranges=Ranges.of(store, context.mesh),
-        sampler=evaluation_sampler(config),
+        sampler=evaluation_sampler(config, store.schema),
     )
 
 

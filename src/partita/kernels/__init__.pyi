@@ -8,6 +8,7 @@ from partita.kernels.pairs import pair_edges as pair_edges
 from partita.kernels.relabeller import Relabeller as Relabeller
 from partita.kernels.relations import pick_relation_arrivals as pick_relation_arrivals
 from partita.kernels.relations import relation_arrival_times as relation_arrival_times
+from partita.kernels.relations import relation_step as relation_step
 from partita.kernels.relations import sample_relations as sample_relations
 from partita.kernels.rows import aggregate as aggregate
 from partita.kernels.rows import aggregate_backward as aggregate_backward

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace as replaced
 
 import torch
-from jaxtyping import Int, UInt8, UInt16, UInt32
+from jaxtyping import Int, Int64, UInt8, UInt16, UInt32
 from torch import Tensor
 
 from partita.core.records import Sampled
@@ -14,6 +14,7 @@ from partita.kernels import checks
 from partita.kernels.dispatch import implementation
 from partita.kernels.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.relations import DrawnRuns, Runs
+from partita.kernels.walks import moved
 
 
 def sample_relations(
@@ -163,6 +164,48 @@ def pick_relation_arrivals(
         return found
     along = torch.repeat_interleave(runs.bounds.diff(dim=1).flatten(), runs.counts(drawn))
     return replaced(found, relation_degree=along.int())
+
+
+def relation_step(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
+    ids: Int[Tensor, "n"],
+    draws: Int64[Tensor, "n"],
+    relation: int,
+    *,
+    num_relations: int,
+    weights: UInt32[Tensor, "M"] | None = None,
+    first_edge: int = 0,
+) -> Int[Tensor, "n"]:
+    """Where walks that stand at some nodes go next along a relation.
+
+    A step along it is one in a graph that has the edges of the relation only.
+
+    Args:
+        indptr, indices, ids, draws, weights, first_edge: see :func:`~partita.kernels.walk_step`.
+        edge_type: relation of every edge in ``indices``, ascending in every row.
+        relation: its number.
+        num_relations: R.
+
+    Returns:
+        (n) store ids in the dtype of ``indices``; -1 where a node has no in-neighbor along the relation, or only edges
+        of weight 0.
+
+    Raises:
+        ValueError: lengths do not fit.
+        IndexError: an id is no node of the store, or its edges are not among ``indices``; :class:`EdgesError`: a walk
+            came to an id that is no node.
+    """
+    _types_match(edge_type, indices.shape[0])
+    indices = checks.as_ids(indices)
+    runs = _runs(indptr, edge_type, ids, ids, [number == relation for number in range(num_relations)], first_edge)
+    rows, which = runs.store(torch.arange(runs.row.shape[0], device=ids.device))
+    out = torch.full(ids.shape, -1, dtype=indices.dtype, device=ids.device)
+    if which.shape[0]:
+        out[runs.row] = moved(rows, indices, which, draws[runs.row], weights, first_edge)
+    checks.walked(out, indptr.shape[0] - 1)
+    return out
 
 
 def _runs(

@@ -95,6 +95,20 @@ def walk_step(
         IndexError: an id is no node of the store, or its edges are not among ``indices``; :class:`EdgesError`: a walk
             came to an id that is no node.
     """
+    out = moved(indptr, indices, ids, draws, weights, first_edge)
+    checks.walked(out, indptr.shape[0] - 1)
+    return out
+
+
+def moved(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    ids: Int[Tensor, "n"],
+    draws: Int64[Tensor, "n"],
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+) -> Int[Tensor, "n"]:
+    """As :func:`walk_step`, of rows that need not be nodes; where walks come to is not looked at."""
     if ids.shape != draws.shape:
         raise ValueError(f"{ids.shape[0]} walks with {draws.shape[0]} draws")
     weights = checks.weights_match(weights, indices)
@@ -110,7 +124,6 @@ def walk_step(
         first_edge,
         out,
     )
-    checks.walked(out, indptr.shape[0] - 1)
     return out
 
 

@@ -106,6 +106,14 @@ class BlockWorker:
             )
         for number, stage in enumerate(self.stages, start=1):
             _check_relations(stage.layer, topology, f"layer {number} ({stage.layer.name})")
+            reads = stage.layer.reads_relations and topology.num_relations > 1
+            if topology.node_types is not None and reads and not self.sampler.draws_graph_edges:
+                raise ConfigError(
+                    "the layer reads the relations of edges, and the sampler takes the nodes that its walks visit as "
+                    "neighbors, whether or not there is an edge",
+                    where=f"sampler, layer {number} ({stage.layer.name})",
+                    fix="Use the model sage, gin or gat, or the sampler node or layer",
+                )
             needs_edges = stage.layer.coefficients is not None or stage.layer.edge_columns
             if needs_edges and not self.sampler.draws_graph_edges:
                 raise ConfigError(

@@ -22,6 +22,8 @@ class SamplerSettings:
     Attributes:
         fanouts: per layer, layer 1 (input side) first; of a layer a number, or those of all relations of a typed graph.
         budgets: likewise, of a typed graph those of all relations; empty where none are given.
+        metapath: of a typed graph, numbers of the relations that walks go along; empty for walks along any edge.
+        metapath_ends_elsewhere: at another type than it begins at, so that it is traversed once.
         options: those of the sampler's own, by name.
     """
 
@@ -30,6 +32,8 @@ class SamplerSettings:
     walks: int = 10
     walk_length: int = 3
     walk_restart: float = 0.5
+    metapath: tuple[int, ...] = ()
+    metapath_ends_elsewhere: bool = False
     replace: bool = False
     weighted: bool = False
     seed: int = 0
@@ -81,6 +85,7 @@ class BaseSampler:
         counts_neighbors: how many in-edges of a node are drawn is settled by that node alone, so that views of the
             graph can correct for those out of sight.
         may_draw_nothing: its fanouts may be 0, for models that read no neighbors.
+        numbers_by_relation: its fanouts, or budgets, are numbers for each relation of a typed graph.
         plannable_in_parts: what workers send to draw can be estimated where each has a part of the edges.
     """
 
@@ -89,6 +94,7 @@ class BaseSampler:
     draws_on_device: ClassVar[bool] = False
     counts_neighbors: ClassVar[bool] = False
     may_draw_nothing: ClassVar[bool] = False
+    numbers_by_relation: ClassVar[bool] = False
     plannable_in_parts: ClassVar[bool] = True
     collective: bool = False
     has_importance: bool = False

@@ -57,6 +57,7 @@ class NodeWise(BaseSampler):
     counts_neighbors = True
     may_draw_nothing = True
     draws_relations = True
+    numbers_by_relation = True
 
     def __init__(self, fanouts: Sequence[int | tuple[int, ...]]) -> None:
         self.fanouts = tuple(fanouts)
@@ -105,6 +106,7 @@ class LayerWise(BaseSampler):
     settings = ("layer_budget",)
     has_importance = True
     draws_relations = True
+    numbers_by_relation = True
 
     def __init__(self, budgets: Sequence[int | tuple[int, ...]], group: Group, *, weighted: bool = False) -> None:
         self.budgets = tuple(budgets)

@@ -299,8 +299,18 @@ class ArrayTopology:
         if len(numbers) != self.num_relations:
             raise ValueError(f"{len(numbers)} {what} for {self.num_relations} relations")
 
-    def walk_step(self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """Where walks go next; see :func:`partita.kernels.walk_step`."""
+    def walk_step(
+        self, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"], relation: int | None = None
+    ) -> Int[Tensor, "n"]:
+        """Where walks go next, of a typed graph along a relation.
+
+        See :func:`partita.kernels.walk_step` and :func:`partita.kernels.relation_step`.
+        """
+        if relation is not None and self._edge_type is not None:
+            return kernels.relation_step(
+                self._indptr, self._indices, self._edge_type, ids, draws, relation,
+                num_relations=self.num_relations, weights=self._weights, first_edge=self._first_edge,
+            )  # fmt: skip
         return kernels.walk_step(
             self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,14 +27,28 @@ from partita.sample.base import BaseSampler, SamplerSettings
 from partita.sample.topology import ArrayTopology, LocalTopology
 
 _WALK_BYTES = 16
+_ENDED = -1
+
+
+ANY = (None,)
+"""As a metapath: a step along any edge."""
 
 
 def step_by_step(
-    topology: Topology, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
-) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:
+    topology: Topology, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float,
+    metapath: Sequence[int | None] = ANY,
+) -> tuple[Int[Tensor, "nR columns"], RemoteDraws]:  # fmt: skip
     """The walks of :func:`partita.kernels.random_walks`, a step of all of them at a time.
 
+    Along a metapath a walk takes a step for each relation in turn, and ``length`` counts traversals of it (Dong et al.,
+    "metapath2vec", KDD 2017, section 3.2). A walk restarts before a traversal only, and goes back to its start from the
+    middle of one where it cannot go on.
+
     Where the topology is collective, all workers take the same number of steps, also with nothing to ask.
+
+    Args:
+        topology, start, key, walks, length, restart: see :func:`partita.kernels.random_walks`.
+        metapath: numbers of relations; ``None`` stands for any.
 
     Returns:
         Store ids, as :func:`partita.kernels.random_walks`; how many steps another worker took.
@@ -45,21 +59,37 @@ def step_by_step(
     original, steps = topology.original(start), 0
     for s in range(length):
         here = nodes[:, s]
-        draws, back = kernels.walk_draws(original, key, walks=walks, step=s, restart=restart)
-        moving = ((here >= 0) & ~back).nonzero().flatten()
-        stands, begin = here[moving], home[moving]
-        found = topology.at_owners(stands, _step, payload=draws[moving], one_each=True)
-        to = found.indices
-        steps += found.remote.destinations
         after = torch.where(here < 0, here, home)
-        after[moving] = torch.where((to < 0) & (stands != begin), begin, to)
+        draws, back = kernels.walk_draws(original, key, walks=walks, step=s * len(metapath), restart=restart)
+        moving = ((here >= 0) & ~back).nonzero().flatten()
+        stands = here[moving]
+        for number, relation in enumerate(metapath):
+            if number:
+                draws, _ = kernels.walk_draws(original, key, walks=walks, step=s * len(metapath) + number)
+            found = topology.at_owners(stands, _Step(relation), payload=draws[moving], one_each=True)
+            steps += found.remote.destinations
+            lost = found.indices < 0
+            if number == 0:
+                after[moving[lost & (stands == home[moving])]] = _ENDED
+            moving, stands = moving[~lost], found.indices[~lost]
+        after[moving] = stands
         nodes[:, s + 1] = after
     return nodes, RemoteDraws(steps=steps)
 
 
-def _step(held: ArrayTopology, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Sampled:
-    """The rule of a step: where walks go next from the nodes that they stand on, -1 where there is nowhere to go."""
-    return Sampled(torch.arange(ids.shape[0] + 1, device=ids.device), held.walk_step(ids, draws))
+@dataclass(frozen=True)
+class _Step:
+    """The rule of a step: where walks go next from the nodes that they stand on, -1 where there is nowhere to go.
+
+    Attributes:
+        relation: to go along; ``None`` for any.
+    """
+
+    relation: int | None
+
+    def __call__(self, held: ArrayTopology, ids: Int[Tensor, "n"], draws: Int64[Tensor, "n"]) -> Sampled:
+        to = held.walk_step(ids, draws, self.relation)
+        return Sampled(torch.arange(ids.shape[0] + 1, device=ids.device), to)
 
 
 class WalkWise(BaseSampler):
@@ -74,25 +104,32 @@ class WalkWise(BaseSampler):
         length: steps of every walk.
         restart: probability, before every step, to go back to the start.
         key: of all walks, whatever the step and the layer; ``None``: that of the step and layer.
+        metapath: of a typed graph, numbers of the relations that walks go along in turn; steps are then traversals of
+            it. All neighbors are of relation 0, as if what the metapath leads to were the only relation.
     """
 
-    settings = ("fanout", "walks", "walk_length", "walk_restart")
+    settings = ("fanout", "walks", "walk_length", "walk_restart", "metapath")
     has_importance = True
+    draws_relations = True
     draws_graph_edges = False
     plannable_in_parts = False
 
     def __init__(
-        self, fanouts: Sequence[int], *, walks: int, length: int, restart: float, key: int | None = None
-    ) -> None:
+        self, fanouts: Sequence[int], *, walks: int, length: int, restart: float, key: int | None = None,
+        metapath: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.fanouts = tuple(fanouts)
         self.walks, self.length, self.restart = walks, length, restart
+        self.metapath = tuple(metapath)
         self._key = key
 
     @classmethod
     def of(cls, settings: SamplerSettings, group: Group | None, key: int | None = None) -> WalkWise:
         """As the settings say."""
+        once = settings.metapath_ends_elsewhere
         return cls(
-            settings.numbers, walks=settings.walks, length=settings.walk_length, restart=settings.walk_restart, key=key
+            settings.numbers, walks=settings.walks, length=1 if once else settings.walk_length,
+            restart=0.0 if once else settings.walk_restart, key=key, metapath=settings.metapath,
         )  # fmt: skip
 
     @classmethod
@@ -159,14 +196,23 @@ class WalkWise(BaseSampler):
         key = key if self._key is None else self._key
         dst = dst.to(topology.id_dtype)
         options: dict[str, Any] = {"walks": self.walks, "length": self.length, "restart": self.restart}
-        if not topology.collective:  # whole walks at once, where all edges are at hand
-            return topology.at_owners(
+        typed = topology.node_types is not None
+        if typed and topology.num_relations > 1 and not self.metapath:
+            raise ValueError("walks in a graph of several relations go along a metapath")
+        if not topology.collective and not self.metapath:  # whole walks at once, where all edges are at hand
+            found = topology.at_owners(
                 dst, lambda held, start: _most_visited(held.random_walks(start, key, **options), start, count)
             )
+            return _of_one_relation(found) if typed else found
         start = dst.cpu()  # there are no kernels for walks on a device
-        nodes, remote = step_by_step(topology, start, key, **options)
+        nodes, remote = step_by_step(topology, start, key, metapath=self.metapath or ANY, **options)
         found = _most_visited(nodes, start, count).mapped(lambda column: column.to(dst.device))
-        return replace(found, indptr=found.indptr.to(dst.device), remote=remote)
+        found = replace(found, indptr=found.indptr.to(dst.device), remote=remote)
+        return _of_one_relation(found) if typed else found
+
+
+def _of_one_relation(found: Sampled) -> Sampled:
+    return replace(found, edge_type=torch.zeros_like(found.indices, dtype=torch.int32))
 
 
 def _most_visited(nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], count: int) -> Sampled:

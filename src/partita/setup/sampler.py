@@ -33,14 +33,16 @@ def sampler_settings(config: Config, schema: Schema | None = None) -> SamplerSet
     """
     kind = sampler_type(config)
     alone = kind.may_draw_nothing and not reads_neighbors(config)
-    if not kind.draws_relations:
-        schema = None
+    metapath = _metapath(config, schema)
+    counted = schema if kind.numbers_by_relation else None
     return SamplerSettings(
-        fanouts=(0,) * config.layers if alone else _by_layer(config.fanout, schema, "fanout"),
-        budgets=_by_layer(config.layer_budget, schema, "layer_budget"),
+        fanouts=(0,) * config.layers if alone else _by_layer(config.fanout, counted, "fanout"),
+        budgets=_by_layer(config.layer_budget, counted, "layer_budget"),
         walks=config.walks,
         walk_length=config.walk_length,
         walk_restart=config.walk_restart,
+        metapath=metapath,
+        metapath_ends_elsewhere=schema is not None and _ends_elsewhere(schema, metapath),
         replace=config.replace,
         weighted=config.weighted,
         seed=config.seed,
@@ -57,6 +59,28 @@ def _by_layer(
     if schema is None:
         return tuple(zip(*given.values()))[::-1]
     return schema.by_relation(given, where)[::-1]
+
+
+def _metapath(config: Config, schema: Schema | None) -> tuple[int, ...]:
+    """Of a graph with one relation that is it, unless another is given."""
+    if schema is None or "metapath" not in sampler_type(config).settings:
+        return ()
+    names = config.metapath.split()
+    if names:
+        return schema.metapath(names, "metapath")
+    if len(schema.relations) != 1:
+        raise ConfigError(
+            f"walks in a typed graph go along a metapath, and the graph has {len(schema.relations)} relations",
+            where="metapath",
+            fix="Give relations that lead from the nodes to their neighbors and, if walks go on, back to their type: "
+            "for instance 'writes rev_writes'",
+        )
+    return (0,)
+
+
+def _ends_elsewhere(schema: Schema, metapath: tuple[int, ...]) -> bool:
+    """Whether it ends at another type than it begins at."""
+    return bool(metapath) and schema.relations[metapath[-1]].source != schema.relations[metapath[0]].target
 
 
 def reads_neighbors(config: Config) -> bool:
@@ -84,12 +108,24 @@ def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> 
                 where=where,
                 fix="Give a number for each layer, for instance 15,10",
             )
+    if schema is None and config.metapath:
+        raise ConfigError(
+            "a metapath is of relations, and the graph has none", where="metapath", fix="Leave metapath out"
+        )
     return sampler_type(config).of(sampler_settings(config, schema), group)
 
 
-def evaluation_sampler(config: Config) -> EvaluationSampler | None:
-    """What a model of these settings is evaluated with; ``None``: all neighbors."""
-    return sampler_type(config).for_evaluation(sampler_settings(config))
+def evaluation_sampler(config: Config, schema: Schema | None = None) -> EvaluationSampler | None:
+    """What a model of these settings is evaluated with; ``None``: all neighbors.
+
+    Args:
+        config: the settings.
+        schema: of the graph; ``None`` for an untyped one, or where it is only asked whether there is one.
+
+    Raises:
+        ConfigError: the graph has not the relations that the settings name.
+    """
+    return sampler_type(config).for_evaluation(sampler_settings(config, schema))
 
 
 def check_sampler(config: Config) -> None:

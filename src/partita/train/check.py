@@ -61,7 +61,7 @@ def check_run(
     selection_metric(task, config.metric, of=task_name(config, opened))
     training_seeds(task)
     require_features(opened)
-    check_walkable(opened, evaluation_sampler(config))
+    check_walkable(opened, evaluation_sampler(config, opened.schema))
     model = named_model(config, opened, task.width)
     check_computed(model, config, opened)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)

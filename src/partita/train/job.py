@@ -79,7 +79,7 @@ class Job:
         _check_schedule(config, store)
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
-        check_walkable(store, evaluation_sampler(config))
+        check_walkable(store, evaluation_sampler(config, store.schema))
         kernels.load()  # what the compiler takes is held then; without room for it, its libraries hang
         if model is None:
             require_room(config, store, task.width)

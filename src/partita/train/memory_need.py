@@ -76,7 +76,7 @@ def training_need(job: Job) -> MemoryNeed:
     """The estimate of this worker, on the CPU; of memory of a device nothing is said."""
     config, store, model, context = job.config, job.store, job.model, job.team.context
     item, workers, layers = DTYPES[config.precision].itemsize, context.mesh.size, model.layers
-    sampler = evaluation_sampler(config)
+    sampler = evaluation_sampler(config, store.schema)
     node_bytes = 0 if sampler is None else sampler.node_bytes
     whole, on_cpu = config.views == WHOLE, context.device.type == "cpu"
     batch = min(config.batch_size or job.num_seeds, job.num_seeds)
