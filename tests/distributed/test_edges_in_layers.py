@@ -19,10 +19,12 @@ pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": (3, 2), "batch_size": 30, "epochs": 2, "precision": "float64"}
 WEIGHTED, EDGES = {"edge_weights": True}, {"heads": 2}
+# Softmax cancels the bias of a key: its gradient is zero but for rounding, which Adam divides by its own size.
+PLAIN_STEPS = {"optimizer": "sgd", "lr": 0.1}
 CASES = {
     "gcn": ("snp", WEIGHTED),
     "gatv2": ("gsplit", EDGES),
-    "transformer": ("nfp", EDGES),
+    "transformer": ("nfp", {**EDGES, **PLAIN_STEPS}),
     "gine": ("dnp", {"topology": "partitioned"}),
     "graphconv": ("snp", {**WEIGHTED, "topology": "partitioned"}),
 }
