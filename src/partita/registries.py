@@ -13,6 +13,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "aggregator": "partita.nn.layers.reductions:REDUCTIONS",
         "norm": "partita.nn.stage:NORMS",
         "activation": "partita.nn.stage:ACTIVATIONS",
+        "decoder": "partita.nn.decoders:DECODERS",
         "matmul": "partita.nn.matmul:BACKENDS",
         "sampler": "partita.sample.samplers:SAMPLERS",
         "feature_tier": "partita.features.tiers:CACHE_LAYOUTS",

@@ -1,0 +1,217 @@
+"""What must be true of every decoder of the table, whatever it computes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+import partita
+from partita.core.errors import ConfigError
+from partita.nn.decoders import DECODERS, Decoder, ProductDecoder, base, build_decoder, from_description
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+WIDTH, RELATIONS, ROWS, CANDIDATES = 6, 4, 5, 7
+VARIANTS = [(name, {}) for name in DECODERS] + [("transe", {"p": 2.0, "gamma": 3.0}), ("mlp", {"inner_width": 3})]
+every_decoder = pytest.mark.parametrize(("name", "options"), VARIANTS)
+every_side = pytest.mark.parametrize("side", ["tail", "head"])
+
+
+def build(name: str, options: dict) -> Decoder:
+    decoder = build_decoder(name, WIDTH, RELATIONS, **options)
+    decoder.reset(17)
+    return decoder.double()
+
+
+def some_rows(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def inputs(shared: bool) -> tuple[Tensor, Tensor, Tensor]:
+    relations = torch.tensor([3, 0, 3, 1, 0])  # unsorted, one twice, one never
+    return some_rows(ROWS), relations, some_rows(*((CANDIDATES,) if shared else (ROWS, CANDIDATES)), seed=2)
+
+
+def one_by_one(decoder: Decoder, side: str, given: Tensor, relations: Tensor, candidates: Tensor) -> Tensor:
+    candidates = candidates.expand(len(given), -1, -1) if candidates.ndim == 2 else candidates
+    columns = []
+    for k in range(candidates.shape[1]):
+        ends = (given, candidates[:, k]) if side == "tail" else (candidates[:, k], given)
+        columns.append(decoder(*ends, relations))
+    return torch.stack(columns, dim=1)
+
+
+@every_decoder
+@every_side
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("block", [base.BLOCK_VALUES, 2 * CANDIDATES * WIDTH, 1])
+def test_scores_against_candidates_are_those_of_pairs(monkeypatch, name, options, side, shared, block) -> None:
+    """And so are the gradients, in blocks of any size."""
+    monkeypatch.setattr(base, "BLOCK_VALUES", block)
+    decoder = build(name, options)
+    given, relations, candidates = inputs(shared)
+    tensors = [given.requires_grad_(), candidates.requires_grad_(), *decoder.parameters()]
+    found = decoder.against(side, given, relations, candidates)
+    wanted = one_by_one(decoder, side, given, relations, candidates)
+    torch.testing.assert_close(found, wanted, **CLOSE)
+    assert found.std() > 1e-3
+    weight = torch.linspace(-1, 1, found.numel(), dtype=found.dtype).view_as(found)
+    for mine, theirs in zip(
+        torch.autograd.grad((found * weight).sum(), tensors),
+        torch.autograd.grad((wanted * weight).sum(), tensors),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+@every_decoder
+@every_side
+@pytest.mark.parametrize("shared", [True, False])
+def test_gradients(name, options, side, shared) -> None:
+    decoder = build(name, options)
+    given, relations, candidates = inputs(shared)
+
+    def scores(given: Tensor, candidates: Tensor, *parameters: Tensor) -> Tensor:
+        names = dict(zip(dict(decoder.named_parameters()), parameters, strict=True))
+        return torch.func.functional_call(Against(decoder), names, (side, given, relations, candidates))
+
+    tensors = [each.detach().clone().requires_grad_() for each in (given, candidates, *decoder.parameters())]
+    torch.autograd.gradcheck(scores, tensors)
+
+
+class Against(torch.nn.Module):
+    """``against`` as what is called, under the parameters' own names."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.__dict__["decoder"] = decoder
+        self._parameters, self._modules = decoder._parameters, decoder._modules
+
+    def forward(self, *args):
+        return self.decoder.against(*args)
+
+
+@every_decoder
+@every_side
+@pytest.mark.parametrize("shared", [True, False])
+def test_rows_alike_and_no_rows_have_gradients(name, options, side, shared) -> None:
+    """A step in which a worker has no rows gives every parameter a gradient of zeros; no distance of 0 is a NaN."""
+    decoder = build(name, options)
+    relations = torch.empty(0, dtype=torch.int64)
+    empty = some_rows(0).requires_grad_()
+    candidates = some_rows(*((CANDIDATES,) if shared else (0, CANDIDATES)), seed=2).requires_grad_()
+    total = decoder.against(side, empty, relations, candidates).sum() + decoder(empty, empty, relations).sum()
+    total.backward()
+    assert candidates.grad is not None
+    for parameter in decoder.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+    zeros = torch.zeros(2, WIDTH, dtype=torch.float64, requires_grad=True)
+    alike = decoder.against(side, zeros, torch.zeros(2, dtype=torch.int64), torch.zeros(3, WIDTH).double())
+    (gradient,) = torch.autograd.grad(alike.sum(), zeros)
+    assert bool(alike.isfinite().all())
+    assert bool(gradient.isfinite().all())
+
+
+@every_decoder
+def test_a_decoder_is_made_anew_by_its_description(name, options) -> None:
+    decoder = build(name, options)
+    again = from_description(json.loads(json.dumps(decoder.describe()))).double()
+    assert type(again) is type(decoder)
+    assert again.describe() == decoder.describe()
+    assert decoder.describe()["name"] == name
+    again.load_state_dict(decoder.state_dict())
+    rows = some_rows(3)
+    relations = torch.tensor([0, 1, 3])
+    assert torch.equal(decoder(rows, rows.flip(0), relations), again(rows, rows.flip(0), relations))
+
+
+@every_decoder
+def test_values_are_those_of_a_key(name, options) -> None:
+    decoder, other = build(name, options), build(name, options).float()
+    for parameter in other.parameters():
+        torch.nn.init.constant_(parameter, 7.0)
+    other.reset(17)
+    for mine, theirs in zip(decoder.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.float(), theirs)
+    other.reset(18)
+    drawn = [each for each in other.parameters() if each.numel() > 1]
+    before = [each for each in decoder.parameters() if each.numel() > 1]
+    assert not any(torch.equal(mine.float(), theirs) for mine, theirs in zip(before, drawn, strict=True))
+
+
+@every_decoder
+def test_relations_are_read_as_is_said(name, options) -> None:
+    decoder, rows = build(name, options), some_rows(4)
+    scores = [decoder(rows, rows.flip(0) + 1, torch.full((4,), relation)) for relation in (0, 2)]
+    assert torch.equal(*scores) != decoder.reads_relations
+    for parameter in decoder.parameters():
+        if decoder.reads_relations:
+            assert parameter.shape[0] == RELATIONS
+
+
+@pytest.mark.parametrize("name", ["complex", "rotate"])
+def test_odd_widths_have_no_halves(name) -> None:
+    with pytest.raises(ConfigError, match="must be even, not 5"):
+        build_decoder(name, 5)
+
+
+def test_what_cannot_be_a_decoder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'distmult'"):
+        build_decoder("distmul", 4)
+    with pytest.raises(ConfigError, match="is no decoder"):
+        build_decoder("torch.nn:Linear", 4)
+    with pytest.raises(ConfigError, match="no p-norm"):
+        build_decoder("transe", 4, p=0.5)
+    with pytest.raises(ConfigError, match="scale"):
+        build_decoder("cosine", 4, scale=0.0)
+    with pytest.raises(ConfigError, match="width must be at least 1"):
+        build_decoder("dot", 0)
+
+
+def formula(name: str, h: Tensor, t: Tensor, decoder: Decoder, relation: int) -> Tensor:
+    """The papers' equations, written for one triple."""
+    as_complex = lambda row: torch.complex(*row.chunk(2))  # noqa: E731
+    parameters = {each: value[relation] for each, value in decoder.named_parameters() if decoder.reads_relations}
+    return {
+        "dot": lambda: h @ t,
+        "cosine": lambda: decoder.log_scale.exp()[0] * torch.cosine_similarity(h, t, dim=0),
+        "bilinear": lambda: h @ parameters["weight"] @ t,
+        "distmult": lambda: h @ torch.diag(parameters["relation"]) @ t,
+        "complex": lambda: (as_complex(h) * as_complex(parameters["relation"]) * as_complex(t).conj()).sum().real,
+        "transe": lambda: decoder.gamma - (h + parameters["relation"] - t).norm(p=decoder.p),
+        "rotate": lambda: (
+            decoder.gamma - (as_complex(h) * torch.exp(1j * parameters["phase"]) - as_complex(t)).abs().sum()
+        ),
+        "mlp": lambda: decoder.out(torch.relu(decoder.head(h[None]) + decoder.tail(t[None])))[0, 0],
+    }[name]()
+
+
+@every_decoder
+def test_scores_are_those_of_the_equations(name, options) -> None:
+    decoder, (given, relations, tails) = build(name, options), inputs(True)
+    found = decoder(given, tails[:ROWS], relations)
+    wanted = [formula(name, h, t, decoder, int(r)) for h, t, r in zip(given, tails, relations, strict=False)]
+    torch.testing.assert_close(found, torch.stack(wanted), **CLOSE)
+
+
+class Reversed(ProductDecoder):
+    """A user's own: the columns of one end the other way round."""
+
+    def query(self, side, given, relations):
+        return given.flip(1)
+
+
+def test_a_decoder_of_ones_own() -> None:
+    partita.register("decoder", "reversed", Reversed)
+    try:
+        decoder = build_decoder("reversed", WIDTH)
+        given, relations, candidates = inputs(True)
+        for side in ("tail", "head"):
+            found = decoder.against(side, given, relations, candidates)
+            torch.testing.assert_close(found, one_by_one(decoder, side, given, relations, candidates))
+        assert isinstance(from_description(decoder.describe()), Reversed)
+    finally:
+        DECODERS.remove("reversed")
