@@ -26,6 +26,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "coverage": "partita.isolated.coverage:COVERAGES",
         "task": "partita.tasks.task:TASKS",
         "loss": "partita.tasks.losses:LOSSES",
+        "link_loss": "partita.tasks.links.losses:LINK_LOSSES",
         "metric": "partita.tasks.metrics:METRICS",
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
         "column": "partita.graph.column_specs:COLUMNS",

@@ -1,0 +1,1 @@
+"""Links: what a run learns where its seeds are edges."""

@@ -1,0 +1,182 @@
+"""Losses of links by name: what a link's score and those of its negatives come to."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional
+
+from partita.core.errors import ConfigError
+from partita.core.registry import Registry
+
+
+@runtime_checkable
+class LinkLoss(Protocol):
+    """A loss for every link, from its own scores only; the mean over a batch is minimized.
+
+    Negatives that are not allowed count nothing, whatever their scores are; without any that is, a link's loss is what
+    its own score says.
+    """
+
+    def __call__(
+        self,
+        positive: Float[Tensor, "B"],
+        negative: Float[Tensor, "B K"],
+        allowed: Bool[Tensor, "B K"],
+        *,
+        margin: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Float[Tensor, "B"]:
+        """The losses.
+
+        Args:
+            positive: scores (logits) of links.
+            negative: those of their negatives.
+            allowed: which of these count.
+            margin: by how much a link should score higher, for losses that have one.
+            temperature: of a softmax over negatives, for losses that have one.
+        """
+        ...
+
+
+def cross_entropy(
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """Binary cross-entropy: half for the link, half for the mean of its negatives.
+
+    So a link counts as much as all its negatives, and how many there are changes their noise, not their weight.
+    """
+    return (functional.softplus(-positive) + _mean(functional.softplus(_scores(negative, allowed)), allowed)) / 2
+
+
+def margin_ranking(
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """Mean of ``max(0, margin - s+ + s-)``: negatives that score lower by the margin count nothing more.
+
+    Bordes et al., "Translating embeddings for modeling multi-relational data", NeurIPS 2013, eq. 1.
+    """
+    return _mean(functional.relu(margin - positive.unsqueeze(1) + _scores(negative, allowed)), allowed)
+
+
+def bpr(
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """Mean of ``-log sigmoid(s+ - s-)``.
+
+    Rendle et al., "BPR: Bayesian personalized ranking from implicit feedback", UAI 2009, without its decay of weights.
+    """
+    return _mean(functional.softplus(_scores(negative, allowed) - positive.unsqueeze(1)), allowed)
+
+
+def softmax(
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """``-log(exp(s+ / T) / (exp(s+ / T) + sum exp(s- / T)))``: the cross-entropy of the link among its negatives.
+
+    InfoNCE, or contrastive loss: van den Oord, Li and Vinyals, "Representation learning with contrastive predictive
+    coding" (2018), eq. 4.
+    """
+    scores = (negative / temperature).masked_fill(~allowed, -torch.inf)
+    positive = positive / temperature
+    return torch.logsumexp(torch.cat([positive.unsqueeze(1), scores], dim=1), dim=1) - positive
+
+
+def self_adversarial(
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """As :func:`cross_entropy`, with a mean of the negatives in which those count more that score high.
+
+    They weigh ``softmax(temperature s-)``, which has no gradient: a high temperature looks at the hardest only, 0 at
+    all alike. Sun et al., "RotatE", ICLR 2019, eq. 4 and 5, halved as in the authors' code; gamma is the decoder's.
+    """
+    scores = _scores(negative, allowed)
+    lowest = torch.finfo(scores.dtype).min
+    weights = (temperature * scores.detach()).masked_fill(~allowed, lowest).softmax(dim=1) * allowed
+    return (functional.softplus(-positive) + (weights * functional.softplus(scores)).sum(1)) / 2
+
+
+def _scores(negative: Float[Tensor, "B K"], allowed: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """With 0 for what does not count, which may be infinite."""
+    return negative.masked_fill(~allowed, 0.0)
+
+
+def _mean(losses: Float[Tensor, "B K"], allowed: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
+    """Over the negatives that count; 0 where there are none."""
+    return (losses * allowed).sum(1) / allowed.sum(1).clamp(min=1)
+
+
+def _as_loss(name: str, found: Any) -> LinkLoss:
+    if not callable(found):
+        fix = "Name a function (positive, negative, allowed, *, margin, temperature) that returns one number per link"
+        raise ConfigError(f"'{name}' is a {type(found).__name__}, not a loss", where="loss", fix=fix)
+    return found  # type: ignore[no-any-return]
+
+
+LINK_LOSSES: Registry[LinkLoss] = Registry(
+    "loss of links",
+    {
+        "cross_entropy": cross_entropy,
+        "margin": margin_ranking,
+        "bpr": bpr,
+        "softmax": softmax,
+        "self_adversarial": self_adversarial,
+    },
+    setting="loss",
+    also=("auto",),
+    adapt=_as_loss,
+)
+"""By name."""
+
+
+def link_losses(
+    name: str,
+    positive: Float[Tensor, "B"],
+    negative: Float[Tensor, "B K"],
+    allowed: Bool[Tensor, "B K"],
+    *,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+) -> Float[Tensor, "B"]:
+    """The losses of a name in :data:`LINK_LOSSES`, seen to be one for each link.
+
+    Raises:
+        ConfigError: there is no such loss, or it gives something else.
+    """
+    found: Any = LINK_LOSSES.find(name)(positive, negative, allowed, margin=margin, temperature=temperature)
+    if not isinstance(found, Tensor) or found.shape != positive.shape:
+        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise ConfigError(
+            f"the loss '{name}' gives {what} for {len(positive)} links, not ({len(positive)},)",
+            where="loss",
+            fix="Return one number per link",
+        )
+    return found
