@@ -27,6 +27,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "task": "partita.tasks.task:TASKS",
         "loss": "partita.tasks.losses:LOSSES",
         "link_loss": "partita.tasks.links.losses:LINK_LOSSES",
+        "negatives": "partita.tasks.links.negatives:NEGATIVES",
         "metric": "partita.tasks.metrics:METRICS",
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
         "column": "partita.graph.column_specs:COLUMNS",

@@ -608,6 +608,14 @@ class GraphStore:
         """Original indices of the given store ids."""
         return ids if self.original_index is None else self.original_index[ids]
 
+    def ingest_order(self) -> Int64[np.ndarray, "N"] | None:
+        """Store ids of all nodes in the order in which they were ingested; ``None`` where that is 0, 1, 2, ..."""
+        if self.original_index is None:
+            return None
+        order = np.empty(self.num_nodes, np.int64)
+        order[self.original_index] = np.arange(self.num_nodes)
+        return order
+
     def names(self, ids: Integer[np.ndarray, "n"] | None = None) -> Shaped[np.ndarray, "n"]:
         """The user's ids of the given nodes (all nodes when ``None``).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 from jaxtyping import Int64
 from torch import Tensor, nn
 
@@ -155,9 +154,5 @@ def require_memory(inference: LayerwiseInference, store: GraphStore, context: Co
 
 def ingest_order(store: GraphStore) -> Int64[Tensor, "N"] | None:
     """Store ids of all nodes in the order in which they were ingested; ``None`` where that is 0, 1, 2, ..."""
-    original = store.original_index
-    if original is None:
-        return None
-    order = np.empty(store.num_nodes, np.int64)
-    order[original] = np.arange(store.num_nodes)
-    return as_tensor(order)
+    order = store.ingest_order()
+    return None if order is None else as_tensor(order)

@@ -4,6 +4,8 @@ from partita.kernels.dispatch import will_compile as will_compile
 from partita.kernels.layer_sampling import arrival_times as arrival_times
 from partita.kernels.layer_sampling import importance as importance
 from partita.kernels.layer_sampling import pick_arrivals as pick_arrivals
+from partita.kernels.links import draw_candidates as draw_candidates
+from partita.kernels.links import find_links as find_links
 from partita.kernels.pairs import pair_edges as pair_edges
 from partita.kernels.relabeller import Relabeller as Relabeller
 from partita.kernels.relations import pick_relation_arrivals as pick_relation_arrivals

@@ -73,12 +73,18 @@ is 0, it goes back to v; if u is v, it ends there. The *visits* of a node are th
 it; v itself does not count. Nodes are listed by visits, most first; those with equally many in the order in which they
 are first visited, walk after walk.
 
+**Candidates** in the place of one end of a link: draw i of row b is ``h = fold(fold(key, b), i)``. In a range of n
+nodes from f on it is node ``f + below(h, n)``; where some nodes are more likely than others, that is a cell, and if the
+low word ``h * n mod 2^64`` of the product is not below the cell's threshold, it is the cell's other node (Walker, "An
+efficient method for generating discrete random variables with general distributions", ACM TOMS 1977).
+
 **Permutation** of 0..n-1: with b = max(1, ceil(bits(n-1) / 2)), place i is split into a high and a low half of b bits;
 eight Feistel rounds r = 0..7 map (L, R) to (R, L xor (fold(fold(key, r), R) mod 2^b)); while the result is n or more,
 all eight rounds are applied to it again (cycle walking, at most 4 times on average).
 """
 
 from partita.kernels.reference.layer_sampling import arrival_times, pick_arrivals
+from partita.kernels.reference.links import draw_candidates, find_links
 from partita.kernels.reference.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
 from partita.kernels.reference.pairs import pair_edges
 from partita.kernels.reference.rank_masks import count_mask_pairs, count_masks, masks_from_sources, masks_to_sources
