@@ -1,0 +1,159 @@
+"""Filtered ranks by brute force: blocks, ranges of workers, ties, types and filters change nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typed_graphs import typed_store
+
+from partita.core.node_types import NodeTypes
+from partita.graph.store import GraphStore
+from partita.infer import known_answers as known_module
+from partita.infer.known_answers import KnownAnswers, LinkQueries, known_answers
+from partita.infer.ranking import count_better
+from partita.nn.decoders import build_decoder
+from partita.tasks.links.metrics import realistic_ranks
+from partita.testing.graphs import formula_store
+
+WIDTH = 4
+
+
+def brute_ranks(decoder, queries, given_rows, true_scores, rows, types, known) -> list[float]:
+    """One query and one candidate at a time, in Python's numbers."""
+    kinds = types.of(np.arange(len(rows)))
+    ranks = []
+    for i in range(len(queries)):
+        higher = equal = 0
+        relation = torch.tensor([queries.relations[i]])
+        for node in range(len(rows)):
+            if kinds[node] != queries.types[i] or node == queries.true[i] or (i, node) in known:
+                continue
+            ends = (given_rows[i : i + 1], rows[node : node + 1].to(given_rows))
+            score = float(decoder(*(ends if queries.side == "tail" else ends[::-1]), relation))
+            true = float(true_scores[i])
+            if abs(score - true) <= 1e-5 * abs(true) + 1e-6:
+                equal += 1
+            elif score > true:
+                higher += 1
+        ranks.append(1 + higher + equal / 2)
+    return ranks
+
+
+@st.composite
+def cases(draw: st.DrawFn):
+    """A graph of rows: few distinct values, so that many scores are equal; types in parts; queries; answers."""
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    nodes, kinds = draw(st.integers(1, 30)), draw(st.integers(1, 3))
+    parts = draw(st.integers(1, 3))
+    offsets = np.sort(generator.integers(0, nodes + 1, parts * kinds + 1))
+    offsets[0], offsets[-1] = 0, nodes
+    rows = torch.from_numpy(generator.integers(-1, 2, (nodes, WIDTH)).astype(np.float32))
+    count = draw(st.integers(0, 8))
+    types = NodeTypes(offsets, kinds)
+    true = generator.integers(0, nodes, count)
+    queries = LinkQueries(
+        draw(st.sampled_from(["tail", "head"])),
+        generator.integers(0, nodes, count),
+        generator.integers(0, 3, count),
+        true,
+        types.of(true),
+    )
+    known = {(int(q), int(node)) for q in range(count) for node in range(nodes) if generator.random() < 0.2}
+    cuts = [0, *sorted(draw(st.lists(st.integers(0, nodes), max_size=2))), nodes]
+    return types, rows, queries, known, cuts, draw(st.sampled_from([1, 300, 5000, 1 << 20]))
+
+
+def as_known(pairs: set[tuple[int, int]], queries: int, nodes: int) -> KnownAnswers:
+    flat = np.array(sorted(q * nodes + node for q, node in pairs), np.int64)
+    return KnownAnswers(nodes, np.arange(queries), flat)
+
+
+@settings(max_examples=120)
+@given(cases(), st.sampled_from(["distmult", "dot", "rotate", "mlp"]), st.booleans())
+def test_ranks_by_brute_force(case, name, filtered) -> None:
+    """Of one range, and of several that add up."""
+    types, rows, queries, known, cuts, limit = case
+    decoder = build_decoder(name, WIDTH, 3)
+    decoder.reset(5)
+    given_rows, relations = rows[queries.given], torch.from_numpy(queries.relations)
+    true_rows = rows[queries.true]
+    ends = (given_rows, true_rows) if queries.side == "tail" else (true_rows, given_rows)
+    with torch.no_grad():
+        true_scores = decoder(*ends, relations)
+        wanted = brute_ranks(decoder, queries, given_rows, true_scores, rows, types, known if filtered else set())
+    answers = as_known(known, len(queries), len(rows)) if filtered else None
+    counts = sum(
+        count_better(
+            decoder, queries, given_rows, true_scores, rows[low:high], low, types, known=answers, memory_limit=limit
+        )
+        for low, high in itertools.pairwise(cuts)
+    )
+    assert realistic_ranks(*counts).tolist() == wanted
+
+
+def test_scores_that_are_no_numbers_rank_last() -> None:
+    decoder = build_decoder("dot", 1)
+    types = NodeTypes(np.array([0, 4]), 1)
+    none = np.zeros(2, np.int64)
+    queries = LinkQueries("tail", none, none, np.array([1, 2]), none)
+    rows = torch.tensor([[1.0], [torch.nan], [2.0], [torch.nan]])
+    true = torch.tensor([torch.nan, 2.0])
+    counts = count_better(decoder, queries, torch.ones(2, 1), true, rows, 0, types)
+    assert realistic_ranks(*counts).tolist() == [4.0, 3.0]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory) -> list[GraphStore]:
+    folder = tmp_path_factory.mktemp("stores")
+    typed = typed_store(folder / "typed")
+    held = {"held_val": np.array([[3, 4], [3, 9], [3, 4]]), "held_test": np.array([[50, 3], [4, 3]])}
+    untyped = formula_store(folder / "untyped")
+    return [untyped.with_(held), typed]
+
+
+@pytest.mark.parametrize("side", ["tail", "head"])
+@pytest.mark.parametrize("chunk", [7, 1 << 22])
+def test_known_answers_by_brute_force(monkeypatch, stores, side, chunk) -> None:
+    monkeypatch.setattr(known_module, "_CHUNK", chunk)
+    for store in stores:
+        target = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+        kinds = np.zeros(len(target)) if store.edge_type is None else store.edge_type
+        edges = {(int(a), int(b), int(r)) for a, b, r in zip(store.indices, target, kinds, strict=True)}
+        for held_out in (True, False):
+            every = set(edges)
+            for split in store.held_out if held_out else ():
+                every |= {(int(a), int(b), 0) for a, b in store.held_out_edges(split)[0].T}
+            links = torch.tensor(sorted(every)[::4] + sorted(every)[:3] + [(0, 0, 0)])
+            queries = LinkQueries.of(store, links if store.schema else links[:, :2], side)
+            found = known_answers(store, queries, held_out=held_out)
+            for low, high in ((0, store.num_nodes), (5, 6), (17, 40)):
+                places, ids = found.within(np.arange(len(queries)), low, high)
+                wanted = [
+                    (q, node)
+                    for q in range(len(queries))
+                    for node in range(low, high)
+                    if ((queries.given[q], node) if side == "tail" else (node, queries.given[q]))
+                    + (queries.relations[q],)
+                    in every
+                ]
+                assert list(zip(places.tolist(), ids.tolist(), strict=True)) == wanted
+            some = np.array([4, 2, 4])
+            places, ids = found.within(some, 0, store.num_nodes)
+            for place, q in enumerate(some):
+                alone = found.within(np.array([q]), 0, store.num_nodes)[1]
+                assert ids[places == place].tolist() == alone.tolist()
+
+
+def test_answers_of_several_hosts_are_merged(stores) -> None:
+    store = stores[0]
+    links = torch.tensor([[0, 1], [7, 8], [0, 5]])
+    queries = LinkQueries.of(store, links, "tail")
+    whole = known_answers(store, queries)
+    halves = [KnownAnswers(whole.num_nodes, whole.question, whole.pairs[at]) for at in (slice(2, None), slice(0, 5))]
+    assert np.array_equal(KnownAnswers.merged(halves).pairs, whole.pairs)
+    assert whole.question[0] == whole.question[2]  # the same question is kept once
