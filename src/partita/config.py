@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from partita.config_links import LinkSettings
 from partita.core.errors import ConfigError, nearest
 from partita.core.files import parse_yaml
 from partita.core.options import (
@@ -45,6 +46,9 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
 
 RENAMED = {**OLD_NAMES, "placements": "strategy"}
 """Settings by all other names that are taken."""
+
+NO_LAYERS = "none"
+"""The model that gives every node its input row."""
 
 DEFAULT_FANOUTS = (15, 10, 5)
 _MOST_WEIGHT = 10**9
@@ -116,7 +120,7 @@ Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
 ModelOptions = Annotated[dict[str, Any], BeforeValidator(_parse_model_options)]
 
 
-class Config(BaseModel):
+class Config(LinkSettings):
     """All settings of a training run. See :func:`field_help` for what each means."""
 
     model_config = ConfigDict(
@@ -132,7 +136,7 @@ class Config(BaseModel):
     model: str = Field(
         "sage",
         description="Layer type by name: sage, gcn, gat, gin, mlp (own features only, no neighbors); for typed graphs "
-        "also rgcn, hetero-sage, rgat, hgt; pyg:NAME, a "
+        "also rgcn, hetero-sage, rgat, hgt; none (the learnt rows of nodes themselves, for links); pyg:NAME, a "
         "convolution of PyG; or package.module:Name, a layer, a convolution or a whole model of your own.",
     )
     model_options: ModelOptions = Field(
@@ -349,8 +353,9 @@ class Config(BaseModel):
     )
     loss: str = Field(
         "auto",
-        description="Loss: auto (the task's), focal (classification), absolute (regression), or package.module:Name, a "
-        "function (output, targets) that returns one number per node.",
+        description="Loss: auto (the task's), focal (classification), absolute (regression); of links cross_entropy, "
+        "margin, bpr, softmax, self_adversarial; or package.module:Name, a function (output, targets) that returns one "
+        "number per node.",
     )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="Share of every target that is spread over all classes (cross-entropy)."
@@ -365,7 +370,8 @@ class Config(BaseModel):
     )
     task: str = Field(
         "auto",
-        description="Task: auto (from the store's labels), a task by name, or package.module:Name.",
+        description="Task: auto (from the store's labels), links (predict edges), another one by name, or "
+        "package.module:Name.",
     )
     metric: str = Field(
         "auto",
@@ -443,7 +449,10 @@ class Config(BaseModel):
             if name in values:
                 raise ValueError(f"{name} and {other} mean the same setting; give one of them")
             values[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        return {**_preset(values.get("preset")), **values}
+        values = {**_preset(values.get("preset")), **values}
+        if values.get("model") == NO_LAYERS and values.setdefault("layers", 1) not in (1, "1"):
+            raise ValueError(f"model {NO_LAYERS} has no layers; leave layers out")
+        return values
 
     @model_validator(mode="after")
     def _per_layer(self) -> Self:

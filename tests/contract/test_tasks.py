@@ -19,13 +19,15 @@ from torch import Tensor
 from torch.nn import functional
 
 import partita
+from partita.config import Config
+from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
 from partita.parallel.seed_split import share_of
 from partita.sample.topology import as_tensor
 from partita.tasks.metrics import LOSS, METRICS, Metric, better, judge, selection_metric
 from partita.tasks.nodes import Classes, Regression
-from partita.tasks.task import TASKS, Answers, Task
+from partita.tasks.task import TASKS, Answers, SampledTask, Task
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -98,6 +100,7 @@ STORES: dict[str, dict[str, Any]] = {
     "regression": {"num_classes": 1, "task": "regression"},
     "poisson": {"num_classes": 1, "task": "regression"},
     "same-class": {"num_classes": 3},
+    "links": {"num_classes": 3},
 }
 """Options of a store that a task is for."""
 
@@ -112,6 +115,13 @@ PLAIN: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "regression": lambda output, y: ((output[:, 0] - y) ** 2).sum(),
     "poisson": lambda output, y: (output[:, 0].exp() - y * output[:, 0]).sum(),
     "same-class": lambda output, y: -output.log_softmax(1)[torch.arange(len(y)), y].sum(),
+    "links": lambda output, y: (
+        (
+            -output[:, 0].sigmoid().log().sum()
+            - torch.stack([(1 - row[row > -torch.inf].sigmoid()).log().mean() for row in output[:, 1:]]).sum()
+        )
+        / 2
+    ),
 }
 """The sum of the losses, written down once more."""
 
@@ -140,18 +150,38 @@ def register() -> None:
         partita.register("task", name, task)
 
 
+ADJUSTED = {"links": {"negatives": 20, "hidden": 4}}
+"""Settings that a task is made with here."""
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory) -> dict[str, GraphStore]:
     folder = tmp_path_factory.mktemp("stores")
-    return {
+    found = {
         name: small_random_store(folder / name, 90, 500, num_features=5, undirected=True, **options)
         for name, options in STORES.items()
     }
+    held = {f"held_{split}": np.arange(40).reshape(20, 2) + start for start, split in enumerate(("val", "test"))}
+    return {**found, "links": found["links"].with_(held)}
+
+
+def made(name: str, store: GraphStore) -> Task:
+    """The task of a name, told what is its own affair here."""
+    task = TASKS.find(name)(store)
+    if name in ADJUSTED:
+        task.adjust(Config.make({"task": name, **ADJUSTED[name]}))
+    return task
+
+
+def seeds_of(task: Task, split: str) -> Tensor:
+    """Of a split, with what is drawn for them."""
+    seeds = task.seeds(split)
+    return task.examples(seeds, StepKey(3, 0, 0)) if isinstance(task, SampledTask) else seeds
 
 
 @pytest.fixture(scope="module", params=STORES)
 def named(request, stores) -> tuple[str, Task]:
-    return request.param, TASKS.find(request.param)(stores[request.param])
+    return request.param, made(request.param, stores[request.param])
 
 
 def rows_for(task: Task, seeds: Tensor, random: int = 0) -> Tensor:
@@ -163,7 +193,7 @@ def rows_for(task: Task, seeds: Tensor, random: int = 0) -> Tensor:
 def test_every_task_is_here() -> None:
     assert set(STORES) == set(TASKS)
     assert set(PLAIN) == set(TASKS) - set(OTHERS)
-    assert set(COLUMNS) == set(PLAIN) - {"same-class"}
+    assert set(COLUMNS) == set(PLAIN) - {"same-class", "links"}
 
 
 def test_a_task_says_all_that_is_asked(named) -> None:
@@ -173,7 +203,7 @@ def test_a_task_says_all_that_is_asked(named) -> None:
     assert set(task.metrics) <= set(METRICS) - {LOSS}
     assert selection_metric(task, "auto", of=name) == task.metrics[0]
     for split in ("train", "val", "test"):
-        seeds = task.seeds(split)
+        seeds = seeds_of(task, split)
         nodes = task.requests(seeds)
         assert len(nodes.unique()) == len(nodes)
         assert set(nodes.tolist()) == set(seeds.flatten().tolist())
@@ -188,7 +218,7 @@ def test_losses_of_shares_add_up(named, data, workers, by_owner) -> None:
     offsets = torch.tensor(sorted([0, *data.draw(st.lists(st.integers(0, 90), min_size=3, max_size=3)), 90]))
     if workers != 4:
         offsets = torch.arange(workers + 1) * 90 // workers
-    every = task.seeds("train")
+    every = seeds_of(task, "train")
     chosen = data.draw(st.lists(st.integers(0, len(every) - 1), unique=True))
     seeds = every[torch.tensor(chosen, dtype=torch.int64)]
     nodes = task.requests(seeds)
@@ -207,7 +237,7 @@ def test_losses_of_shares_add_up(named, data, workers, by_owner) -> None:
 
 def test_the_gradient_is_that_of_the_plain_loss(named) -> None:
     name, task = named
-    seeds = task.seeds("train")
+    seeds = seeds_of(task, "train")
     if name in OTHERS:  # nobody has written its loss down once more
         targets, some = task.targets(seeds), rows_for(task, seeds).requires_grad_()
         assert torch.autograd.gradcheck(lambda rows: task.loss_sum(task.outputs(rows, seeds), targets), (some,))
@@ -223,7 +253,7 @@ def test_the_gradient_is_that_of_the_plain_loss(named) -> None:
 
 def test_metrics_do_not_depend_on_the_order_of_rows(named) -> None:
     _, task = named
-    seeds = task.seeds("train")
+    seeds = seeds_of(task, "train")
     output, targets = task.outputs(rows_for(task, seeds), seeds), task.targets(seeds)
     found = judge(task, output, targets)
     assert {LOSS, *task.metrics} == set(found.metrics)
@@ -242,8 +272,8 @@ def test_metrics_do_not_depend_on_the_order_of_rows(named) -> None:
 def test_a_metric_is_a_number_of_all_rows(stores, metric) -> None:
     names = [name for name in STORES if metric in (LOSS, *TASKS.find(name).metrics)]
     assert names, "no task reports it"
-    task = TASKS.find(names[0])(stores[names[0]])
-    seeds = task.seeds("train")
+    task = made(names[0], stores[names[0]])
+    seeds = seeds_of(task, "train")
     output, targets = task.outputs(rows_for(task, seeds), seeds), task.targets(seeds)
     found, order = judge(task, output, targets).metrics, torch.randperm(len(seeds))
     assert math.isfinite(found[metric])
@@ -255,12 +285,13 @@ def test_what_is_known_is_best(named) -> None:
     name, task = named
     if name in OTHERS:
         pytest.skip("what it predicts best is known for the tasks of this file")
-    seeds = task.seeds("train")
+    seeds = seeds_of(task, "train")
     targets = task.targets(seeds)
     perfect = {
         "multilabel": lambda: targets.double() * 20 - 10,
         "regression": lambda: targets.double()[:, None],
         "poisson": lambda: targets.double().clamp(min=1e-6).log()[:, None],
+        "links": lambda: torch.cat([torch.ones(len(seeds), 1), -torch.ones(len(seeds), 20)], dim=1).double() * 20,
     }.get(name, lambda: functional.one_hot(targets).double() * 20)()
     best = judge(task, perfect, targets).metrics
     chance = judge(task, task.outputs(rows_for(task, seeds), seeds), targets).metrics

@@ -165,6 +165,19 @@ class Step:
     def part_offsets(self) -> Tensor:
         return as_tensor(self.store.part_offsets) if self.parts is None else torch.tensor(self.parts)
 
+    def key(self) -> StepKey:
+        """Of the step."""
+        return KEY
+
+    def requests(self, seeds: Tensor) -> Tensor:
+        """The nodes whose rows are wanted."""
+        return seeds
+
+    def loss_sum(self, model: nn.Module, output: Tensor, seeds: Tensor) -> Tensor:
+        """Of the seeds of a worker."""
+        labels = (self.original()[seeds.long().cpu()] % self.classes).to(output.device)
+        return functional.cross_entropy(output, labels, reduction="sum")
+
     def batch_seeds(self) -> Tensor:
         place = torch.argsort(self.original())
         return place[list(self.seeds)].to(self.topology().id_dtype)
@@ -226,16 +239,15 @@ class Outcome:
 
 def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> ShareOutcome:
     """Forward and backward of one worker."""
-    batch = engine.sample(seeds, KEY)
+    batch = engine.sample(step.requests(seeds), step.key(), seeds=seeds)
     with torch.autocast("cpu", torch.bfloat16, enabled=step.autocast):
         output = engine.forward(batch).to(step.dtype)
-    labels = (step.original()[seeds.long().cpu()] % step.classes).to(output.device)
-    loss = functional.cross_entropy(output, labels, reduction="sum") / len(step.seeds)
+    loss = step.loss_sum(model, output, seeds) / len(step.seeds)
     loss.backward()
     gradients = {
         name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
     }
-    outputs = dict(zip(seeds.tolist(), output.detach()))
+    outputs = dict(zip(batch.requests.tolist(), output.detach()))
     return ShareOutcome(loss.detach(), gradients, outputs, batch, engine, messages(engine, batch))
 
 
@@ -296,11 +308,12 @@ def distributed(
     )
 
 
-def difference(found: Outcome | ShareOutcome, wanted: Outcome) -> float:
+def difference(found: Outcome | ShareOutcome, wanted: Outcome, *, least: float = 1e-6) -> float:
     """Largest difference of the loss and of any gradient, each relative to its largest element.
 
-    A gradient that is 0 but for rounding (a bias of the keys that a softmax takes) is compared with the others.
+    A gradient that is 0 but for rounding (a bias of the keys that a softmax takes) is compared with ``least`` of the
+    others.
     """
-    least = 1e-6 * max(float(gradient.abs().max()) for gradient in wanted.gradients.values())
+    least *= max(float(gradient.abs().max()) for gradient in wanted.gradients.values())
     pairs = [(found.loss, wanted.loss), *((found.gradients[n], wanted.gradients[n]) for n in wanted.gradients)]
     return max(float((a - b).abs().max()) / max(float(b.abs().max()), least) for a, b in pairs)

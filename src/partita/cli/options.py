@@ -32,6 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 
 # The first setting of each group in the help; a group reaches to the next one.
 _GROUPS = {
+    "decoder": "Links",
     "model": "Model",
     "sampler": "Sampling",
     "preset": "Workers",
@@ -39,14 +40,14 @@ _GROUPS = {
     "batch_size": "Optimization",
     "seed": "Run",
 }
-_ORDER = ("Model", "Optimization", "Sampling", "Run", "Workers", "Isolated training")
+_ORDER = ("Model", "Optimization", "Sampling", "Links", "Run", "Workers", "Isolated training")
 _RARE = {
     "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
     "walk_restart", "metapath", "options", "replace", "matmul", "prefetch", "trace", "memory_limit",
     "checkpoint_minutes", "heartbeat", "checkpoint_steps", "copy_checkpoints", "keep_checkpoints", "relative_paths",
     "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "deal_parts", "topology", "cache", "cache_policy", "cache_layout",
-    "topology_cache",
+    "topology_cache", "corrupt", "exclude_targets", "known_negatives", "margin", "temperature", "held_out",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""
 _RARE_GROUP = "Isolated training"

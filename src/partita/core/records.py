@@ -244,6 +244,20 @@ def read_here(rows: Sequence[int]) -> int:
     return rows[TIERS.index("cache")] + rows[TIERS.index("host")]
 
 
+@dataclass(frozen=True, eq=False)
+class TargetEdges:
+    """Edges that carry no messages in a step, because they are what is learned in it.
+
+    Attributes:
+        dst, src: int64 (t) store ids of their ends, in any order, repeats allowed.
+        edge_type: int64 (t) numbers of their relations; ``None``: whatever they are.
+    """
+
+    dst: Int64[Tensor, "t"]
+    src: Int64[Tensor, "t"]
+    edge_type: Int64[Tensor, "t"] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Counts(Adding):
     """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.

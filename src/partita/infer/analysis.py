@@ -21,7 +21,7 @@ from partita.comm.axis import Workers
 from partita.core.errors import PartitaError, RunError
 from partita.core.files import ANALYSIS_FORMAT, read_object, write_text
 from partita.graph.store import GraphStore
-from partita.tasks.task import Task
+from partita.tasks.task import EdgeTask, Task
 
 SAMPLE = 1500
 """Nodes of a split whose embeddings, or values, are kept."""
@@ -141,6 +141,11 @@ class Analysis:
         """Whether a file holds the analysis of a split by a checkpoint."""
         found = _readable(path)
         return found.get("checkpoint") == checkpoint and split in found["splits"]
+
+
+def analysis_of(task: Task, checkpoint: str) -> Analysis | None:
+    """What gathers the analysis of a task; ``None`` of tasks that it is not for. Arguments as of :class:`Analysis`."""
+    return None if isinstance(task, EdgeTask) else Analysis(task, checkpoint)
 
 
 def _readable(path: Path) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from partita.comm.context import Context
 from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
-from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
+from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, analysis_of, sample_positions
 from partita.infer.layerwise import LayerwiseInference
+from partita.infer.links import judge_links
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.nn.model import Model
 from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
 from partita.tasks.metrics import Judged, judge
-from partita.tasks.task import Task, make_task
+from partita.tasks.task import EdgeTask, Task, make_task
 
 ALL = "all"
 """Name of a split that every store has: all nodes that have a label."""
@@ -40,6 +41,8 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observ
     Raises:
         StoreError: the store has no such split.
     """
+    if isinstance(task, EdgeTask):
+        return judge_links(inference, task, split)
     seeds = task.seeds(split)
     sample = EmbeddingSample(seeds) if observer is not None and _has_embeddings(inference.model, seeds) else None
     inference.tap = sample
@@ -119,15 +122,17 @@ def evaluate(
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     require_memory(inference, graph, context)
     task, name = make_task(loaded.config, graph), loaded.checkpoint.name
+    if isinstance(task, EdgeTask):
+        task.attach(loaded.model)
     missing = context.agree(lambda: not loaded.notes and _lacks_analysis(RunFolder(run), loaded.store, name, split))
-    observer = Analysis(task, name) if missing else None
+    observer = analysis_of(task, name) if missing else None
     judged = evaluate_split(inference, task, split, observer)
     if observer is not None and context.mesh.rank == 0:
         observer.write(RunFolder(run).analysis)
     notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     return {
         "split": split,
-        "nodes": len(graph.split(split)),
+        **({"edges": len(task.seeds(split))} if isinstance(task, EdgeTask) else {"nodes": len(graph.split(split))}),
         "checkpoint": loaded.checkpoint.name,
         **judged.metrics,
         **notes,

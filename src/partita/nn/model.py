@@ -13,6 +13,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block, RowsByType
 from partita.core.typed import fitting
+from partita.nn.decoders import Decoder
 from partita.nn.encoder import Encoder
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.residual import Residual
@@ -31,6 +32,8 @@ class Model(nn.Module):
     Attributes:
         widths: columns before the first stage and after each stage, K+1 numbers.
         row_wise: no stage mixes rows other than over edges (false with batch normalization).
+        decoder: what makes a score of an edge of the rows of its ends, where links are predicted; its parameters are
+            the model's.
         whole: the model is computed as a whole, from the inputs to the seeds, because its layers are not known; see
             :class:`partita.nn.modules.ModuleModel`.
 
@@ -45,6 +48,7 @@ class Model(nn.Module):
         if not stages:
             raise ConfigError("a model needs at least one layer", where="layers")
         self.encoder = encoder
+        self.decoder: Decoder | None = None
         self.stages = nn.ModuleList(stage if isinstance(stage, Stage) else Stage(stage) for stage in stages)
         layers = self.layers
         for number, (below, above) in enumerate(pairwise(layers), start=1):
@@ -130,7 +134,7 @@ class Model(nn.Module):
         self.stages[-1].output_scale = (mean, deviation)  # type: ignore[assignment]
 
     def describe(self) -> dict[str, Any]:
-        """The model's architecture as JSON-able values, without its parameters."""
+        """The model's architecture as JSON-able values, without its parameters; but for the decoder."""
         encoder = {} if self.encoder is None else {"encoder": self.encoder.describe()}
         return {**encoder, "stages": [stage.describe() for stage in self.stages]}  # type: ignore[operator]
 

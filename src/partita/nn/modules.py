@@ -24,6 +24,7 @@ from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import Block, RowsByType
 from partita.core.registry import imported
 from partita.core.typed import fitting
+from partita.nn.decoders import from_description as decoder_from
 from partita.nn.layers import LAYERS, Layer
 from partita.nn.layers.convolutions import as_layer_type, is_convolution
 from partita.nn.layers.pyg import seeded
@@ -378,6 +379,14 @@ def model_from(description: Mapping[str, Any]) -> Model:
     Raises:
         ConfigError: a name stands for nothing any more.
     """
+    model = _model_from(description)
+    if "decoder" in description:
+        with fitting("model", ConfigError, "Train again: the description of the model in run.json is damaged"):
+            model.decoder = decoder_from(description["decoder"])
+    return model
+
+
+def _model_from(description: Mapping[str, Any]) -> Model:
     if "module" not in description:
         return Model.from_description(description)
     kind = find_model(description["module"])

@@ -143,10 +143,10 @@ def _chosen(
     return [rows[:count] for rows, count in zip(ranked, fit_by_bytes(best, row_bytes, room), strict=True)]
 
 
-def _restart(num_nodes: int, seeds: Int[Tensor, "S"]) -> Float[Tensor, "N"]:
-    """Walks start at the seeds, each alike."""
+def _restart(num_nodes: int, seeds: Int[Tensor, "S ..."]) -> Float[Tensor, "N"]:
+    """Walks start at the seeds, each alike; at the first node of those that are rows."""
     restart = torch.zeros(num_nodes)
-    restart[seeds.long().cpu()] = 1
+    restart[(seeds if seeds.ndim == 1 else seeds[:, 0]).long().cpu()] = 1
     return restart
 
 

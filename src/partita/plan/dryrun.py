@@ -31,12 +31,11 @@ from partita.parallel.graph_placement import place_topology
 from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
-from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.tasks.task import make_task, training_seeds
+from partita.tasks.task import make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -76,7 +75,7 @@ class DryRun:
         self._local = open_topology(store, config)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
         seeds = training_seeds(task)
-        self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+        self._order = seed_order(task, seeds, config)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout)

@@ -31,13 +31,12 @@ from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
-from partita.sample.seeds import SeedOrder
 from partita.setup.inputs import DTYPES, open_columns, open_features, open_topology
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
-from partita.tasks.task import make_task, training_seeds
+from partita.tasks.task import make_task, seed_order, training_seeds
 
 REPEATS, LONG_SECONDS = 3, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
@@ -213,7 +212,7 @@ class _Bench:
             self._columns = [None if host is None else host.home for host in typed.columns]
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
         self._task, seeds = task, training_seeds(task)
-        self._order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+        self._order = seed_order(task, seeds, config)
 
     def works(self) -> tuple[list[list[BlockWork]], float]:
         """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""

@@ -15,6 +15,7 @@ from partita.config import Config, read_yaml
 from partita.core.errors import RunError
 from partita.core.trust import refuse_code
 from partita.graph.store import GraphStore
+from partita.nn.decoders import from_description as decoder_from
 from partita.nn.model import Model
 from partita.nn.modules import model_from
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
@@ -134,6 +135,8 @@ def load_run(
     checkpoint = folder.checkpoints / context.agree(lambda: best_checkpoint(folder).name)
     opened, notes = _store_for(context, folder, record, store, labels=labels)
     own = model_of(folder, record) if model is None else given_model(model, config, opened, outputs_of(record))
+    if own.decoder is None and "decoder" in record["model"]:
+        own.decoder = decoder_from(record["model"]["decoder"])
     if not isinstance(config.target_scaling, str):
         own.scale_output(*config.target_scaling)
     own = own.to(DTYPES[config.precision])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Int
 from torch import Tensor
 
-from partita.core.keys import Purpose, fold
+from partita.core.keys import Purpose, StepKey, fold
 from partita.kernels import keyed_permutation
+
+Examples = Callable[[Int[Tensor, "B ..."], StepKey], Int[Tensor, "B ..."]]
 
 
 class SeedOrder:
@@ -19,16 +23,21 @@ class SeedOrder:
         seeds: store ids in ascending original index, or other seeds of a task in an order as fixed.
         seed: the run's seed.
         batch_size: seeds of one step over all workers (the global batch); the last step of an epoch has the rest.
+        examples: what the seeds of a step become, with what is drawn for them by its key, such as negative edges;
+            ``None``: they are as they are.
 
     Raises:
         ValueError: ``batch_size`` is below 1.
     """
 
-    def __init__(self, seeds: Int[Tensor, "S ..."], seed: int, batch_size: int) -> None:
+    def __init__(
+        self, seeds: Int[Tensor, "S ..."], seed: int, batch_size: int, examples: Examples | None = None
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch size {batch_size}: must be at least 1")
         self.seeds = seeds
         self.batch_size = batch_size
+        self._seed, self._examples = seed, examples
         self._key = fold(int(Purpose.SEED_ORDER), seed)
 
     @property
@@ -53,7 +62,8 @@ class SeedOrder:
         if not 0 <= step < self.num_steps:
             raise IndexError(f"step {step} of an epoch of {self.num_steps} steps")
         start = step * self.batch_size
-        return self.between(epoch, start, min(start + self.batch_size, self.seeds.shape[0]))
+        found = self.between(epoch, start, min(start + self.batch_size, self.seeds.shape[0]))
+        return found if self._examples is None else self._examples(found, StepKey(self._seed, epoch, step))
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
         """The seeds at places ``start`` to ``stop - 1`` of an epoch's order."""

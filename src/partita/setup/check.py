@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partita.config import Config
+from partita.config_links import LinkSettings
 from partita.core.errors import ConfigError, nearest
 from partita.nn.modules import ModuleType, find_model
 from partita.registries import KINDS
@@ -27,6 +28,11 @@ NAMES = {
 """Settings that name a thing, and of which kind."""
 
 
+LINKS = "links"
+LINK_NAMES = {"decoder": "decoder", "negative_sampler": "negatives", "loss": "link_loss"}
+"""Likewise, where links are predicted."""
+
+
 def check_names(config: Config) -> None:
     """Look up every name, before anything is made or started, and see that what has a name takes what it is told.
 
@@ -35,9 +41,15 @@ def check_names(config: Config) -> None:
             not for it.
     """
     model = find_model(config.model)
-    for setting, kind in NAMES.items():
+    names = NAMES | LINK_NAMES if config.task == LINKS else NAMES
+    for setting, kind in names.items():
         if setting != "model":
             KINDS.find(kind).check(getattr(config, setting))
+    for setting, field in LinkSettings.model_fields.items():
+        if config.task != LINKS and ":" not in config.task and getattr(config, setting) != field.default:
+            raise ConfigError(
+                f"{setting} is for the task {LINKS}, not for '{config.task}'", where=setting, fix=f"Set task {LINKS}"
+            )
     check_sampler(config)
     own = model.options
     for option in sorted(config.model_options.keys() - own if own is not None else ()):

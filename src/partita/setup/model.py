@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from partita.config import Config
 from partita.core.errors import ConfigError
@@ -135,11 +136,11 @@ def unread_columns(model: Model, store: GraphStore, config: Config) -> list[str]
     return notes
 
 
-def unreached(store: GraphStore, layers: int) -> list[str]:
-    """What of a typed graph the layers do not get to see, as notes."""
+def unreached(store: GraphStore, nodes: Int[Tensor, "n"], layers: int) -> list[str]:
+    """What of a typed graph the layers do not get to see from the nodes of the seeds, as notes."""
     if store.schema is None:
         return []
-    kinds = sorted(set(store.types(store.split("train")).tolist()))
+    kinds = np.unique(store.types(nodes.cpu().numpy())).tolist()
     seeds = " and ".join(f"'{store.schema.node_types[kind]}'" for kind in kinds)
     types, relations = store.schema.unreached(kinds, layers)
     reach = f"{layers} layers do not reach" if layers > 1 else "1 layer does not reach"

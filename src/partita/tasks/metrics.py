@@ -13,6 +13,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.registry import Registry
+from partita.tasks.links.metrics import among_negatives
 from partita.tasks.task import Answers, ClassCounts, Task, weights_of
 
 Metrics = dict[str, float]
@@ -157,6 +158,9 @@ METRICS: Registry[Metric] = Registry(
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),
         "r2": Metric(r2),
+        **{
+            name: Metric(partial(among_negatives, name)) for name in ("mrr", "hits@1", "hits@3", "hits@10", "auc", "ap")
+        },
     },
     adapt=_as_metric,
 )

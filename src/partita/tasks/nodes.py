@@ -55,6 +55,11 @@ class NodeTask:
         self._y = as_tensor(store.y)
 
     @property
+    def splits(self) -> list[str]:
+        """Those of the store that have nodes."""
+        return [name for name, ids in self.store.splits.items() if len(ids)]
+
+    @property
     def width(self) -> int:
         """One column per class or label; one for a number."""
         return self.store.num_classes

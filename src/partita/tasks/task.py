@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -12,11 +12,17 @@ from torch import Tensor
 
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
+from partita.core.records import TargetEdges
 from partita.core.registry import Registry
 from partita.graph.store import GraphStore
+from partita.sample.seeds import SeedOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from partita.nn.decoders import Decoder
+    from partita.nn.model import Model
 
 ClassCounts = dict[str, list[int]]
 """``nodes`` of every class, how many nodes were ``predicted`` to be of it, and how many of these are (``correct``)."""
@@ -40,6 +46,11 @@ class Task(Protocol):
 
     store: GraphStore
     metrics: tuple[str, ...]
+
+    @property
+    def splits(self) -> list[str]:
+        """Names of the splits that have seeds."""
+        ...
 
     @property
     def width(self) -> int:
@@ -134,6 +145,52 @@ class AdjustableTask(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class SampledTask(Task, Protocol):
+    """A task whose steps have more than their seeds: what is drawn for them, such as negative edges."""
+
+    def examples(self, batch: Int[Tensor, "B ..."], key: StepKey) -> Int[Tensor, "B ..."]:
+        """Seeds with what is drawn for them, a function of the key and of the whole batch.
+
+        They are dealt to workers as seeds are, and take their place in :meth:`Task.requests`, :meth:`Task.outputs` and
+        :meth:`Task.targets`.
+        """
+        ...
+
+    def excluded(self, batch: Int[Tensor, "B ..."]) -> TargetEdges | None:
+        """Edges that carry no messages in the step of a batch; ``None``: all do."""
+        ...
+
+
+@runtime_checkable
+class EdgeTask(SampledTask, Protocol):
+    """A task that makes scores of edges from the rows of their ends.
+
+    Attributes:
+        decoder: makes them.
+    """
+
+    decoder: Decoder
+
+    def attach(self, model: Model) -> None:
+        """Make the decoder the model's; or take the one that the model has."""
+        ...
+
+
+def seed_order(task: Task, seeds: Int[Tensor, "S ..."], config: Config) -> SeedOrder:
+    """The order of seeds of a task, whose batches are what its steps consist of."""
+    examples = task.examples if isinstance(task, SampledTask) else None
+    return SeedOrder(seeds, config.seed, config.batch_size or len(seeds), examples)
+
+
+def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:
+    """The key of a step, with the edges that carry no messages in it."""
+    if not isinstance(task, SampledTask):
+        return key
+    start = key.step * order.batch_size
+    return replace(key, excluded=task.excluded(order.between(key.epoch, start, start + order.size(key.step))))
+
+
 @dataclass(frozen=True)
 class Answers:
     """The model's output beside what is known.
@@ -165,6 +222,7 @@ TASKS: Registry[Callable[[GraphStore], Task]] = Registry(
         "classes": "partita.tasks.nodes:Classes",
         "multilabel": "partita.tasks.nodes:MultiLabel",
         "regression": "partita.tasks.nodes:Regression",
+        "links": "partita.tasks.links.task:LinkTask",
     },
 )
 """What makes a task of a store, by the task's name."""
@@ -225,7 +283,7 @@ def weights_of(task: Task, targets: Num[Tensor, "B ..."]) -> Float[Tensor, "B"] 
 
 
 def training_seeds(task: Task) -> Int[Tensor, "S ..."]:
-    """The seeds of an epoch: the training nodes, in ascending original index.
+    """The seeds of an epoch: those of the training split.
 
     Raises:
         ConfigError: there is none, or one without a label.

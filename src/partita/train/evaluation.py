@@ -78,7 +78,7 @@ class Evaluation:
     @property
     def splits(self) -> list[str]:
         """Those that there is something to measure on, but for the training nodes."""
-        return [name for name, ids in self.job.store.splits.items() if name != "train" and len(ids)]
+        return [name for name in self.job.task.splits if name != "train"]
 
     def due(self, epoch: int) -> bool:
         """Whether the model is to be evaluated after an epoch (0-based)."""

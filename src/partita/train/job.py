@@ -22,7 +22,7 @@ from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.tasks.metrics import selection_metric
-from partita.tasks.task import AdjustableTask, Task, adjusted_task, task_name, training_seeds
+from partita.tasks.task import AdjustableTask, EdgeTask, Task, adjusted_task, task_name, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
@@ -76,7 +76,7 @@ class Job:
         task, config = adjusted_task(config, store)
         metric = selection_metric(task, config.metric, of=task_name(config, store))
         num_seeds = len(training_seeds(task))
-        _check_schedule(config, store)
+        _check_schedule(config, task)
         store.require_host(context.mesh.host, context.mesh.hosts)
         require_features(store)
         check_walkable(store, evaluation_sampler(config, store.schema))
@@ -88,6 +88,8 @@ class Job:
         check_computed(model, config, store)
         if isinstance(task, AdjustableTask) and task.target_scale is not None:
             model.scale_output(*task.target_scale)
+        if isinstance(task, EdgeTask):
+            task.attach(model)
         model.to(device=context.device, dtype=DTYPES[config.precision])
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
@@ -142,9 +144,9 @@ def _check_device(config: Config, store: GraphStore, context: Context) -> None:
         )
 
 
-def _check_schedule(config: Config, store: GraphStore) -> None:
+def _check_schedule(config: Config, task: Task) -> None:
     """A schedule may need evaluations, which there must be then."""
-    if needs_evaluations(config) and not (config.eval_every and len(store.splits.get("val", ()))):
+    if needs_evaluations(config) and not (config.eval_every and "val" in task.splits):
         raise ConfigError(
             f"the schedule '{config.schedule}' follows evaluations, and there are none",
             where="schedule",

@@ -67,6 +67,7 @@ class Recorder:
             "outputs": job.task.width,
             "model": {
                 **job.model.describe(),
+                **({} if job.model.decoder is None else {"decoder": job.model.decoder.describe()}),
                 "custom": given and not can_be_made_again(job.model),
                 **({"given": True} if given else {}),
             },

@@ -24,7 +24,7 @@ from partita.core.profiling import named
 from partita.core.progress import is_watched
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.infer.analysis import Analysis
+from partita.infer.analysis import analysis_of
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
@@ -341,7 +341,8 @@ class Trainer:
         """Make what is trained on ready."""
         with self.job.team.sending_for("start"):
             notes = list(self.job.views.start())
-        notes += unreached(self.job.store, self.job.config.layers)
+        job = self.job
+        notes += unreached(job.store, job.task.requests(job.task.seeds("train")), job.config.layers)
         notes += unread_columns(self.job.model, self.job.store, self.job.config)
         for note in notes:
             self.recorder.emit({"event": "note", "text": note}, self._state)
@@ -474,9 +475,9 @@ class Trainer:
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
             best = self._state.best
-            analysis = Analysis(self.job.task, self._state.name if best is None else best.checkpoint)
+            analysis = analysis_of(self.job.task, self._state.name if best is None else best.checkpoint)
             metrics = {name: self._evaluation.of(name, analysis) for name in self._evaluation.splits}
-            if self.job.team.leads:
+            if self.job.team.leads and analysis is not None:
                 analysis.write(self.recorder.folder.analysis)
             return metrics
 

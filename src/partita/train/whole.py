@@ -19,11 +19,10 @@ from partita.parallel.caching import fill_caches
 from partita.parallel.graph_placement import place_on_device, place_topology
 from partita.parallel.strategies import Strategy, build_engine
 from partita.runs.checkpoint import TrainState
-from partita.sample.seeds import SeedOrder
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.tasks.task import Task, weights_of
+from partita.tasks.task import Task, key_of, seed_order, weights_of
 from partita.train.phase import TrainPhase, Views
 from partita.train.team import Team
 
@@ -68,7 +67,7 @@ class WholeGraph(Views):
         )
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         self._weighs = weights_of(task, task.targets(seeds[:0])) is not None
-        self.seed_order = SeedOrder(seeds, config.seed, config.batch_size or len(seeds))
+        self.seed_order = seed_order(task, seeds, config)
 
     def _weight(self, seeds: Int[Tensor, "B ..."]) -> float:
         """The sum of the weights of seeds, which every worker computes for the whole batch."""
@@ -105,7 +104,7 @@ class WholeGraph(Views):
             size=order.size,
             task=self._task,
             seeds=lambda step: team.share(order.batch(epoch, step)),
-            key=lambda step: StepKey(config.seed, epoch, step),
+            key=lambda step: key_of(self._task, order, StepKey(config.seed, epoch, step)),
             progress=lambda step: (epoch * order.num_steps + step, config.epochs * order.num_steps),
             divisor=(lambda step, _: self._weight(order.batch(epoch, step))) if self._weighs else None,
             reductions=state.lr_reductions,

@@ -14,7 +14,7 @@ from partita.nn.decoders.products import Bilinear, ComplEx, Cosine, DistMult, Do
 _OWN = (Dot, Cosine, MLPDecoder, Bilinear, DistMult, ComplEx, TransE, RotatE)
 
 DECODERS: Registry[type[Decoder]] = Registry(
-    "decoder", {decoder.name: decoder for decoder in _OWN}, adapt=as_decoder_type
+    "decoder", {decoder.name: decoder for decoder in _OWN}, also=("auto",), adapt=as_decoder_type
 )
 """By name."""
 

@@ -11,12 +11,13 @@ from partita.nn.layers.gcn import GCN
 from partita.nn.layers.gin import GIN, GINE
 from partita.nn.layers.hetero import HeteroLayer
 from partita.nn.layers.mlp import MLP
+from partita.nn.layers.nothing import Nothing
 from partita.nn.layers.pyg import PygLayer
 from partita.nn.layers.relational import RGCN, HeteroSAGE
 from partita.nn.layers.relational_attention import HGT, RGAT
 from partita.nn.layers.sage import SAGE, GraphConv
 
-_OWN = (SAGE, GCN, GAT, GIN, MLP, GraphConv, GATv2, GINE, Transformer, RGCN, HeteroSAGE, RGAT, HGT)
+_OWN = (SAGE, GCN, GAT, GIN, MLP, GraphConv, GATv2, GINE, Transformer, RGCN, HeteroSAGE, RGAT, HGT, Nothing)
 
 LAYERS: Registry[type[Layer]] = Registry(
     "layer", {layer.name: layer for layer in _OWN}, setting="model", adapt=as_layer_type
@@ -25,5 +26,5 @@ LAYERS: Registry[type[Layer]] = Registry(
 
 __all__ = [
     "GAT", "GCN", "GIN", "GINE", "HGT", "LAYERS", "MLP", "RGAT", "RGCN", "SAGE", "ColumnSplit", "GATv2", "GraphConv",
-    "HeteroLayer", "HeteroSAGE", "Layer", "PygLayer", "Split", "Transformer",
+    "HeteroLayer", "HeteroSAGE", "Layer", "Nothing", "PygLayer", "Split", "Transformer",
 ]  # fmt: skip

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
+
+from partita.tasks.task import Answers
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
@@ -101,3 +104,18 @@ def average_precision(positive: Float[np.ndarray, "n"], negative: Float[np.ndarr
 
 def _comparable(*scores: Shaped[np.ndarray, "_"]) -> bool:
     return all(len(each) and not np.isnan(each).any() for each in scores)
+
+
+def among_negatives(metric: str, answers: Answers) -> float | None:
+    """A metric of links among negatives of their own, which rows of scores hold behind that of the link; -inf is none.
+
+    ``None`` where there are no negatives.
+    """
+    true, negative = answers.output[:, 0], answers.output[:, 1:]
+    allowed = negative > -torch.inf
+    if not bool(allowed.any()):
+        return None
+    if metric in ("auc", "ap"):
+        of = auc if metric == "auc" else average_precision
+        return of(true.double().numpy(), negative[allowed].double().numpy())
+    return link_metrics(ranks_among(true, negative, allowed))[metric]

@@ -235,8 +235,8 @@ class Every(Negatives):
             sizes = ", ".join(f"{size:,} of {self._type_name(number)}" for number, size in ends.items())
             raise ConfigError(
                 f"negatives of all nodes are for links whose ends have one type, or as many nodes of each ({sizes})",
-                where="negatives",
-                fix="Use negatives joint",
+                where="negative_sampler",
+                fix="Use negative_sampler joint",
             )
 
     def _candidates(
@@ -256,7 +256,7 @@ def _as_negatives(name: str, found: Any) -> type[Negatives]:
         return found
     raise ConfigError(
         f"'{name}' gives no negatives",
-        where="negatives",
+        where="negative_sampler",
         fix="Name a subclass of partita.tasks.links.negatives.Negatives",
     )
 
@@ -264,7 +264,8 @@ def _as_negatives(name: str, found: Any) -> type[Negatives]:
 NEGATIVES: Registry[type[Negatives]] = Registry(
     "kind of negatives",
     {"uniform": Uniform, "degree": ByDegree, "joint": Joint, "in_batch": InBatch, "all": Every},
-    setting="negatives",
+    setting="negative_sampler",
+    also=("auto",),
     adapt=_as_negatives,
 )
 """By name."""

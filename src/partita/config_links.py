@@ -1,0 +1,52 @@
+"""Settings of link prediction (task links): a part of :class:`partita.Config`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from partita.core.options import MOST_NEIGHBORS
+
+
+class LinkSettings(BaseModel):
+    """What only the task ``links`` takes."""
+
+    decoder: str = Field(
+        "auto",
+        description="Score of an edge from the rows of its ends: dot, cosine, mlp, bilinear, distmult, complex, "
+        "transe, rotate; auto: distmult in typed graphs, else dot.",
+    )
+    negative_sampler: str = Field(
+        "auto",
+        description="Negative edges: uniform, degree (by degree^0.75), joint (shared by the batch), in_batch, all "
+        "(every node of the type); auto: joint with model none, else uniform.",
+    )
+    negatives: int = Field(
+        0,
+        ge=0,
+        le=MOST_NEIGHBORS,
+        description="Negatives per edge and side; 0: 512 of joint and in_batch, 1 of others.",
+    )
+    corrupt: Literal["auto", "tail", "head", "both"] = Field(
+        "auto", description="End of an edge that a negative replaces; auto: both with model none, else tail."
+    )
+    target_relations: str = Field(
+        "",
+        description="Relations whose edges are learned, separated by spaces; default all but reverse ones.",
+    )
+    exclude_targets: bool = Field(
+        True, description="The edges of a step, and their reverses, carry no messages in that step."
+    )
+    known_negatives: bool = Field(
+        True, description="Negatives may be edges of the graph; with --no-known-negatives they are left out."
+    )
+    margin: float = Field(1.0, ge=0, le=10**6, description="Margin (loss margin).")
+    temperature: float = Field(
+        1.0, gt=0, le=10**6, description="Temperature of negatives (losses softmax, self_adversarial)."
+    )
+    held_out: str = Field(
+        "0.05,0.10",
+        description="Shares of the edges that are held out for validation and for testing, where the store has none "
+        "held out.",
+    )

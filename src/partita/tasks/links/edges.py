@@ -1,0 +1,129 @@
+"""The edges that a run learns to predict, and those that it is judged by."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt64
+from torch import Tensor
+
+from partita.core.errors import ConfigError
+from partita.core.keys import MIX_1, MIX_2
+from partita.core.records import TargetEdges
+from partita.graph.schema import REVERSE_PREFIX, Schema
+from partita.graph.store import GraphStore
+
+SOURCE, TARGET, RELATION = 0, 1, 2
+"""Columns of an edge; an untyped graph's have no third."""
+
+
+def target_relations(schema: Schema, names: str) -> list[int]:
+    """Numbers of the relations whose edges are learned: those named, or all but reverse ones.
+
+    Raises:
+        ConfigError: there is no such relation.
+    """
+    if not names.strip():
+        return [
+            at
+            for at, (each, other) in enumerate(zip(schema.relations, reverses(schema), strict=True))
+            if other is None or not each.name.startswith(REVERSE_PREFIX)
+        ]
+    return sorted({at for name in names.split() for at in schema.relation_numbers(name, "target_relations")})
+
+
+def reverses(schema: Schema) -> list[int | None]:
+    """Of each relation the number of the one that holds its edges the other way round; ``None``: there is none."""
+    number = {(each.source, each.name, each.target): at for at, each in enumerate(schema.relations)}
+    found: list[int | None] = []
+    for each in schema.relations:
+        name = each.name
+        other = name.removeprefix(REVERSE_PREFIX) if name.startswith(REVERSE_PREFIX) else REVERSE_PREFIX + name
+        found.append(number.get((each.target, other, each.source)))
+    return found
+
+
+def message_edges(store: GraphStore, relations: list[int] | None) -> Int64[Tensor, "S columns"]:
+    """The edges of a store that a run learns from.
+
+    They are in an order that does not depend on how the store is partitioned: by original index of the destination,
+    and in its row. Loops are left out. Where every edge of an untyped graph has its reverse, each is there in one
+    direction, from the lower original index to the higher one.
+
+    Args:
+        store: the whole graph.
+        relations: numbers of those that are taken, in a typed graph.
+
+    Returns:
+        int64 (S, 2) sources and destinations; in a typed graph (S, 3), with numbers of relations.
+    """
+    store.require_whole("link prediction")
+    indptr, indices = np.asarray(store.indptr), np.asarray(store.indices)
+    destinations = np.repeat(np.arange(store.num_nodes), np.diff(indptr))
+    sources = indices.astype(np.int64)
+    ends = store.to_original(sources), store.to_original(destinations)
+    keep = sources != destinations
+    columns = [sources, destinations]
+    if store.schema is None:
+        if is_symmetric(*ends, store.num_nodes):
+            keep &= ends[0] < ends[1]
+    else:
+        kinds = np.asarray(store.edge_type).astype(np.int64)
+        columns.append(kinds)
+        keep &= np.isin(kinds, relations)
+    found = np.stack([column[keep] for column in columns], axis=1)
+    if store.original_index is not None:
+        found = found[np.argsort(ends[1][keep], kind="stable")]
+    return torch.from_numpy(np.ascontiguousarray(found))
+
+
+def is_symmetric(sources: Int64[np.ndarray, "E"], destinations: Int64[np.ndarray, "E"], num_nodes: int) -> bool:
+    """Whether every edge is there in both directions, equally often: sums of hashes of both are compared."""
+    forward, backward = (
+        int(_mixed(a.astype(np.uint64) * np.uint64(num_nodes) + b.astype(np.uint64)).sum(dtype=np.uint64))
+        for a, b in ((sources, destinations), (destinations, sources))
+    )
+    return forward == backward
+
+
+def _mixed(z: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+    """:func:`partita.core.keys.mix64` of each."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
+    return z ^ (z >> np.uint64(31))
+
+
+def held_out_edges(store: GraphStore, split: str, relations: list[int] | None) -> Int64[Tensor, "S columns"]:
+    """The edges of a split that are held out, of the relations that are learned; see :func:`message_edges`.
+
+    Raises:
+        StoreError: the store has no such split.
+    """
+    ends, kinds = store.held_out_edges(split)
+    columns = [*ends.astype(np.int64)]
+    if store.schema is None:
+        return torch.from_numpy(np.stack(columns, axis=1))
+    if kinds is None:
+        raise ConfigError("held-out edges have no relations", where=str(store.path), fix="Make the store anew")
+    kept = np.isin(kinds, relations)
+    return torch.from_numpy(np.stack([*columns, kinds.astype(np.int64)], axis=1)[kept])
+
+
+def excluded_by(edges: Int64[Tensor, "B columns"], schema: Schema | None) -> TargetEdges:
+    """What carries no messages while some edges are learned: these, and their reverses.
+
+    In a typed graph the reverse of an edge is that of the reverse relation, where there is one; and of the relation
+    itself, where both ends have the same type.
+    """
+    source, target = edges[:, SOURCE], edges[:, TARGET]
+    if schema is None:
+        return TargetEdges(dst=torch.cat([target, source]), src=torch.cat([source, target]), edge_type=None)
+    kind = edges[:, RELATION]
+    other = torch.tensor([-1 if at is None else at for at in reverses(schema)])[kind]
+    loops = torch.from_numpy(schema.ends[:, 0] == schema.ends[:, 1])[kind]
+    back = other >= 0
+    return TargetEdges(
+        dst=torch.cat([target, source[back], source[loops]]),
+        src=torch.cat([source, target[back], target[loops]]),
+        edge_type=torch.cat([kind, other[back], kind[loops]]),
+    )

@@ -1,0 +1,230 @@
+"""The task whose seeds are edges."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor
+from torch.nn import functional
+
+from partita.config import NO_LAYERS, Config
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, StepKey, fold
+from partita.core.records import TargetEdges
+from partita.graph.store import GraphStore
+from partita.nn import ops
+from partita.nn.decoders import Decoder, Side, build_decoder
+from partita.nn.model import Model
+from partita.tasks.links.edges import RELATION, SOURCE, TARGET, excluded_by, held_out_edges, message_edges
+from partita.tasks.links.edges import target_relations as numbers_of
+from partita.tasks.links.losses import LINK_LOSSES, LinkLoss
+from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
+from partita.tasks.task import Answers, ClassCounts, refuse_setting
+
+TRAIN = "train"
+SHARED, EACH = 512, 1
+"""Negatives of an edge and side where the settings leave that open: of those that a batch shares, and of others."""
+_SIDES: dict[str, tuple[Side, ...]] = {"tail": ("tail",), "head": ("head",), "both": ("tail", "head")}
+
+
+class LinkTask:
+    """Predicts edges: a model gives every node a row, and a decoder the ends of an edge a score.
+
+    A seed is an edge ``[source, destination]``, in a typed graph ``[source, destination, relation]``. In a step the
+    task puts negatives behind it, for each side that is replaced: nodes in place of the edge's own. Outputs are scores
+    (B, 1 + K): that of the edge, and those of its negatives, which are -inf where they are left out.
+
+    Seeds of training are the edges of the graph; those of other splits are held out, so no messages go along them.
+
+    Args:
+        store: the whole graph.
+
+    Raises:
+        StoreError: the store is the shard of a host.
+    """
+
+    metrics: tuple[str, ...] = ("mrr", "hits@1", "hits@3", "hits@10", "auc", "ap")
+    class_names: ClassVar[list[str]] = []
+
+    def __init__(self, store: GraphStore) -> None:
+        self.store = store
+        self.target_scale: tuple[float, float] | None = None
+        self._seeds: dict[str, Tensor] = {}
+        self._take(Config())
+
+    def adjust(self, config: Config) -> dict[str, Any]:
+        """See :meth:`partita.tasks.task.AdjustableTask.adjust`; names in place of "auto"."""
+        for setting in ("class_weights", "label_smoothing", "target_scaling"):
+            refuse_setting(config, setting, "the task predicts links")
+        return self._take(config)
+
+    def _take(self, config: Config) -> dict[str, Any]:
+        schema, alone = self.store.schema, config.model == NO_LAYERS
+        chosen = {
+            "decoder": ("dot" if schema is None else "distmult", config.decoder),
+            "loss": ("softmax" if alone else "cross_entropy", config.loss),
+            "negative_sampler": ("joint" if alone else "uniform", config.negative_sampler),
+            "corrupt": ("both" if alone else "tail", config.corrupt),
+        }
+        found: dict[str, Any] = {name: usual if given == "auto" else given for name, (usual, given) in chosen.items()}
+        kind = NEGATIVES.find(found["negative_sampler"])
+        found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
+        self.config = config.model_copy(update=found)
+        self.relations = None if schema is None else numbers_of(schema, config.target_relations)
+        if schema is None and config.target_relations:
+            raise ConfigError(
+                "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
+            )
+        self.negatives: Negatives = kind.of(self.store, found["negatives"], self.relations)
+        if not config.known_negatives:
+            require_negatives(self.store, self.relations)
+        self.sides = _SIDES[found["corrupt"]]
+        self.loss: LinkLoss = LINK_LOSSES.find(found["loss"])
+        number = 1 if schema is None else len(schema.relations)
+        self.decoder: Decoder = build_decoder(found["decoder"], self.width, number)
+        self.decoder.reset(fold(fold(int(Purpose.INITIALISE), config.seed), config.layers + 1))
+        return found
+
+    @property
+    def width(self) -> int:
+        """Columns of a node's row."""
+        return self.config.hidden
+
+    @property
+    def columns_of_edges(self) -> int:
+        """Of a seed, before its negatives."""
+        return 2 if self.store.schema is None else 3
+
+    def attach(self, model: Model) -> None:
+        """Make the decoder the model's; or take the one that the model has."""
+        if model.decoder is None:
+            model.decoder = self.decoder
+        self.decoder = model.decoder
+
+    @property
+    def splits(self) -> list[str]:
+        """Those that have edges held out."""
+        return list(self.store.held_out)
+
+    def seeds(self, split: str) -> Int64[Tensor, "S columns"]:
+        """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
+        if split not in self._seeds:
+            found = (
+                message_edges(self.store, self.relations)
+                if split == TRAIN
+                else held_out_edges(self.store, split, self.relations)
+            )
+            self._seeds[split] = found
+        return self._seeds[split]
+
+    def examples(self, batch: Int[Tensor, "B columns"], key: StepKey) -> Int64[Tensor, "B wide"]:
+        """Edges with their negatives: a function of the key and the whole batch."""
+        batch = batch.long()
+        found = [self.negatives.candidates(batch, key, side) for side in self.sides]
+        return torch.cat([batch, *found], dim=1)
+
+    def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
+        """What carries no messages in the step of a batch."""
+        return excluded_by(batch.long(), self.store.schema) if self.config.exclude_targets else None
+
+    def requests(self, seeds: Int[Tensor, "B wide"]) -> Int[Tensor, "R"]:
+        """The ends of edges, and their negatives, each once, ascending."""
+        found = [seeds[:, SOURCE], seeds[:, TARGET]]
+        found += [each.flatten() for side in self._candidates(seeds) for _, each in side]
+        return torch.cat(found).unique()
+
+    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[tuple[Tensor | None, Tensor]]]:
+        """Of each side the rows, ``None`` for all, and their negatives: (K) where they share them, else (b, K)."""
+        columns = seeds[:, self.columns_of_edges :]
+        if columns.shape[1] == 0:
+            return []
+        parts = columns.chunk(len(self.sides), dim=1)
+        if not self.negatives.shared:
+            return [[(None, part)] for part in parts]
+        schema = self.store.schema
+        if schema is None or len(schema.node_types) == 1:
+            return [[(None, part[0])] if len(part) else [] for part in parts]
+        found = []
+        for side, part in zip(self.sides, parts, strict=True):
+            kinds = torch.from_numpy(schema.ends[:, SOURCE if side == "head" else TARGET])[seeds[:, RELATION]]
+            groups = [(kinds == kind).nonzero().squeeze(1) for kind in kinds.unique()]
+            found.append([(rows, part[rows[0]]) for rows in groups])
+        return found
+
+    def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
+        """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
+        nodes = self.requests(seeds)
+
+        def rows_of(ids: Int[Tensor, "n"]) -> Float[Tensor, "n C"]:
+            return ops.pick_rows(rows, torch.searchsorted(nodes, ids.contiguous()))
+
+        edges = seeds[:, : self.columns_of_edges]
+        ends = {"head": rows_of(edges[:, SOURCE]), "tail": rows_of(edges[:, TARGET])}
+        kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
+        found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
+        width = (seeds.shape[1] - edges.shape[1]) // len(self.sides)
+        for side, groups in zip(self.sides, self._candidates(seeds)):
+            given = ends["tail" if side == "head" else "head"]
+            pieces, order = [found[0].new_empty(0, width)], [kinds[:0]]
+            for places, nodes_of in groups:
+                whose = slice(None) if places is None else places
+                candidates = rows_of(nodes_of.flatten()).view(*nodes_of.shape, rows.shape[1])
+                scores = self.decoder.against(side, given[whose], kinds[whose], candidates)
+                pieces.append(scores.masked_fill(self._left_out(edges[whose], nodes_of, side), -torch.inf))
+                order.append(torch.arange(len(edges)) if places is None else places)
+            scores = torch.cat(pieces)
+            found.append(scores if len(groups) < 2 else scores[torch.cat(order).argsort()])
+        return torch.cat(found, dim=1)
+
+    def _left_out(
+        self, edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side
+    ) -> Bool[Tensor, "b K"]:
+        """Which negatives are the edge itself, or make another edge where these are no negatives."""
+        own = edges[:, SOURCE if side == "head" else TARGET]
+        found = candidates == own.unsqueeze(1)
+        if not self.config.known_negatives:
+            found |= true_edges(self.store, edges, candidates.expand(len(edges), -1), side)
+        return found
+
+    def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
+        """Which of the scores is that of the edge."""
+        return seeds.new_zeros(len(seeds), dtype=torch.int64)
+
+    def labeled(self, targets: Int64[Tensor, "B"]) -> Bool[Tensor, "B"]:
+        """All."""
+        return torch.ones(len(targets), dtype=torch.bool)
+
+    def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
+        """The losses of all edges, summed."""
+        negative = output[:, 1:]
+        allowed = negative > -torch.inf
+        config = self.config
+        each = self.loss(
+            output[:, 0], torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
+            temperature=config.temperature,
+        )  # fmt: skip
+        return each.sum()
+
+    def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
+        """As they are."""
+        return output
+
+    def predicted(self, output: Float[Tensor, "R K_1"]) -> Int64[Tensor, "R"]:
+        """The best of the scores."""
+        return output.argmax(dim=1)
+
+    def class_counts(self, answers: Answers) -> ClassCounts | None:
+        """There are no classes."""
+        return None
+
+    def columns(self, output: Float[Tensor, "R K_1"], *, flat: bool) -> dict[str, Any]:
+        """``score`` of the edge, and its probability."""
+        return {"score": output[:, 0].numpy(), "probability": functional.sigmoid(output[:, 0]).numpy()}
+
+    def seed_weights(self, targets: Int64[Tensor, "B"]) -> None:
+        """All alike."""
+
+    def baseline(self) -> None:
+        """There is none."""

@@ -1,0 +1,69 @@
+"""Links: every list of placements, decoder, kind of negatives and number of workers against one process."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from link_steps import LinkStep, TypedLinkStep
+from steps import difference, distributed, reference
+from typed_graphs import typed_store
+
+from partita.graph.store import GraphStore
+from partita.nn.decoders import DECODERS
+from partita.parallel.placements.kinds import PLACEMENTS
+from partita.tasks.links.losses import LINK_LOSSES
+from partita.tasks.links.negatives import NEGATIVES
+from partita.testing.graphs import formula_store
+
+ABLE = [name for name in PLACEMENTS if not PLACEMENTS.find(name).first_layer_only]
+PAIRS = [",".join(pair) for pair in product(ABLE, repeat=2)]
+PARTS = {1: (0, 60), 2: (0, 25, 60), 3: (0, 20, 20, 60)}
+LOSSES = list(LINK_LOSSES)
+ROUNDING = 1e-4
+"""A shift of all scores, such as the last bias of decoder mlp, is nothing to losses that compare them."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+    return formula_store(tmp_path_factory.mktemp("links") / "g", num_nodes=60, num_features=7, shuffle_seed=3)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, GraphStore]:
+    folder = tmp_path_factory.mktemp("links")
+    return {parts: typed_store(folder / f"t{parts}", parts=parts) for parts in (1, 2, 3)}
+
+
+def combinations() -> list[tuple[str, str]]:
+    """Every decoder with some negatives and the other way round, and some in all ways."""
+    kinds = list(NEGATIVES)
+    found = [(decoder, kinds[number % len(kinds)]) for number, decoder in enumerate(DECODERS)]
+    return [*found, *product(("dot", "distmult", "mlp"), ("uniform", "joint"))]
+
+
+def settings_of(number: int, decoder: str, negative_sampler: str) -> tuple[tuple[str, object], ...]:
+    """A loss and a side besides, in turn."""
+    sides = ("both", "tail", "head")
+    chosen = {"decoder": decoder, "negative_sampler": negative_sampler, "loss": LOSSES[number % len(LOSSES)]}
+    return tuple({**chosen, "corrupt": sides[number % 3]}.items())
+
+
+@pytest.mark.parametrize("workers", PARTS)
+@pytest.mark.parametrize("strategy", PAIRS)
+def test_gradients_are_those_of_one_process(store, strategy, workers) -> None:
+    for number, (decoder, negatives) in enumerate(combinations()):
+        step = LinkStep(store, fanouts=(3, 2), parts=PARTS[workers], settings=settings_of(number, decoder, negatives))
+        found = distributed(step, strategy, workers, seed_split="even" if number % 2 else "owner")
+        assert difference(found, reference(step), least=ROUNDING) < 1e-9, (decoder, negatives)
+
+
+@pytest.mark.parametrize("workers", PARTS)
+@pytest.mark.parametrize("strategy", PAIRS)
+def test_gradients_in_typed_graphs_are_those_of_one_process(typed, strategy, workers) -> None:
+    for number, (decoder, negatives) in enumerate(combinations()):
+        if negatives == "all":  # needs as many nodes of all types
+            continue
+        step = TypedLinkStep(typed[workers], "rgcn", fanouts=(3, 2), settings=settings_of(number, decoder, negatives))
+        found = distributed(step, strategy, workers, seed_split="even" if number % 2 else "owner")
+        assert difference(found, reference(step), least=ROUNDING) < 1e-9, (decoder, negatives)

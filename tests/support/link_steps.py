@@ -1,0 +1,66 @@
+"""A step of link prediction for oracles: edges of a graph, their negatives, and the gradients of all workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from steps import KEY, Step
+from torch import Tensor, nn
+from typed_graphs import TypedStep
+
+from partita.config import Config
+from partita.core.keys import StepKey
+from partita.nn.model import Model
+from partita.tasks.links.task import LinkTask
+from partita.tasks.task import key_of, seed_order
+
+
+@dataclass(frozen=True)
+class _Links(Step):
+    """What a step learns instead of labels.
+
+    Attributes:
+        settings: of the task.
+    """
+
+    classes: int = 6
+    settings: tuple[tuple[str, object], ...] = ()
+
+    def task(self) -> LinkTask:
+        task = LinkTask(self.store)
+        config = {"task": "links", "hidden": self.classes, "negatives": 4, "batch_size": len(self.seeds)}
+        task.adjust(Config.make({**config, **dict(self.settings)}))
+        return task
+
+    def model(self) -> Model:
+        model = super().model()
+        self.task().attach(model)
+        return model.to(self.dtype)
+
+    def _order(self):
+        task = self.task()
+        return task, seed_order(task, task.seeds("train"), task.config.model_copy(update={"seed": KEY.seed}))
+
+    def batch_seeds(self) -> Tensor:
+        return self._order()[1].batch(0, 1)
+
+    def key(self) -> StepKey:
+        return key_of(*self._order(), replace(KEY, epoch=0, step=1))
+
+    def requests(self, seeds: Tensor) -> Tensor:
+        return self.task().requests(seeds).to(self.topology().id_dtype)
+
+    def loss_sum(self, model: nn.Module, output: Tensor, seeds: Tensor) -> Tensor:
+        task = self.task()
+        task.attach(model)  # type: ignore[arg-type]
+        return task.loss_sum(task.outputs(output, seeds), task.targets(seeds))
+
+
+@dataclass(frozen=True)
+class LinkStep(_Links):
+    """Of an untyped graph."""
+
+
+@dataclass(frozen=True)
+class TypedLinkStep(_Links, TypedStep):
+    """Of a typed graph."""
