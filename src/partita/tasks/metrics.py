@@ -13,7 +13,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.registry import Registry
-from partita.tasks.links.metrics import among_negatives
+from partita.tasks.links.metrics import LINK_METRICS, among_negatives
 from partita.tasks.task import Answers, ClassCounts, Task, weights_of
 
 Metrics = dict[str, float]

@@ -70,7 +70,7 @@ def message_edges(store: GraphStore, relations: list[int] | None) -> Int64[Tenso
     else:
         kinds = np.asarray(store.edge_type).astype(np.int64)
         columns.append(kinds)
-        keep &= np.isin(kinds, relations)
+        keep &= np.isin(kinds, relations or [])
     found = np.stack([column[keep] for column in columns], axis=1)
     if store.original_index is not None:
         found = found[np.argsort(ends[1][keep], kind="stable")]
@@ -105,7 +105,7 @@ def held_out_edges(store: GraphStore, split: str, relations: list[int] | None) -
         return torch.from_numpy(np.stack(columns, axis=1))
     if kinds is None:
         raise ConfigError("held-out edges have no relations", where=str(store.path), fix="Make the store anew")
-    kept = np.isin(kinds, relations)
+    kept = np.isin(kinds, relations or [])
     return torch.from_numpy(np.stack([*columns, kinds.astype(np.int64)], axis=1)[kept])
 
 

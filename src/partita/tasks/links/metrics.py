@@ -13,6 +13,8 @@ from partita.tasks.task import Answers
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
+LINK_METRICS = ("mrr", *(f"hits@{k}" for k in HITS), "auc", "ap")
+"""Names of what links are judged by."""
 
 TIE_RELATIVE, TIE_ABSOLUTE = 1e-5, 1e-6
 """Scores that differ by no more than ``TIE_RELATIVE * |score of the true one| + TIE_ABSOLUTE`` are equal. As LibKGE has

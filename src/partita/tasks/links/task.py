@@ -20,6 +20,7 @@ from partita.nn.model import Model
 from partita.tasks.links.edges import RELATION, SOURCE, TARGET, excluded_by, held_out_edges, message_edges
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, LinkLoss
+from partita.tasks.links.metrics import LINK_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
 
@@ -45,14 +46,14 @@ class LinkTask:
         StoreError: the store is the shard of a host.
     """
 
-    metrics: tuple[str, ...] = ("mrr", "hits@1", "hits@3", "hits@10", "auc", "ap")
+    metrics: tuple[str, ...] = LINK_METRICS
     class_names: ClassVar[list[str]] = []
 
     def __init__(self, store: GraphStore) -> None:
         self.store = store
         self.target_scale: tuple[float, float] | None = None
         self._seeds: dict[str, Tensor] = {}
-        self._take(Config())
+        self._take(Config.make({}))
 
     def adjust(self, config: Config) -> dict[str, Any]:
         """See :meth:`partita.tasks.task.AdjustableTask.adjust`; names in place of "auto"."""
