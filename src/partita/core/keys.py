@@ -9,8 +9,12 @@ implementation (numpy, numba, Triton) gives the same bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from partita.core.records import TargetEdges
 
 MASK64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -32,6 +36,7 @@ class Purpose(IntEnum):
     PARTITION = 9
     WALK = 10
     EVALUATION_WALK = 11
+    NEGATIVE = 12
 
 
 def mix64(z: int) -> int:
@@ -59,11 +64,14 @@ class StepKey:
         seed: the run's seed, any integer >= 0.
         epoch: 0-based.
         step: 0-based within the epoch.
+        excluded: edges that carry no messages in the step. It has no part in which step is meant, nor in the keys: rows
+            without such edges draw what they draw in any case.
     """
 
     seed: int
     epoch: int
     step: int
+    excluded: TargetEdges | None = field(default=None, compare=False, repr=False)
 
     def at(self, purpose: Purpose, layer: int) -> int:
         """The 64-bit key of one purpose in one layer (1 = input-side layer, K = seed layer)."""
