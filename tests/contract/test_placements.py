@@ -108,6 +108,32 @@ def test_layers_that_read_edges_take_importances(edge_store, kind) -> None:
 
 
 @every_list
+@pytest.mark.parametrize("workers", PARTS)
+def test_edges_that_carry_no_messages_are_as_if_they_were_not_there(store, edge_store, strategy, workers) -> None:
+    """Loss and gradients are those of one process in a graph that lacks them, wherever they are drawn."""
+    sampling = [{}, {"budgets": (30, 20)}, {"fanouts": (-1, 2), "replace": True}, {"weighted": True}]
+    for number, kind in enumerate(("sage", "gcn", "gat", "gcn-weighted", "gin", "gcn")):
+        step = Step(
+            edge_store if kind == "gcn-weighted" or number == 3 else store, kind, parts=PARTS[workers], lost=4 + number,
+            split_topology=number % 3 != 2, **{"fanouts": (3, 2), **sampling[number % 4]},
+        )  # fmt: skip
+        found = distributed(step, strategy, workers, seed_split="even")
+        assert difference(found, reference(replace(step, split_topology=False))) < 1e-9, kind
+        assert difference(found, reference(replace(step, split_topology=False, lost=0))) > 1e-6, kind
+        said = {each: found.sent[each] for each in found.traffic.to_json()}
+        if step.split_topology and workers > 1 and step.kind.startswith("gcn"):
+            said["ids"] -= counts_bytes(step, workers)
+        assert said == found.traffic.to_json(), kind
+
+
+def counts_bytes(step: Step, workers: int) -> int:
+    """What owners say to all others of the edges that their nodes lose: three numbers of every destination."""
+    excluded = step.key().excluded
+    assert excluded is not None
+    return 3 * 8 * len(excluded.dst.unique()) * (workers - 1)
+
+
+@every_list
 def test_workers_that_want_nothing_hang_nobody(store, monkeypatch, strategy) -> None:
     monkeypatch.setattr("partita.comm.threads.TIMEOUT", 20.0)
     step = Step(store, fanouts=(3, 2), parts=PARTS[3], seeds=(7,))

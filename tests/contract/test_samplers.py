@@ -22,7 +22,7 @@ from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
 from partita.core.node_types import NodeTypes
 from partita.core.protocols import Sampler, Topology
-from partita.core.records import RemoteDraws
+from partita.core.records import RemoteDraws, TargetEdges
 from partita.graph.schema import Relation, Schema
 from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import SAMPLERS
@@ -86,6 +86,30 @@ class Graph:
             **options,
         )
 
+    def between(self, targets: TargetEdges) -> Tensor:
+        """Which edges are those that are meant, bool."""
+        row = torch.repeat_interleave(torch.arange(self.num_nodes), self.indptr.diff())
+        kinds = torch.zeros_like(row) if self.edge_type is None else self.edge_type.long()
+        edges = torch.stack([row, self.indices.long(), kinds], dim=1)
+        pairs = torch.stack([targets.dst, targets.src], dim=1)
+        if targets.edge_type is None or self.edge_type is None:
+            edges = edges[:, :2]
+        else:
+            pairs = torch.cat([pairs, targets.edge_type[:, None]], dim=1)
+        return (edges[:, None] == pairs[None]).all(2).any(1)
+
+    def without(self, targets: TargetEdges) -> Graph:
+        """The graph that lacks some edges."""
+        left = ~self.between(targets)
+        row = torch.repeat_interleave(torch.arange(self.num_nodes), self.indptr.diff())[left]
+        return replaced(
+            self,
+            indptr=torch.cat([torch.zeros(1, dtype=torch.int64), row.bincount(minlength=self.num_nodes).cumsum(0)]),
+            indices=self.indices[left],
+            weights=torch.from_numpy(self.weights.numpy()[left.numpy()]),  # PyTorch 2.6 cannot index uint32
+            edge_type=None if self.edge_type is None else self.edge_type[left],
+        )
+
     @property
     def schema(self) -> Schema | None:
         """Of a single node type; ``None`` where edges have no types."""
@@ -125,6 +149,18 @@ def graphs(draw, workers: int, parts: int, relations: int = 0) -> Graph:
     )
 
 
+@st.composite
+def targets_of(draw, graph: Graph) -> TargetEdges:
+    """Edges of the graph, some of them twice or the other way round, and pairs without an edge; perhaps none."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    row = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.indptr.diff())
+    some = torch.from_numpy(random.permutation(len(row))[: draw(st.sampled_from([0, 1, 7, 200]))])
+    dst, src = row[some], graph.indices.long()[some]
+    kinds = None if graph.edge_type is None else graph.edge_type.long()[some]
+    dst, src, kinds = torch.cat([dst, src]), torch.cat([src, dst]), None if kinds is None else kinds.repeat(2)
+    return TargetEdges(dst, src, None if kinds is None or draw(st.booleans()) else kinds)
+
+
 def sampler_of(
     name: str, number: int, group: Group, weighted: bool, replace: bool, schema: Schema | None = None
 ) -> Sampler:
@@ -160,7 +196,7 @@ def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[Any] | None, ...]
 
 def check(
     graph: Graph, name: str, number: int, kind: str, key: int, weighted: bool, replace: bool,
-    hosts: int = 1, axis: str = "all",
+    hosts: int = 1, axis: str = "all", targets: TargetEdges | None = None,
 ) -> None:  # fmt: skip
     workers, options = len(graph.asked), {"weighted": weighted, "replace": replace}
     union = torch.cat(graph.asked).unique()
@@ -168,7 +204,7 @@ def check(
     assert isinstance(alone, Sampler)
     assert not alone.collective
     assert graph.schema is None or alone.draws_relations
-    whole = graph.topology(**options)
+    whole = (graph if targets is None else graph.without(targets)).topology(**options)
     wanted = {layer: rows_of(alone.draw(whole, union, key ^ layer, layer), union) for layer in (1, 2)}
     groups = ThreadGroups(workers, hosts)
 
@@ -176,6 +212,10 @@ def check(
         dst = graph.asked[context.mesh.rank]
         sampler = sampler_of(name, number, context.group("all", "sample"), weighted, replace, graph.schema)
         topology = topology_of(graph, kind, context, axis, **options)
+        if targets is not None:  # every worker has them in another order
+            order = torch.randperm(len(targets.dst))
+            kinds = None if targets.edge_type is None else targets.edge_type[order]
+            topology = topology.without(TargetEdges(targets.dst[order], targets.src[order], kinds))
         found = []
         for layer in (2, 1):
             found.append((layer, sampler.draw(topology, dst, key ^ layer, layer)))
@@ -236,6 +276,54 @@ def test_workers_draw_together_what_one_draws(name, number, kind, data, workers,
 def test_workers_draw_together_by_relation(name, number, kind, data, workers, relations, key, weighted, replace):
     graph = data.draw(graphs(workers, workers, relations))
     check(graph, name, number, kind, key, weighted, replace and name != "walk")
+
+
+@pytest.mark.parametrize("kind", TOPOLOGIES)
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("name", SETTINGS)
+@settings(max_examples=12, deadline=None)
+@given(
+    data=st.data(),
+    workers=st.integers(1, 3),
+    number=st.integers(0, 1),
+    key=st.integers(0, 2**64 - 1),
+    weighted=st.booleans(),
+    replace=st.booleans(),
+)
+def test_without_some_edges_they_draw_from_the_graph_that_lacks_them(
+    name, typed, kind, data, workers, number, key, weighted, replace
+):
+    if typed and name not in TYPED:
+        pytest.skip("draws from graphs without types only")
+    graph = data.draw(graphs(workers, workers, 3 if typed else 0))
+    targets = data.draw(targets_of(graph))
+    check(graph, name, number, kind, key, weighted, replace and name != "walk", targets=targets)
+
+
+@pytest.mark.parametrize("kind", TOPOLOGIES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), workers=st.integers(1, 3))
+def test_degrees_are_those_of_the_graph_that_lacks_them(kind, data, workers):
+    graph = data.draw(graphs(workers, workers, data.draw(st.sampled_from([0, 3]))))
+    targets, ids = data.draw(targets_of(graph)), torch.arange(graph.num_nodes)
+    lost, row = graph.between(targets), torch.repeat_interleave(ids, graph.indptr.diff())
+    loops = (lost & (graph.indices == row)).long()
+
+    def work(context: ThreadContext) -> Any:
+        own = TargetEdges(targets.dst, targets.src, targets.edge_type)
+        whole = topology_of(graph, kind, context, "all")
+        topology = whole.without(own)
+        assert whole.removed() is None
+        assert topology.without(own) is not topology
+        assert whole.without(own) is topology
+        return whole.degrees(ids), topology.degrees(ids), topology.removed()
+
+    wanted = graph.without(targets).indptr.diff()
+    for before, after, removed in ThreadGroups(workers).run(work):
+        assert torch.equal(before, graph.indptr.diff())
+        assert torch.equal(after, wanted)
+        assert torch.equal(removed.of(ids, "edges")[0], before - after)
+        assert torch.equal(removed.of(ids, "loops")[0], torch.zeros_like(ids).index_add_(0, row, loops))
 
 
 @pytest.mark.parametrize("name", TYPED)

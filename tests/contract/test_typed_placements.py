@@ -99,6 +99,21 @@ def test_other_samplers_are_placed_as_well(stores, sampler, workers, strategy) -
             check_estimate(step, strategy, workers)
 
 
+@pytest.mark.parametrize("strategy", SOME)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("sampler", ["node", *SAMPLERS])
+def test_edges_that_carry_no_messages_are_as_if_they_were_not_there(stores, sampler, workers, strategy) -> None:
+    kinds = ["sage", "gat"] if sampler.startswith("walk") else ["rgcn", "hgt", "hetero-sage+aggregator", "gin"]
+    for number, kind in enumerate(kinds):
+        step = step_of(
+            stores[workers], kind, split_topology=number % 2 == 0, lost=3 + number, **SAMPLERS.get(sampler, {})
+        )  # fmt: skip
+        found = distributed(step, strategy, workers, seed_split="even")
+        whole = replace(step, split_topology=False)
+        assert difference(found, reference(whole)) < 1e-9, kind
+        assert difference(found, reference(replace(whole, lost=0))) > 1e-6, kind
+
+
 CACHES = [
     CacheSettings(size, policy, layout)
     for (size, policy), layout in product(

@@ -166,6 +166,38 @@ def sample_by_relation(device, replace, weighted, kinds):
     same(device, work, indptr, indices, kind, dst, weights if weighted else None)
 
 
+@case(SAMPLES, fanout=(-1, 3, 129), replace=(False, True), weighted=(False, True))
+def sample_without_some_edges(device, fanout, replace, weighted):
+    indptr, indices, weights = random_store(13, 12, 200, torch.int32)
+    kind = random_kinds(13, indptr, 3).to(torch.uint8)
+    begin, end, dst = int(indptr[2]), int(indptr[11]), torch.arange(2, 11).flip(0)
+    edges = torch.arange(begin, end)
+    lost = edges[torch.from_numpy(np.random.default_rng(3).random(len(edges)) < 0.3)]
+
+    def work(indptr, indices, kind, dst, weights, lost):
+        given = {"replace": replace, "weights": weights, "positions": True, "first_edge": begin, "excluded": lost}
+        return (
+            kernels.sample_neighbors(indptr, indices, dst, dst * 7, KEY, fanout, **given),
+            kernels.sample_relations(indptr, indices, kind, dst, dst * 7, KEY, (fanout, 0, 5), **given),
+        )
+
+    weights = weights[begin:end] if weighted else None
+    same(device, work, indptr, indices[begin:end], kind[begin:end], dst, weights, lost)
+
+
+@case(SAMPLES, typed=(False, True), kinds=(torch.uint8, torch.uint16))
+def find_edges(device, typed, kinds):
+    indptr, indices, _ = random_store(15, 12, 60, torch.int32)
+    kind = random_kinds(15, indptr, 3).to(kinds)
+    dst, src = torch.tensor([3, 7, 3, 11, 3, 7]), torch.tensor([1, 2, 1, 5, 9, 7])
+    wanted = torch.tensor([0, 2, 1, 1, 2, 0]) if typed else None
+
+    def work(indptr, indices, kind, dst, src, wanted):
+        return kernels.find_edges(indptr, indices, kind, dst, src, wanted)
+
+    same(device, work, indptr, indices, kind, dst, src, wanted)
+
+
 def random_kinds(seed: int, indptr: torch.Tensor, relations: int) -> torch.Tensor:
     """A relation for each edge, ascending in every row; int64."""
     kinds = np.random.default_rng(seed).integers(0, relations, int(indptr[-1]))

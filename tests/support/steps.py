@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lacking import lacking, some_edges
 from meters import bytes_sent, reset
 from torch import Tensor, nn
 from torch.nn import functional
@@ -88,6 +89,7 @@ class Step:
         cache: which input rows every worker keeps copies of.
         split_features: a host has the rows of its own nodes, and a few others.
         split_topology: a worker draws only for the nodes that it owns.
+        lost: one of so many edges carries no messages; 0: all do.
         model_seed: picked so that no gradient vanishes: what is rounding only cannot be compared.
     """
 
@@ -111,6 +113,7 @@ class Step:
     cache: CacheSettings = NO_CACHE
     split_features: bool = False
     split_topology: bool = False
+    lost: int = 0
 
     def model(self) -> Model:
         widths = [self.features, *[self.hidden] * (len(self.fanouts) - 1), self.classes]
@@ -162,12 +165,12 @@ class Step:
         axis = make_axis(context, "all" if len(offsets) - 1 == context.mesh.size else "workers", offsets)
         return CollectiveTopology(OwnTopology(self.store, axis, replace=self.replace, weighted=self.weighted), axis)
 
+    def key(self) -> StepKey:
+        """Of the step, with the edges that carry no messages in it."""
+        return replace(KEY, excluded=some_edges(self.topology(), self.lost)) if self.lost else KEY
+
     def part_offsets(self) -> Tensor:
         return as_tensor(self.store.part_offsets) if self.parts is None else torch.tensor(self.parts)
-
-    def key(self) -> StepKey:
-        """Of the step."""
-        return KEY
 
     def requests(self, seeds: Tensor) -> Tensor:
         """The nodes whose rows are wanted."""
@@ -237,9 +240,9 @@ class Outcome:
         return [batch.counts for batch in self.batches]
 
 
-def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> ShareOutcome:
+def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor, key: StepKey) -> ShareOutcome:
     """Forward and backward of one worker."""
-    batch = engine.sample(step.requests(seeds), step.key(), seeds=seeds)
+    batch = engine.sample(step.requests(seeds), key, seeds=seeds)
     with torch.autocast("cpu", torch.bfloat16, enabled=step.autocast):
         output = engine.forward(batch).to(step.dtype)
     loss = step.loss_sum(model, output, seeds) / len(step.seeds)
@@ -252,11 +255,12 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor) -> Sh
 
 
 def reference(step: Step) -> Outcome:
-    """``[Data] * K`` in one process on the global batch."""
-    model = step.model()
-    worker = BlockWorker(model, step.topology(), step.inputs(), step.sampler(Group.alone()), step.dtype)
+    """``[Data] * K`` in one process on the global batch, in a graph that has no edge without messages."""
+    model, topology, key = step.model(), step.topology(), step.key()
+    whole = topology if key.excluded is None else lacking(topology, key.excluded)
+    worker = BlockWorker(model, whole, step.inputs(), step.sampler(Group.alone()), step.dtype)
     engine = Engine([Data(worker)] * len(step.fanouts), worker)
-    done = run_share(step, engine, model, step.batch_seeds())
+    done = run_share(step, engine, model, step.batch_seeds(), replace(key, excluded=None))
     return Outcome(done.loss, done.gradients, done.output, [done.batch])
 
 
@@ -280,7 +284,7 @@ def run_worker(
     fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
     reset(context.meter)
     mine = deal_out(seeds)
-    return run_share(step, engine, model, mine)
+    return run_share(step, engine, model, mine, step.key())
 
 
 def distributed(

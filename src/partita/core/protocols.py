@@ -17,7 +17,7 @@ from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
-from partita.core.records import Block, RemoteDraws, Sampled, Traffic
+from partita.core.records import Block, Removed, RemoteDraws, Sampled, TargetEdges, Traffic
 
 Rule = Callable[..., Sampled]
 """What is done with the edges of some nodes where these edges are, for instance to draw some of them.
@@ -80,12 +80,30 @@ class Topology(Protocol):
         """
         ...
 
+    def without(self, excluded: TargetEdges) -> Topology:
+        """The same one, as if some edges were not in the graph: what it draws, and :meth:`degrees`.
+
+        Columns of nodes remain those of the whole graph; :meth:`removed` says by what they differ. Nothing travels: all
+        workers know the edges, and each one leaves out those of its own rows.
+
+        Raises:
+            ConfigError: it does not know all edges of its nodes.
+        """
+        ...
+
+    def removed(self) -> Removed | None:
+        """What nodes lose of their in-edges to :meth:`without`; ``None`` where it was not called.
+
+        Where the topology is collective, all workers ask in the same layer of a step: the first time, owners say it.
+        """
+        ...
+
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of store ids, int64; of any node, without an exchange."""
         ...
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """In-degrees of store ids, int64; of any node, without an exchange."""
+        """In-degrees of store ids, int64; of any node, without an exchange but that of :meth:`removed`."""
         ...
 
     def estimate(self, drawn: SampledLayer, drawing: UInt64[np.ndarray, "D"], mesh: Mesh) -> list[RemoteDraws]:

@@ -8,16 +8,18 @@ block's ``src``. Letters: D destinations, S sources, E sampled edges, F feature 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int, Int64, UInt32
+from jaxtyping import Float, Float64, Int, Int64, Shaped, UInt32
 from torch import Tensor
 
 from partita.core.adding import Adding
 from partita.core.node_types import NodeTypes
 from partita.core.typed import typed
+
+Made = TypeVar("Made")
 
 Reduce = Literal["sum", "mean"]
 """How the rows of a destination's sources are joined."""
@@ -41,6 +43,59 @@ class RemoteDraws(Adding):
     edges: int = 0
     times: int = 0
     steps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TargetEdges:
+    """Edges that carry no messages in a step, because they are what it predicts: all edges between two nodes.
+
+    Attributes:
+        dst: int64 (t), store ids of destinations, in any order. Pairs may be repeated, or have no edge at all.
+        src: int64 (t), store ids of sources. Where an edge goes both ways, so do two of the pairs.
+        edge_type: (t) number of the relation whose edges are meant; ``None``: those of all relations.
+    """
+
+    dst: Int64[Tensor, "t"]
+    src: Int64[Tensor, "t"]
+    edge_type: Int[Tensor, "t"] | None = None
+    _known: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, asker: object, make: Callable[[], Made]) -> Made:
+        """What an object makes of them, made when it first asks: they are those of a step, which asks in every layer."""
+        if id(asker) not in self._known:
+            self._known[id(asker)] = asker, make()  # an object that is kept does not give its id to another
+        made: Made = self._known[id(asker)][1]
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What nodes lose of their in-edges in a step, see :class:`TargetEdges`.
+
+    Attributes:
+        ids: int64 (n), store ids, ascending; others lose nothing.
+        edges: int64 (n), how many edges each of them loses.
+        loops: int64 (n), how many of these are self loops.
+        weights: float64 (n), sum of the weights of those that are none; 0 where edges have none.
+    """
+
+    ids: Int64[Tensor, "n"]
+    edges: Int64[Tensor, "n"]
+    loops: Int64[Tensor, "n"]
+    weights: Float64[Tensor, "n"]
+
+    def of(self, ids: Int[Tensor, "m"], *columns: str) -> list[Shaped[Tensor, "m"]]:
+        """Columns of any nodes, repeated or not; 0 of those that lose nothing."""
+        ids = ids.long()
+        if not len(self.ids):
+            return [torch.zeros_like(ids, dtype=getattr(self, name).dtype) for name in columns]
+        place = torch.searchsorted(self.ids, ids).clamp(max=len(self.ids) - 1)
+        there = self.ids[place] == ids
+        return [getattr(self, name)[place] * there for name in columns]
+
+    def to(self, device: torch.device) -> Removed:
+        """The same on a device."""
+        return Removed(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 
 _EDGE_COLUMNS = (
@@ -242,20 +297,6 @@ def tier_rows(**rows: int) -> tuple[int, ...]:
 def read_here(rows: Sequence[int]) -> int:
     """Of rows from each of :data:`TIERS`, those that the worker reads itself, for itself or for others."""
     return rows[TIERS.index("cache")] + rows[TIERS.index("host")]
-
-
-@dataclass(frozen=True, eq=False)
-class TargetEdges:
-    """Edges that carry no messages in a step, because they are what is learned in it.
-
-    Attributes:
-        dst, src: int64 (t) store ids of their ends, in any order, repeats allowed.
-        edge_type: int64 (t) numbers of their relations; ``None``: whatever they are.
-    """
-
-    dst: Int64[Tensor, "t"]
-    src: Int64[Tensor, "t"]
-    edge_type: Int64[Tensor, "t"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

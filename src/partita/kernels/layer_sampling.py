@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Int64, UInt32
 from torch import Tensor
 
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.excluded import numbers
 from partita.kernels.reference.draws import LOG_BITS, NEVER, decoded
 
 MOST_EDGES = 2**20
@@ -30,6 +31,7 @@ def arrival_times(
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
     last_edge: int | None = None,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times at which in-edges of some nodes arrive: functions of ``key`` and ``dst_original``.
 
@@ -45,6 +47,8 @@ def arrival_times(
         weights: uint32 weight of every edge of the store, which is its rate; 1 where there are none.
         first_edge: position in the store of the first of ``weights``.
         last_edge: one past the position of the last edge that is there; ``None``: all are.
+        excluded: positions in the store of edges that are left out, ascending: rows are drawn from as if they were not
+            there.
 
     Returns:
         int64 (wanted), ascending, filled up with :data:`~partita.kernels.reference.draws.NEVER`.
@@ -68,6 +72,7 @@ def arrival_times(
         replace,
         None if weights is None else weights.contiguous(),
         first_edge,
+        numbers(excluded, first_edge, dst),
     )
 
 
@@ -83,11 +88,12 @@ def pick_arrivals(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Sampled:
     """Take all in-edges of some nodes that arrive before a time, as often as they do.
 
     Args:
-        indptr, dst, dst_original, key, replace, weights: see :func:`arrival_times`.
+        indptr, dst, dst_original, key, replace, weights, excluded: see :func:`arrival_times`.
         indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
         before: the time; :data:`~partita.kernels.reference.draws.NEVER` takes all edges without replacement, and none
             with replacement, where it means that there is none.
@@ -113,6 +119,7 @@ def pick_arrivals(
         replace,
         weights,
         first_edge,
+        numbers(excluded, first_edge, dst),
     )
     # Through int32: PyTorch 2.6 cannot index uint32 on the CPU.
     picked = None if weights is None else weights.view(torch.int32)[at].view(torch.uint32)

@@ -12,6 +12,7 @@ from torch import Tensor
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.excluded import left_out, numbers
 from partita.kernels.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.kernels.walks import moved
@@ -30,6 +31,7 @@ def sample_relations(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Sampled:
     """Draw in-neighbors of every destination, relation by relation: a function of ``key`` and ``dst_original``.
 
@@ -38,7 +40,7 @@ def sample_relations(
     by search.
 
     Args:
-        indptr, indices, dst, dst_original, key, replace, weights, positions, first_edge: as of
+        indptr, indices, dst, dst_original, key, replace, weights, positions, first_edge, excluded: as of
             :func:`~partita.kernels.sample_neighbors`.
         edge_type: number of the relation of every edge of ``indices``, ascending in every row.
         fanouts: edges of each of the R relations per destination; -1 for all, 0 for none.
@@ -66,6 +68,7 @@ def sample_relations(
         replace,
         weights,
         first_edge,
+        numbers(excluded, first_edge, dst),
     )
     return Sampled(rows, found, at + first_edge if positions else None, edge_type=kinds)
 
@@ -81,11 +84,12 @@ def relation_arrival_times(
     replace: bool = False,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times at which in-edges of some nodes arrive, for each relation by itself.
 
     Args:
-        indptr, dst, dst_original, key, replace, weights: see :func:`~partita.kernels.arrival_times`.
+        indptr, dst, dst_original, key, replace, weights, excluded: see :func:`~partita.kernels.arrival_times`.
         edge_type: number of the relation of every edge that is there, ascending in every row.
         wanted: how many times of each of the R relations; 0 for none.
         first_edge: position in the store of the first of ``edge_type`` and ``weights``.
@@ -106,7 +110,7 @@ def relation_arrival_times(
             times.append(
                 arrival_times(
                     rows, which, keys[of_relation], key, number,
-                    replace=replace, weights=weights, first_edge=first_edge, last_edge=last_edge,
+                    replace=replace, weights=weights, first_edge=first_edge, last_edge=last_edge, excluded=excluded,
                 )
             )  # fmt: skip
     return torch.cat(times) if times else dst.new_empty(0, dtype=torch.int64)
@@ -126,11 +130,12 @@ def pick_relation_arrivals(
     positions: bool = False,
     degrees: bool = False,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Sampled:
     """Take all in-edges of some nodes that arrive before a time, which each relation has for itself.
 
     Args:
-        indptr, indices, dst, dst_original, key, replace, weights, positions, first_edge: see
+        indptr, indices, dst, dst_original, key, replace, weights, positions, first_edge, excluded: see
             :func:`~partita.kernels.pick_arrivals`.
         edge_type: relation of every edge in ``indices``, ascending in every row.
         before: the time of each of the R relations; before 0 nothing arrives.
@@ -152,7 +157,7 @@ def pick_relation_arrivals(
         rows, which = runs.store(of_relation)
         picks = pick_arrivals(
             rows, indices, which, keys[of_relation], key, time,
-            replace=replace, weights=weights, positions=True, first_edge=first_edge,
+            replace=replace, weights=weights, positions=True, first_edge=first_edge, excluded=excluded,
         )  # fmt: skip
         assert picks.positions is not None
         drawn.append((of_relation, picks.indptr, picks.indices, picks.positions))
@@ -162,7 +167,10 @@ def pick_relation_arrivals(
     found = Sampled(rows, ids, at if positions else None, weights=picked, edge_type=kinds)
     if not degrees:
         return found
-    along = torch.repeat_interleave(runs.bounds.diff(dim=1).flatten(), runs.counts(drawn))
+    along = runs.bounds.diff(dim=1).flatten()
+    if excluded is not None:
+        along -= left_out(excluded, *(side.contiguous() for side in runs.bounds.unbind(1)))[1]
+    along = torch.repeat_interleave(along, runs.counts(drawn))
     return replaced(found, relation_degree=along.int())
 
 
@@ -177,13 +185,14 @@ def relation_step(
     num_relations: int,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next along a relation.
 
     A step along it is one in a graph that has the edges of the relation only.
 
     Args:
-        indptr, indices, ids, draws, weights, first_edge: see :func:`~partita.kernels.walk_step`.
+        indptr, indices, ids, draws, weights, first_edge, excluded: see :func:`~partita.kernels.walk_step`.
         edge_type: relation of every edge in ``indices``, ascending in every row.
         relation: its number.
         num_relations: R.
@@ -203,7 +212,7 @@ def relation_step(
     rows, which = runs.store(torch.arange(runs.row.shape[0], device=ids.device))
     out = torch.full(ids.shape, -1, dtype=indices.dtype, device=ids.device)
     if which.shape[0]:
-        out[runs.row] = moved(rows, indices, which, draws[runs.row], weights, first_edge)
+        out[runs.row] = moved(rows, indices, which, draws[runs.row], weights, first_edge, excluded)
     checks.walked(out, indptr.shape[0] - 1)
     return out
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Int, Int64, UInt32
 from torch import Tensor
 
 from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.excluded import numbers
 from partita.kernels.relabeller import Relabeller
 
 
@@ -24,6 +25,7 @@ def sample_neighbors(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Sampled:
     """Draw in-neighbors of every destination: a pure function of ``key`` and ``dst_original``.
 
@@ -43,6 +45,8 @@ def sample_neighbors(
         weights: uint32 weight of every edge of the store: draw in proportion. Edges of weight 0 are never taken.
         positions: return the position of every sampled edge in the store.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
+        excluded: positions in the store of edges that are left out, ascending: rows are drawn from as if they were not
+            there.
 
     Raises:
         ValueError: fanout below -1; lengths do not fit.
@@ -62,6 +66,7 @@ def sample_neighbors(
         replace,
         weights,
         first_edge,
+        numbers(excluded, first_edge, dst),
     )
     if not positions:
         return Sampled(rows, ids)

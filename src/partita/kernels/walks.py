@@ -8,6 +8,7 @@ from torch import Tensor
 
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.excluded import numbers
 
 
 def random_walks(
@@ -21,6 +22,7 @@ def random_walks(
     length: int,
     restart: float = 0.0,
     weights: UInt32[Tensor, "M"] | None = None,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Int[Tensor, "nR columns"]:
     """Walk along in-edges: a pure function of ``key`` and ``start_original``.
 
@@ -36,6 +38,7 @@ def random_walks(
         length: steps of every walk.
         restart: probability, before every step, to go back to the start instead of moving; in [0, 1).
         weights: uint32 weight of every edge of the store: move in proportion.
+        excluded: positions of edges that are left out, ascending: walks go as if they were not there.
 
     Returns:
         (n R, length + 1) store ids in the dtype of ``indices``: walk r of start i is row ``i R + r``, its first column
@@ -61,6 +64,7 @@ def random_walks(
         length,
         checks.restart_rule(restart),
         weights,
+        numbers(excluded, 0, start),
         out,
     )
     checks.walked(out, indptr.shape[0] - 1)
@@ -75,6 +79,7 @@ def walk_step(
     *,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
+    excluded: Int64[Tensor, "x"] | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next.
 
@@ -86,6 +91,7 @@ def walk_step(
         draws: the 64 bits of the draw of each; see :func:`walk_draws`.
         weights: uint32 weight of every edge of the store: move in proportion.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
+        excluded: positions in the store of edges that are left out, ascending.
 
     Returns:
         (n) store ids in the dtype of ``indices``; -1 where a node has no in-neighbor, or only edges of weight 0.
@@ -95,7 +101,7 @@ def walk_step(
         IndexError: an id is no node of the store, or its edges are not among ``indices``; :class:`EdgesError`: a walk
             came to an id that is no node.
     """
-    out = moved(indptr, indices, ids, draws, weights, first_edge)
+    out = moved(indptr, indices, ids, draws, weights, first_edge, excluded)
     checks.walked(out, indptr.shape[0] - 1)
     return out
 
@@ -107,6 +113,7 @@ def moved(
     draws: Int64[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int64[Tensor, "x"] | None,
 ) -> Int[Tensor, "n"]:
     """As :func:`walk_step`, of rows that need not be nodes; where walks come to is not looked at."""
     if ids.shape != draws.shape:
@@ -122,6 +129,7 @@ def moved(
         checks.as_int64(draws),
         weights,
         first_edge,
+        numbers(excluded, first_edge, ids),
         out,
     )
     return out

@@ -52,7 +52,8 @@ def sample_block(
     Args:
         topology: where to draw.
         requests: distinct store ids.
-        step_key: names the step.
+        step_key: names the step, and the edges that carry no messages in it: draws, degrees and coefficients are those
+            of the graph without them.
         layer: 1 (input side) to K (seed side).
         sampler: what is drawn; a number stands for a fanout of neighbors per node, -1 for all.
         coefficients: what the layer wants on its edges; ``None`` for nothing.
@@ -69,6 +70,8 @@ def sample_block(
     """
     dst = requests.to(topology.id_dtype)
     key = step_key.at(Purpose.SAMPLE, layer)
+    if step_key.excluded is not None:
+        topology = topology.without(step_key.excluded)
     if edge_columns:
         topology = topology.drawing(edge_columns)
     if isinstance(sampler, int):

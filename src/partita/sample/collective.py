@@ -9,9 +9,10 @@ and picks the other; adjacency lists never do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -19,14 +20,14 @@ from jaxtyping import Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
-from partita.comm.routing import bucket
+from partita.comm.routing import bucket, to_all
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.protocols import Rule
 from partita.core.rank_masks import RankMasks
-from partita.core.records import RemoteDraws, Sampled, Traffic
+from partita.core.records import Removed, RemoteDraws, Sampled, TargetEdges, Traffic
 from partita.kernels import checks, rank_masks
-from partita.sample.topology import ArrayTopology
+from partita.sample.topology import ArrayTopology, remaining_degrees
 
 _COUNT_BYTES = 4
 _TYPE_BYTES = 4
@@ -60,12 +61,49 @@ class CollectiveTopology:
         self.node_types, self.num_relations = local.node_types, local.num_relations
         self._local = local
         self._axis = axis
+        self._count_removed: Callable[[], Removed] | None = None
 
     def drawing(self, columns: Sequence[str]) -> CollectiveTopology:
         """See :class:`partita.core.protocols.Topology`."""
         other = copy(self)
         other._local = self._local.drawing(columns)
         return other
+
+    def without(self, excluded: TargetEdges) -> CollectiveTopology:
+        """See :class:`partita.core.protocols.Topology`. Every worker looks for the edges in the rows of its own nodes.
+
+        Raises:
+            IndexError: one of the ids is no node.
+        """
+        return excluded.once(self, lambda: self._without(excluded))
+
+    def _without(self, excluded: TargetEdges) -> CollectiveTopology:
+        checks.within("dst", excluded.dst, self.num_nodes)
+        own, kinds = self._axis.owner(excluded.dst) == self._axis.rank, excluded.edge_type
+        mine = TargetEdges(excluded.dst[own], excluded.src[own], None if kinds is None else kinds[own])
+        other = copy(self)
+        other._local = self._local.without(mine)
+        other._count_removed = cache(lambda: self._removed_anywhere(excluded.dst.unique(), other._local.removed()))
+        return other
+
+    def _removed_anywhere(self, ids: Int64[Tensor, "n"], own: Removed | None) -> Removed:
+        """What all nodes lose: their owners say it to all workers."""
+        assert own is not None
+        if not self.collective:
+            return own
+        group, owner = self._axis.sampling, self._axis.owner(ids)
+        order, counts = bucket(owner, group.size)
+        device = own.ids.device
+        said = torch.stack([own.edges.double(), own.loops.double(), own.weights], dim=1)
+        found = to_all(group, said, counts, "ids")
+        there = ids[order].to(device)
+        back = torch.argsort(there)
+        edges, loops, weights = found[back].unbind(1)
+        return Removed(there[back], edges.long(), loops.long(), weights.contiguous())
+
+    def removed(self) -> Removed | None:
+        """What nodes lose of their in-edges. The first to ask in a step are all workers, who exchange it."""
+        return None if self._count_removed is None else self._count_removed()
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -142,7 +180,8 @@ class CollectiveTopology:
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; parallel edges and self loops count."""
-        return self._local.degrees(ids)
+        offsets, ids = self.degree_offsets, ids.long()
+        return remaining_degrees(offsets[ids + 1] - offsets[ids], ids, self.removed())
 
 
 def _sums(counts: Int64[Tensor, "n"], lengths: list[int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from partita.core import progress
 from partita.core.protocols import Rule
-from partita.core.records import Sampled
+from partita.core.records import Removed, Sampled, TargetEdges
 from partita.kernels import checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
@@ -66,7 +67,7 @@ class DeviceTopology(ArrayTopology):
 
     def __init__(self, local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> None:
         super().__init__(**_node_columns(local, device))
-        self._cold = local
+        self._host = self._cold = local
         if pin:
             columns = _edge_columns(local).items()
             edges = {name: column if is_pinned(column) else pinned(column) for name, column in columns}
@@ -83,6 +84,19 @@ class DeviceTopology(ArrayTopology):
         )  # fmt: skip
         self.num_hot = len(hot)
         self.num_bytes = _bytes_of([self._rank, self._hot_indptr, *hot_edges.values()])
+
+    def _without(self, excluded: TargetEdges) -> DeviceTopology:
+        """Looked for on the host, whose edges are all; found again among those of the device."""
+        device, host = self._rank.device, self._host.without(excluded)
+        positions, count = host.left_out.to(device), cache(lambda: _moved_counts(host, device))
+        other = self._left(positions, count)
+        other._cold = self._cold._left(host.left_out if self._cold_on_host else positions, count)
+        node = torch.searchsorted(self._indptr, positions, right=True) - 1
+        hot = self._rank[node] >= 0
+        node, at = node[hot], positions[hot]
+        moved = at - self._indptr[node] + self._hot_indptr[self._rank[node].long()]
+        other._hot = self._hot._left(moved, count)
+        return other
 
     def sample(
         self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
@@ -132,6 +146,12 @@ class HostDraws(ArrayTopology):
         other._local = self._local.drawing(columns)
         return other
 
+    def _without(self, excluded: TargetEdges) -> HostDraws:
+        host, device = self._local.without(excluded), self.degree_offsets.device
+        other = self._left(host.left_out.to(device), cache(lambda: _moved_counts(host, device)))
+        other._local = host
+        return other
+
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
     ) -> Sampled:
@@ -142,6 +162,12 @@ class HostDraws(ArrayTopology):
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of ids, int64; ids may be on the host too, where walks are followed step by step."""
         return self._local.original(ids) if ids.device.type == "cpu" else super().original(ids)
+
+
+def _moved_counts(host: ArrayTopology, device: torch.device) -> Removed:
+    removed = host.removed()
+    assert removed is not None
+    return removed.to(device)
 
 
 def _sent(found: Sampled, device: torch.device) -> Sampled:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace as replaced
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
 from partita.core.protocols import Rule
-from partita.core.records import RemoteDraws, Sampled, Traffic
+from partita.core.records import Removed, RemoteDraws, Sampled, TargetEdges, Traffic
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 from partita.kernels import checks
@@ -57,6 +58,9 @@ def as_tensor(array: Shaped[np.ndarray, "..."]) -> Shaped[Tensor, "..."]:
     if not array.flags.writeable:
         array = np.asarray(_Writable(array))
     return torch.from_numpy(array)
+
+
+_Kind = TypeVar("_Kind", bound="ArrayTopology")
 
 
 class ArrayTopology:
@@ -139,6 +143,8 @@ class ArrayTopology:
         self._tells_degrees = False
         self._weights = weights if weighted else None
         self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
+        self._excluded: Int64[Tensor, "x"] | None = None
+        self._count_removed: Callable[[], Removed] | None = None
 
     def arrays(self) -> dict[str, Any]:
         """What another one like it is made of, by the names of the arguments."""
@@ -156,7 +162,9 @@ class ArrayTopology:
             "edge_type": self._edge_type,
             "node_types": self.node_types,
             "num_relations": self.num_relations,
-            **self._edges,
+            "replace": self.replace,
+            "weights": self._weights,
+            "first_edge": self._first_edge,
         }
 
     def drawing(self, columns: Sequence[str]) -> ArrayTopology:
@@ -176,6 +184,62 @@ class ArrayTopology:
         other._drawn_rows = {name: self._edge_rows[name] for name in stored}
         other._tells_degrees = len(stored) < len(columns)
         return other
+
+    def without(self, excluded: TargetEdges) -> ArrayTopology:
+        """The same one without some edges; see :class:`partita.core.protocols.Topology`. They are looked for once.
+
+        Raises:
+            ConfigError: rows hold only some of a node's edges, so that it is not known how many others there are.
+            IndexError: one of the ids is no node.
+        """
+        return excluded.once(self, lambda: self._without(excluded))
+
+    def _without(self, excluded: TargetEdges) -> ArrayTopology:
+        if int(self.degree_offsets[-1]) != int(self._indptr[-1]):
+            raise ConfigError(
+                "edges that are predicted cannot be left out of a part's view of the graph: it does not know all of them",
+                where="views",
+                fix="Leave out views, and the presets grappa and sdt-gnn",
+            )
+        checks.within("dst", excluded.dst, self.num_nodes)
+        here = (excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop)
+        device, kinds = self._indices.device, excluded.edge_type
+        dst, src = excluded.dst[here].to(device), excluded.src[here].to(device)
+        kinds = None if kinds is None else kinds[here].to(device)
+        found = kernels.find_edges(
+            self._indptr, self._indices, self._edge_type, dst, src, kinds, first_edge=self._first_edge
+        )
+        return self._left(found, cache(lambda: self._removed(found, dst.unique())))
+
+    def _left(self: _Kind, positions: Int64[Tensor, "x"], count_removed: Callable[[], Removed]) -> _Kind:
+        """A copy that draws without the edges at these positions."""
+        other = copy(self)
+        other._edges = {**self._edges, "excluded": positions}
+        other._excluded, other._count_removed = positions, count_removed
+        return other
+
+    def _removed(self, positions: Int64[Tensor, "x"], ids: Int64[Tensor, "n"]) -> Removed:
+        """How many of the edges at these positions are those of some nodes, which have them all."""
+        row = torch.searchsorted(positions, self._indptr[ids])
+        counts = torch.searchsorted(positions, self._indptr[ids + 1]) - row
+        at, owner = positions - self._first_edge, torch.repeat_interleave(ids, counts)
+        loops = self._indices[at] == owner
+        weights = self._edge_rows.get("edge_weight")
+        lost = torch.zeros_like(at, dtype=torch.float64)
+        if weights is not None:
+            lost = _rows_at(weights, at).double().masked_fill(loops, 0)
+        place = torch.repeat_interleave(counts)
+        sums = torch.zeros(len(ids), dtype=torch.float64, device=ids.device).index_add_(0, place, lost)
+        return Removed(ids, counts, torch.zeros_like(counts).index_add_(0, place, loops.long()), sums)
+
+    @property
+    def left_out(self) -> Int64[Tensor, "x"]:
+        """Positions of the edges that it draws without, ascending."""
+        return torch.empty(0, dtype=torch.int64) if self._excluded is None else self._excluded
+
+    def removed(self) -> Removed | None:
+        """What nodes lose of their in-edges; see :class:`partita.core.protocols.Topology`."""
+        return None if self._count_removed is None else self._count_removed()
 
     @property
     def edge_row_bytes(self) -> int:
@@ -310,10 +374,12 @@ class ArrayTopology:
             return kernels.relation_step(
                 self._indptr, self._indices, self._edge_type, ids, draws, relation,
                 num_relations=self.num_relations, weights=self._weights, first_edge=self._first_edge,
+                excluded=self._excluded,
             )  # fmt: skip
         return kernels.walk_step(
-            self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge
-        )
+            self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge,
+            excluded=self._excluded,
+        )  # fmt: skip
 
     def random_walks(
         self, start: Int[Tensor, "n"], key: int, *, walks: int, length: int, restart: float
@@ -325,7 +391,7 @@ class ArrayTopology:
         """
         return kernels.random_walks(
             self._indptr, self._indices, start, self.original(start), key,
-            walks=walks, length=length, restart=restart, weights=self._weights,
+            walks=walks, length=length, restart=restart, weights=self._weights, excluded=self._excluded,
         )  # fmt: skip
 
     def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
@@ -344,7 +410,12 @@ class ArrayTopology:
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of ids, int64; parallel edges and self loops count."""
         ids = ids.long()
-        return self.degree_offsets[ids + 1] - self.degree_offsets[ids]
+        return remaining_degrees(self.degree_offsets[ids + 1] - self.degree_offsets[ids], ids, self.removed())
+
+
+def remaining_degrees(degrees: Int[Tensor, "n"], ids: Int[Tensor, "n"], removed: Removed | None) -> Int[Tensor, "n"]:
+    """Degrees of ids without the edges that are removed."""
+    return degrees if removed is None else degrees - removed.of(ids, "edges")[0]
 
 
 def _rows_at(column: Shaped[Tensor, "M ..."], at: Int64[Tensor, "E"]) -> Shaped[Tensor, "E ..."]:

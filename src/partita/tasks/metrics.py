@@ -158,9 +158,8 @@ METRICS: Registry[Metric] = Registry(
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),
         "r2": Metric(r2),
-        **{
-            name: Metric(partial(among_negatives, name)) for name in ("mrr", "hits@1", "hits@3", "hits@10", "auc", "ap")
-        },
+        **{name: Metric(partial(among_negatives, name)) for name in LINK_METRICS},
+    },
     },
     adapt=_as_metric,
 )

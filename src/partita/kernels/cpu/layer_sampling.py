@@ -12,6 +12,7 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.draws import ONE, U, below, code, fold, log_of
+from partita.kernels.cpu.excluded import directory, excluded_within, remaining_weights, step_over
 from partita.kernels.reference.draws import LOG_BITS, NEVER, log_table
 from partita.kernels.reference.draws import code as exact_code
 from partita.kernels.reference.layer_sampling import SPARED_BITS
@@ -32,10 +33,11 @@ def arrival_times(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> Int[Tensor, "wanted"]:
     """See :func:`partita.kernels.reference.arrival_times`."""
     rows, nodes, original, seed = indptr.numpy(), dst.numpy(), dst_original.numpy(), np.uint64(key)
-    table, bounds = log_table(), _bounds(rows, nodes, weights)
+    table, bounds, skips = log_table(), _bounds(rows, nodes, weights), directory(excluded)
     # Without weights a guess of the last time spares looking at arrivals that cannot win; it may be too early.
     limits = [_NEVER] if weights is not None else [_guess(rows, nodes, wanted), _NEVER]
     for limit in limits:
@@ -43,9 +45,9 @@ def arrival_times(
 
         def work(low: int, high: int, limit: np.uint64 = limit, found: list[np.ndarray] = found) -> None:
             held = np.empty(2 * wanted, np.uint64)
-            common = (table, nodes, original, seed, wanted, replace)
+            common = (table, nodes, original, seed, wanted, replace, *skips)
             if weights is None:
-                size = _smallest_even(rows, *common, limit, held, low, high)
+                size = _smallest_even(rows, first_edge, *common, limit, held, low, high)
             else:
                 size = _smallest(rows, first_edge, weights.numpy(), *common, held, low, high)
             found.append(held[:size])  # in any order: they are sorted below
@@ -69,14 +71,15 @@ def pick_arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.pick_arrivals`."""
     rows, nodes, original, seed = indptr.numpy(), dst.numpy(), dst_original.numpy(), np.uint64(key)
-    table, bounds = log_table(), _bounds(rows, nodes, weights)
+    table, bounds, skips = log_table(), _bounds(rows, nodes, weights), directory(excluded)
     limit, begins = np.uint64(before), np.zeros(nodes.shape[0] + 1, np.int64)
 
     def work(low: int, high: int) -> None:
-        common = (table, nodes, original, seed, limit, replace, begins, positions, low, high)
+        common = (table, nodes, original, seed, limit, replace, *skips, begins, positions, low, high)
         if weights is None:
             _pick_even(rows, first_edge, *common)
         else:
@@ -106,6 +109,14 @@ def _bounds(indptr: np.ndarray, nodes: np.ndarray, weights: UInt32[Tensor, "M"] 
         return threads.even_bounds(nodes.shape[0], nodes.shape[0] * _WORDS_PER_NODE)
     touched = np.concatenate([[0], np.cumsum(indptr[nodes + 1] - indptr[nodes])])
     return threads.balanced_bounds(touched, _WORDS_PER_SLOT)
+
+
+@njit
+def _row(indptr, first, node, excluded, buckets):
+    """First edge and degree of a row, the latter without excluded edges; and which of these are in it."""
+    begin, end = indptr[node] - first, indptr[node + 1] - first
+    left, right = excluded_within(excluded, buckets, begin, end)
+    return begin, end - begin - (right - left), left, right
 
 
 @njit
@@ -147,12 +158,14 @@ def _grown(seen, stamps, stamp):
 
 
 @njit(nogil=True, cache=True)
-def _smallest_even(indptr, table, dst, original, key, wanted, replace, limit, times, low, high):
+def _smallest_even(
+    indptr, first, table, dst, original, key, wanted, replace, excluded, buckets, limit, times, low, high
+):  # fmt: skip
     """:func:`_smallest` without weights, of the times before ``limit``."""
     size = 0
     seen, stamps = np.empty(_SEEN, np.int64), np.full(_SEEN, np.int64(-1))
     for i in range(low, high):
-        degree = indptr[dst[i] + 1] - indptr[dst[i]]
+        _, degree, _, _ = _row(indptr, first, dst[i], excluded, buckets)
         node_key = fold(key, U(original[i]))
         log, a, distinct = U(0), U(0), 0
         while degree > 0 and (replace or distinct < degree):
@@ -178,17 +191,22 @@ def _smallest_even(indptr, table, dst, original, key, wanted, replace, limit, ti
 
 
 @njit(nogil=True, cache=True)
-def _smallest(indptr, first, weights, table, dst, original, key, wanted, replace, times, low, high):
+def _smallest(
+    indptr, first, weights, table, dst, original, key, wanted, replace, excluded, buckets, times, low, high
+):  # fmt: skip
     """The smallest distinct times of destinations ``low`` to ``high``, into ``times``; returns how many there are.
 
     ``times`` has room for twice as many as are wanted: only when it is full, those that cannot win are dropped.
     """
     size, limit = 0, _NEVER
     for i in range(low, high):
-        begin, degree = indptr[dst[i]] - first, indptr[dst[i] + 1] - indptr[dst[i]]
+        begin, degree, before, after = _row(indptr, first, dst[i], excluded, buckets)
+        row, start = weights, begin
+        if before < after:
+            row, start = remaining_weights(weights, begin, degree, excluded, before, after), 0
         node_key = fold(key, U(original[i]))
         for slot in range(degree):
-            weight = U(weights[begin + slot])
+            weight = U(row[start + slot])
             if weight == U(0):
                 continue
             slot_key = fold(node_key, U(slot))
@@ -211,12 +229,14 @@ def _smallest(indptr, first, weights, table, dst, original, key, wanted, replace
 
 
 @njit(nogil=True, cache=True)
-def _pick_even(indptr, first, table, dst, original, key, before, replace, rows, positions, low, high):
+def _pick_even(
+    indptr, first, table, dst, original, key, before, replace, excluded, buckets, rows, positions, low, high
+):  # fmt: skip
     """:func:`_pick` without weights."""
     counting = positions.shape[0] == 0
     seen, stamps = np.empty(_SEEN, np.int64), np.full(_SEEN, np.int64(-1))
     for i in range(low, high):
-        begin, degree = indptr[dst[i]] - first, indptr[dst[i] + 1] - indptr[dst[i]]
+        begin, degree, left, right = _row(indptr, first, dst[i], excluded, buckets)
         node_key = fold(key, U(original[i]))
         at = np.int64(0) if counting else rows[i]
         if before == _NEVER and not replace:
@@ -224,7 +244,7 @@ def _pick_even(indptr, first, table, dst, original, key, before, replace, rows, 
                 rows[i + 1] = degree
             else:
                 for slot in range(degree):
-                    positions[at + slot] = begin + slot
+                    positions[at + slot] = step_over(excluded, left, right, begin + slot)
             continue
         if not counting and rows[i + 1] == at:
             continue
@@ -243,7 +263,7 @@ def _pick_even(indptr, first, table, dst, original, key, before, replace, rows, 
                 if 2 * distinct > seen.shape[0]:
                     seen, stamps = _grown(seen, stamps, i)
             if not counting:
-                positions[at] = begin + slot
+                positions[at] = step_over(excluded, left, right, begin + slot)
             at += 1
         if counting:
             rows[i + 1] = at
@@ -252,25 +272,30 @@ def _pick_even(indptr, first, table, dst, original, key, before, replace, rows, 
 
 
 @njit(nogil=True, cache=True)
-def _pick(indptr, first, weights, table, dst, original, key, before, replace, rows, positions, low, high):
+def _pick(
+    indptr, first, weights, table, dst, original, key, before, replace, excluded, buckets, rows, positions, low, high
+):  # fmt: skip
     """Arrivals of destinations ``low`` to ``high`` before a time: their positions; without room for any, their number.
 
     Called with empty ``positions`` it fills ``rows[i + 1]`` with the number of destination i.
     """
     counting = positions.shape[0] == 0
     for i in range(low, high):
-        begin, degree = indptr[dst[i]] - first, indptr[dst[i] + 1] - indptr[dst[i]]
+        begin, degree, left, right = _row(indptr, first, dst[i], excluded, buckets)
         node_key = fold(key, U(original[i]))
         at = np.int64(0) if counting else rows[i]
         if not counting and rows[i + 1] == at:
             continue
+        row, start = weights, begin
+        if left < right:
+            row, start = remaining_weights(weights, begin, degree, excluded, left, right), 0
         for slot in range(degree):
-            weight = U(weights[begin + slot])
+            weight = U(row[start + slot])
             if weight == U(0):
                 continue
             for _ in range(_arrived(fold(node_key, U(slot)), weight, table, before, replace)):
                 if not counting:
-                    positions[at] = begin + slot
+                    positions[at] = step_over(excluded, left, right, begin + slot)
                 at += 1
         if counting:
             rows[i + 1] = at

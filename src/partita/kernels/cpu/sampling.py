@@ -19,6 +19,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
+from partita.kernels.cpu.excluded import directory, excluded_within, remaining_weights, step_all
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.reference.relations import Runs
@@ -40,19 +41,24 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     num_dst = dst.shape[0]
     begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
+    skips = directory(excluded)
+    within = np.empty((num_dst if len(skips[0]) else 0, 2), np.int64)
     rows = np.zeros(num_dst + 1, np.int64)
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
-        indptr, first_edge, weight, weights is not None, dst, fanout, replace, begins, degrees, counts,
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, within,
     )  # fmt: skip
     np.cumsum(counts, out=counts)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
-    ids, positions, _ = _picked(indices, dst_original, key, *alike, replace, weights, begins, degrees, rows)
+    ids, positions, _ = _picked(
+        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], within
+    )
     return torch.from_numpy(rows), ids, positions
 
 
@@ -67,14 +73,16 @@ def sample_relations(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
     wanted = np.array(fanouts, np.int64)
-    begins, degrees, originals, kinds, counts, rows = _runs(
-        indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge
+    skips = directory(excluded)
+    begins, degrees, originals, kinds, counts, within, rows = _runs(
+        indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge, skips
     )
     counts = np.concatenate([[0], np.cumsum(counts)])
-    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
+    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts, skips[0], within)
     return torch.from_numpy(counts[rows]), *drawn
 
 
@@ -87,7 +95,10 @@ def relation_runs(
 ) -> Runs:
     """See :func:`partita.kernels.reference.relation_runs`."""
     wanted = -np.array(chosen, np.int64)  # all edges, or none
-    begins, degrees, _, kinds, _, rows = _runs(indptr, edge_type, dst, dst, wanted, False, None, first_edge)
+    none = np.empty(0, np.int64)
+    begins, degrees, _, kinds, _, _, rows = _runs(
+        indptr, edge_type, dst, dst, wanted, False, None, first_edge, (none, none)
+    )
     begins += first_edge
     row = np.repeat(np.arange(len(rows) - 1), np.diff(rows))
     bounds = np.stack([begins, begins + degrees], axis=1)
@@ -103,7 +114,8 @@ def _runs(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-) -> list[Shaped[np.ndarray, "_"]]:
+    skips: tuple[np.ndarray, np.ndarray],
+) -> list[Shaped[np.ndarray, "_ ..."]]:
     """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
     num_dst = dst.shape[0]
     room, rows = np.zeros(num_dst + 1, np.int64), np.zeros(num_dst + 1, np.int64)
@@ -114,18 +126,23 @@ def _runs(
     np.cumsum(room, out=room)
     begins, degrees, originals, counts = (np.empty(int(room[-1]), np.int64) for _ in range(4))
     kinds = np.empty(int(room[-1]), np.int32)
+    within = np.empty((int(room[-1]) if len(skips[0]) else 0, 2), np.int64)
     run(
         find_runs, bounds,
-        starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, room,
-        begins, degrees, originals, kinds, counts, rows[1:],
+        starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, *skips, room,
+        begins, degrees, originals, kinds, counts, within, rows[1:],
     )  # fmt: skip
     np.cumsum(rows, out=rows)
-    return [*(_joined(column, bounds, room, rows) for column in (begins, degrees, originals, kinds, counts)), rows]
+    columns = (begins, degrees, originals, kinds, counts, within)
+    return [*(_joined(column, bounds, room, rows) for column in columns), rows]
 
 
 def _joined(
-    column: Shaped[np.ndarray, "_"], bounds: list[int], room: Shaped[np.ndarray, "D_1"], rows: Shaped[np.ndarray, "D_1"]
-) -> Shaped[np.ndarray, "_"]:
+    column: Shaped[np.ndarray, "_ ..."],
+    bounds: list[int],
+    room: Shaped[np.ndarray, "D_1"],
+    rows: Shaped[np.ndarray, "D_1"],
+) -> Shaped[np.ndarray, "_ ..."]:
     """The values of all ranges of rows, each of which wrote its own to the front of its room."""
     parts = [column[room[low] : room[low] + rows[high] - rows[low]] for low, high in pairwise(bounds)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -142,8 +159,13 @@ def _picked(
     begins: Shaped[np.ndarray, "n"],
     degrees: Shaped[np.ndarray, "n"],
     rows: Shaped[np.ndarray, "n_1"],
+    excluded: Shaped[np.ndarray, "x"],
+    within: Shaped[np.ndarray, "_ 2"],
 ) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "_"]]:
-    """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known."""
+    """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known.
+
+    ``within`` says which of the excluded positions are in each row, see :func:`count_picks`; degrees are without them.
+    """
     store, seed, size = indices.numpy(), np.uint64(key), int(rows[-1])
     positions, ids = np.empty(size, np.int64), np.empty(size, store.dtype)
     types = np.empty(size if len(kinds) else 0, np.int32)
@@ -152,13 +174,15 @@ def _picked(
         seen_size = 0 if most <= SCAN or replace else 1 << (2 * most - 1).bit_length()
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
-            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, seen_size, positions, ids, types,
+            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, excluded, within, seen_size,
+            positions, ids, types,
         )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
             store, weights, log_table(), originals, seed, fanouts, kinds, replace, begins, degrees, rows,
+            excluded, within,
             positions, ids, types,
         )  # fmt: skip
     return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(types)
@@ -234,6 +258,17 @@ def _run_end(kinds, low, high, kind):
     return low
 
 
+@njit
+def _able(weights, begin, end, excluded, first, last):
+    """Edges of positive weight, without those that are excluded."""
+    able = np.int64(0)
+    for position in range(begin, end):
+        able += weights[position] > 0
+    for k in range(first, last):
+        able -= weights[excluded[k]] > 0
+    return able
+
+
 @njit(nogil=True, cache=True)
 def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
     """Rows of destinations ``low`` to ``high``, counted from ``first`` on, and how many runs they have at most."""
@@ -245,10 +280,12 @@ def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
 
 @njit(nogil=True, cache=True)
 def find_runs(
-    starts, stops, kinds, weights, weighted, original, fanouts, replace, room,
-    begins, degrees, originals, kind_of_run, counts, found, low, high,
+    starts, stops, kinds, weights, weighted, original, fanouts, replace, excluded, buckets, room,
+    begins, degrees, originals, kind_of_run, counts, within, found, low, high,
 ):  # fmt: skip
     """First edge, degree, key, relation and number of picks of the runs of whose relations anything is drawn.
+
+    Degrees are without excluded edges; which of these each run has is in ``within``, as in :func:`count_picks`.
 
     Those of all destinations ``low`` to ``high`` follow one another from ``room[low]`` on; ``found`` says how many each
     one has.
@@ -262,12 +299,13 @@ def find_runs(
             kind = np.int64(kinds[at])
             stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind] if kind < relations else 0
             if fanout != 0 and place < room[high]:  # of a damaged column there may be more runs than relations
-                able = stop - at
+                first, last = excluded_within(excluded, buckets, at, stop)
+                if excluded.shape[0]:
+                    within[place, 0], within[place, 1] = first, last
+                able = degree = stop - at - (last - first)
                 if weighted:
-                    able = np.int64(0)
-                    for position in range(at, stop):
-                        able += weights[position] > 0
-                begins[place], degrees[place], kind_of_run[place] = at, stop - at, kind
+                    able = _able(weights, at, stop, excluded, first, last)
+                begins[place], degrees[place], kind_of_run[place] = at, degree, kind
                 originals[place] = original[i] * relations + kind
                 counts[place] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
                 place += 1
@@ -276,18 +314,27 @@ def find_runs(
 
 
 @njit(nogil=True, cache=True)
-def count_picks(indptr, first, weights, weighted, dst, fanout, replace, begins, degrees, counts, low, high):
-    """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on."""
+def count_picks(
+    indptr, first, weights, weighted, dst, fanout, replace, excluded, buckets, begins, degrees, counts, within,
+    low, high,
+):  # fmt: skip
+    """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on.
+
+    Degrees are without the excluded edges of the row; where there are any at all, ``within`` says which those are.
+    """
     for i in range(low, high):
         node = dst[i]
         begins[i] = indptr[node] - first
         degrees[i] = indptr[node + 1] - indptr[node]
     for i in range(low, high):
+        stop = begins[i] + degrees[i]
+        before, after = excluded_within(excluded, buckets, begins[i], stop)
+        if excluded.shape[0]:
+            within[i, 0], within[i, 1] = before, after
+            degrees[i] -= after - before
         able = degrees[i]
         if weighted:
-            able = np.int64(0)
-            for position in range(begins[i], begins[i] + degrees[i]):
-                able += weights[position] > 0
+            able = _able(weights, begins[i], stop, excluded, before, after)
         if fanout < 0 or able == 0 or (able <= fanout and not replace):
             counts[i] = able
         else:
@@ -326,7 +373,7 @@ def _floyd(node_key, begin, degree, fanout, seen, positions, at):
 
 @njit(nogil=True, cache=True)
 def pick_uniform(
-    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, seen_size,
+    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, within, seen_size,
     positions, ids, types, low, high,
 ):  # fmt: skip
     """Picks of destinations ``low`` to ``high``: positions in the store, the ids that stand there, and their kinds.
@@ -342,9 +389,12 @@ def pick_uniform(
             fanout = fanouts[kind]
             if kinds.shape[0]:
                 types[at : at + count] = kind
+            skips = excluded.shape[0] > 0 and within[i, 0] < within[i, 1]
             if count == degree and not (replace and fanout >= 0):
                 for slot in range(degree):
                     positions[at + slot] = begin + slot
+                if skips:
+                    step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
                 prefetch(indices, begin)
                 continue
             node_key = fold(key, U(original[i]))
@@ -353,6 +403,8 @@ def pick_uniform(
                     positions[at + s] = begin + below(fold(node_key, U(s)), degree)
             else:
                 _floyd(node_key, begin, degree, fanout, seen, positions, at)
+            if skips:
+                step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
             for e in range(at, at + count):
                 prefetch(indices, positions[e])
         for e in range(indptr[group], indptr[stop]):
@@ -391,7 +443,7 @@ def _sort(times, slots, size):
 
 @njit(nogil=True, cache=True)
 def pick_weighted(
-    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr,
+    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, within,
     positions, ids, types, low, high,
 ):  # fmt: skip
     """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
@@ -407,10 +459,14 @@ def pick_weighted(
         if count == 0:
             continue
         node_key = fold(key, U(original[i]))
+        row, first = weights, begin
+        skips = excluded.shape[0] > 0 and within[i, 0] < within[i, 1]
+        if skips:
+            row, first = remaining_weights(weights, begin, degree, excluded, within[i, 0], within[i, 1]), 0
         if replace and fanout >= 0:
             total = U(0)
             for slot in range(degree):
-                total += U(weights[begin + slot])
+                total += U(row[first + slot])
             for s in range(count):  # here a "time" is a goal for the running total
                 times[s] = U(below(fold(node_key, U(s)), total))
                 slots[s] = s
@@ -419,13 +475,13 @@ def pick_weighted(
             for s in range(count):
                 while running <= times[s]:
                     slot += 1
-                    running += U(weights[begin + slot])
+                    running += U(row[first + slot])
                 positions[at + slots[s]] = begin + slot
         else:
             held, listed = 0, 0
             drawn = fanout >= 0 and count == fanout  # if exactly that many are positive, all of them are picked
             for slot in range(degree):
-                weight = U(weights[begin + slot])
+                weight = U(row[first + slot])
                 if weight == U(0):
                     continue
                 if not drawn:
@@ -448,6 +504,8 @@ def pick_weighted(
                 _sort(times, slots, fanout)
                 for s in range(fanout):
                     positions[at + s] = begin + slots[s]
+        if skips:
+            step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
         for e in range(at, at + count):
             ids[e] = indices[positions[e]]
 

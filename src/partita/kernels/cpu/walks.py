@@ -15,6 +15,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import LANE_MASK, ONE, WORDS_PER_PICK, U, below, fold
+from partita.kernels.cpu.excluded import directory, excluded_within, step_over
 from partita.kernels.intrinsics import prefetch
 
 ZERO = U(0)
@@ -31,13 +32,15 @@ def random_walks(
     length: int,
     threshold: int,
     weights: UInt32[Tensor, "M"] | None,
+    excluded: Int[Tensor, "x"],
     out: Int[Tensor, "nR columns"],
 ) -> None:
     """See :func:`partita.kernels.reference.random_walks`."""
     weight = or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         walk_loop, threads.even_bounds(start.shape[0], out.numel() * WORDS_PER_PICK),
-        indptr, indices, weight, weights is not None, start, start_original, U(key), walks, length, U(threshold), out,
+        indptr, indices, weight, weights is not None, *directory(excluded), start, start_original, U(key), walks,
+        length, U(threshold), out,
     )  # fmt: skip
 
 
@@ -48,13 +51,14 @@ def walk_step(
     draws: Int[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
     out: Int[Tensor, "n"],
 ) -> None:
     """See :func:`partita.kernels.reference.walk_step`."""
     weight = or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         step_loop, threads.even_bounds(ids.shape[0], ids.shape[0] * WORDS_PER_PICK),
-        indptr, indices, first_edge, weight, weights is not None, ids, draws, out,
+        indptr, indices, first_edge, weight, weights is not None, *directory(excluded), ids, draws, out,
     )  # fmt: skip
 
 
@@ -86,30 +90,37 @@ def top_visits(
 
 
 @njit
-def _position(indptr, first, weights, weighted, node, draw):
+def _position(indptr, first, weights, weighted, excluded, buckets, node, draw):
     """Position of the in-edge that a walk takes from a node; :data:`SINK` where there is none."""
     begin, end = indptr[node] - first, indptr[node + 1] - first
-    if end == begin:
+    low, high = excluded_within(excluded, buckets, begin, end)
+    left = end - begin - (high - low)
+    if left == 0:
         return SINK
     if not weighted:
-        return begin + below(draw, end - begin)
+        return step_over(excluded, low, high, begin + below(draw, left))
     total = ZERO
     for position in range(begin, end):
         total += U(weights[position])
+    for k in range(low, high):
+        total -= U(weights[excluded[k]])
     if total == ZERO:
         return SINK
-    goal, running, position = U(below(draw, total)), U(weights[begin]), begin
+    goal, running, position = U(below(draw, total)), ZERO, begin - 1
     while running <= goal:
         position += 1
-        running += U(weights[position])
+        if low < high and excluded[low] == position:
+            low += 1
+        else:
+            running += U(weights[position])
     return position
 
 
 @njit(nogil=True, cache=True)
-def step_loop(indptr, indices, first, weights, weighted, ids, draws, out, low, high):
+def step_loop(indptr, indices, first, weights, weighted, excluded, buckets, ids, draws, out, low, high):
     """Where walks ``low`` to ``high`` go from ``ids``; -1 where there is nowhere to go."""
     for i in range(low, high):
-        position = _position(indptr, first, weights, weighted, ids[i], U(draws[i]))
+        position = _position(indptr, first, weights, weighted, excluded, buckets, ids[i], U(draws[i]))
         out[i] = -1 if position == SINK else indices[position]
 
 
@@ -125,7 +136,10 @@ def draw_loop(original, key, walks, step, threshold, moves, restarts, low, high)
 
 
 @njit(nogil=True, cache=True)
-def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, length, threshold, out, low, high):
+def walk_loop(
+    indptr, indices, weights, weighted, excluded, buckets, start, original, key, walks, length, threshold, out,
+    low, high,
+):  # fmt: skip
     """All walks of starts ``low`` to ``high``."""
     keys, positions = np.empty(walks, np.uint64), np.empty(walks, np.int64)
     num_nodes = indptr.shape[0] - 1
@@ -144,7 +158,7 @@ def walk_loop(indptr, indices, weights, weighted, start, original, key, walks, l
                 if (fold(h, ONE) & LANE_MASK) < threshold:
                     positions[r] = RESTART
                     continue
-                positions[r] = _position(indptr, 0, weights, weighted, node, fold(h, ZERO))
+                positions[r] = _position(indptr, 0, weights, weighted, excluded, buckets, node, fold(h, ZERO))
                 prefetch(indices, positions[r])
             for r in range(walks):
                 node, position = out[i * walks + r, s], positions[r]

@@ -18,6 +18,7 @@ from partita.kernels.gpu.rows import (
     transpose,
 )
 from partita.kernels.gpu.sampling import (
+    find_edges,
     gcn_coefficients,
     keyed_permutation,
     relabel,

@@ -10,6 +10,7 @@ import triton.language as tl
 from jaxtyping import Float, Int, Shaped, UInt32
 from torch import Tensor
 
+from partita.kernels.excluded import by_row, left_out, stepped
 from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
 from partita.kernels.gpu.launch import LARGEST, blocks, launch, launch_each, power_of_two, signed
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
@@ -32,16 +33,55 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     num_dst = dst.shape[0]
     begins, degrees = dst.new_empty(num_dst, dtype=torch.int64), dst.new_empty(num_dst, dtype=torch.int64)
     launch_each(row_bounds_kernel, num_dst, dst, indptr, dst, begins, degrees, first_edge)
+    before = torch.zeros_like(begins)
+    if excluded.shape[0]:
+        before, fewer = left_out(excluded, begins, begins + degrees)
+        degrees -= fewer
     if weights is None:
         rows, positions = _pick_uniform(begins, degrees, dst_original, signed(key), fanout, replace)
+        if excluded.shape[0]:
+            positions = stepped(excluded, positions, by_row(before, rows, positions.shape[0]))
     else:
-        rows, positions = _pick_weighted(weights, begins, degrees, dst_original, signed(key), fanout, replace)
+        given = (begins, degrees, dst_original, before)
+        rows, positions = _pick_weighted(weights, excluded, *given, signed(key), fanout, replace)
     return rows, _take(indices, positions, indices.dtype), positions
+
+
+def find_edges(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    edge_type: Shaped[Tensor, "M"] | None,
+    dst: Int[Tensor, "t"],
+    src: Int[Tensor, "t"],
+    kinds: Int[Tensor, "t"] | None,
+    first_edge: int,
+) -> Int[Tensor, "x"]:
+    """See :func:`partita.kernels.reference.find_edges`; by passes over all edges of the destinations."""
+    nodes, of_pair = dst.unique(return_inverse=True)
+    num_nodes = indptr.shape[0] - 1
+    begins, degrees = nodes.new_empty(nodes.shape[0]), nodes.new_empty(nodes.shape[0])
+    launch_each(row_bounds_kernel, nodes.shape[0], nodes, indptr, nodes, begins, degrees, first_edge)
+    row, at = _all_edges(begins, degrees, _rows(degrees))
+    edges, pairs = [row, _take(indices, at, torch.int64)], [of_pair, src]
+    if kinds is not None and edge_type is not None:
+        narrow = edge_type if edge_type.dtype == torch.uint8 else edge_type.view(torch.int16)
+        edges.insert(1, _take(narrow, at, torch.int64) & (0xFF if edge_type.dtype == torch.uint8 else 0xFFFF))
+        pairs.insert(1, kinds)
+    if len(edges) == 2:
+        return at[torch.isin(edges[0] * num_nodes + edges[1], pairs[0] * num_nodes + pairs[1])]
+    found = torch.zeros_like(at, dtype=torch.bool)
+    for kind in pairs[1].unique():  # few relations have targets
+        edge, pair = edges[1] == kind, pairs[1] == kind
+        found[edge] = torch.isin(
+            edges[0][edge] * num_nodes + edges[2][edge], pairs[0][pair] * num_nodes + pairs[2][pair]
+        )
+    return at[found]
 
 
 def relation_bounds(
@@ -156,34 +196,42 @@ def _pick_uniform(
 
 
 def _pick_weighted(
-    weights: Tensor, begins: Tensor, degrees: Tensor, original: Tensor, key: int, fanout: int, replace: bool
-) -> tuple[Tensor, Tensor]:
-    """As :func:`_pick_uniform`, in proportion to ``weights``, by passes over all edges of the destinations."""
+    weights: Tensor, excluded: Tensor, begins: Tensor, degrees: Tensor, original: Tensor, before: Tensor, key: int,
+    fanout: int, replace: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As :func:`_pick_uniform`, in proportion to ``weights``, by passes over all edges of the destinations.
+
+    Degrees are without excluded edges, of which there are so many ``before`` each row; positions are with them.
+    """
     num_dst, touched = begins.shape[0], _rows(degrees)
     if int(touched[-1]) > EDGES_AT_ONCE and num_dst > 1:
         half = num_dst // 2
         parts = [
-            _pick_weighted(weights, begins[part], degrees[part], original[part], key, fanout, replace)
+            _pick_weighted(
+                weights, excluded, begins[part], degrees[part], original[part], before[part], key, fanout, replace
+            )
             for part in (slice(half), slice(half, None))
         ]
         (rows, positions), (more, others) = parts
         return torch.cat([rows, more[1:] + rows[-1]]), torch.cat([positions, others])
     row, at = _all_edges(begins, degrees, touched)
+    slot = at - begins[row]
+    at = stepped(excluded, at, before[row])
     weight = _take(weights.view(torch.int32), at, torch.int64) & 0xFFFFFFFF
     if replace and fanout >= 0:
         running = weight.cumsum(0)
-        before = torch.cat([running.new_zeros(1), running])[touched]
-        rows = _rows((before.diff() > 0) * fanout)
+        sums = torch.cat([running.new_zeros(1), running])[touched]
+        rows = _rows((sums.diff() > 0) * fanout)
         goals = torch.empty(int(rows[-1]), dtype=torch.int64, device=rows.device)
-        first = before[:-1].contiguous()
-        launch_each(pick_with_kernel, num_dst, first, first, before.diff(), rows, original, goals, key, fanout)
+        first = sums[:-1].contiguous()
+        launch_each(pick_with_kernel, num_dst, first, first, sums.diff(), rows, original, goals, key, fanout)
         return rows, at[torch.searchsorted(running, goals, right=True)]
     able = weight > 0
-    row, at, weight = row[able], at[able], weight[able]
+    row, at, slot, weight = row[able], at[able], slot[able], weight[able]
     counts = torch.cat([touched.new_zeros(1), able.cumsum(0)])[touched].diff()
     if fanout < 0:
         return _rows(counts), at
-    chosen = _first(row, at - begins[row], weight, counts, original, key, fanout)
+    chosen = _first(row, slot, weight, counts, original, key, fanout)
     return _rows(counts.clamp(max=fanout)), at[chosen]
 
 

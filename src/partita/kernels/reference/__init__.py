@@ -60,6 +60,11 @@ tau decoded, ``t = ln 2 * 2^-42 * (the quotient that tau encodes)``, it is ``1 /
 time is tau, and the edge is picked if it arrives before; w = 1 without weights), ``1 / (w t)`` with replacement (n
 arrivals of rate W before tau, and 1 / tau has the expectation W / n), and 1 where tau is infinite.
 
+**Edges that are left out** (by position, ascending; *excluded* edges): every rule above and below applies to the row
+without them. Of d edges in a row, t of them left out, draws are from d - t slots, which are the other edges in the
+order of the row. So they draw what they would in a graph without these edges, and rows without such edges draw what
+they draw in any case.
+
 **Dropout**: column c of the row of node v is kept iff the 16-bit lane ``(fold(fold(key, v), c // 4) >> 16 * (c mod 4))
 mod 2^16`` is at least ``floor(p * 65536 + 1/2)``. For edges, head a of the j-th edge of v's row in the block uses the
 lane a mod 4 of ``fold(fold(fold(key, v), j), a // 4)``.
@@ -83,6 +88,7 @@ eight Feistel rounds r = 0..7 map (L, R) to (R, L xor (fold(fold(key, r), R) mod
 all eight rounds are applied to it again (cycle walking, at most 4 times on average).
 """
 
+from partita.kernels.reference.excluded import find_edges
 from partita.kernels.reference.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.links import draw_candidates, find_links
 from partita.kernels.reference.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from partita.core.keys import below, fold
 from partita.kernels.reference.draws import NEVER, code, log_of
+from partita.kernels.reference.excluded import remaining
 
 SPARED_BITS = 6
 """Bits of L that the clock of a node leaves out, so that sums over many arrivals do not overflow."""
@@ -47,16 +48,17 @@ def _arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> Iterator[Iterator[tuple[int, int]]]:
     """Times and positions of the arrivals by each clock of a node."""
-    begin, end = int(indptr[node]) - first_edge, int(indptr[node + 1]) - first_edge
+    row = remaining(excluded, int(indptr[node]) - first_edge, int(indptr[node + 1]) - first_edge).tolist()
     if weights is not None:
-        for position in range(begin, end):
+        for slot, position in enumerate(row):
             weight = int(weights[position])
             if weight:
-                yield zip(slot_arrivals(fold(node_key, position - begin), weight, replace), repeat(position))
-    elif end > begin:
-        yield ((time, begin + slot) for time, slot in node_arrivals(node_key, end - begin, replace))
+                yield zip(slot_arrivals(fold(node_key, slot), weight, replace), repeat(position))
+    elif row:
+        yield ((time, row[slot]) for time, slot in node_arrivals(node_key, len(row), replace))
 
 
 def arrival_times(
@@ -68,11 +70,12 @@ def arrival_times(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times of arrivals, ascending, filled up with :data:`NEVER`."""
     best: list[int] = []
     for node, original in zip(dst.tolist(), dst_original.tolist()):
-        for clock in _arrivals(indptr, node, fold(key, original), replace, weights, first_edge):
+        for clock in _arrivals(indptr, node, fold(key, original), replace, weights, first_edge, excluded):
             for time, _ in clock:
                 if len(best) == wanted and time >= best[-1]:
                     break
@@ -93,12 +96,13 @@ def pick_arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """``indptr`` and ``indices`` of the arrivals before a time, and where among the given edges each of them is."""
     positions: list[int] = []
     counts = [0]
     for node, original in zip(dst.tolist(), dst_original.tolist()):
-        clocks = _arrivals(indptr, node, fold(key, original), replace, weights, first_edge)
+        clocks = _arrivals(indptr, node, fold(key, original), replace, weights, first_edge, excluded)
         early = (takewhile(lambda arrival: arrival[0] < before, clock) for clock in clocks)
         positions += sorted(position for _, position in chain.from_iterable(early))
         counts.append(len(positions))

@@ -92,6 +92,7 @@ def drawn_by_run(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> Drawn:
     """Draw with an implementation's ``relation_bounds`` and ``sample_neighbors``: runs of one fanout together."""
     chosen = [relation for relation, fanout in enumerate(fanouts) if fanout]
@@ -104,7 +105,7 @@ def drawn_by_run(
         (runs,) = torch.nonzero(wanted == fanout, as_tuple=True)
         rows, every_second = found.store(runs)
         picked = draw(
-            rows, indices, every_second.to(indices.dtype), keys[runs], key, fanout, replace, weights, first_edge
+            rows, indices, every_second.to(indices.dtype), keys[runs], key, fanout, replace, weights, first_edge, excluded
         )
         drawn.append((runs, *picked))
     return found.in_order(dst.shape[0], drawn, indices.dtype)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from partita.core.keys import below, fold
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, arrival_time, fold_all
+from partita.kernels.reference.excluded import remaining
 from partita.kernels.reference.relations import Drawn, Runs, drawn_by_run
 from partita.kernels.relabeller import Relabeller
 
@@ -54,18 +55,19 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """``indptr``, ``indices`` of the sample, and where among the given edges every sampled one is."""
     rows, weight = indptr.numpy(), None if weights is None else weights.numpy()
     counts: list[int] = [0]
     positions: list[int] = []
     for node, original in zip(dst.tolist(), dst_original.tolist()):
-        begin, end = int(rows[node]) - first_edge, int(rows[node + 1]) - first_edge
+        row = remaining(excluded, int(rows[node]) - first_edge, int(rows[node + 1]) - first_edge)
         if weight is None:
-            slots = pick_uniform(fold(key, original), end - begin, fanout, replace)
+            slots = pick_uniform(fold(key, original), len(row), fanout, replace)
         else:
-            slots = pick_weighted(fold(key, original), weight[begin:end], fanout, replace)
-        positions.extend(begin + slot for slot in slots)
+            slots = pick_weighted(fold(key, original), weight[row], fanout, replace)
+        positions.extend(row[slots].tolist() if slots else ())
         counts.append(len(positions))
     at = torch.tensor(positions, dtype=torch.int64)
     return torch.tensor(counts), indices[at], at

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int, Int32, Int64, UInt32
 from torch import Tensor
 
 from partita.core.keys import MASK64, below, fold
+from partita.kernels.reference.excluded import remaining
 
 SINK = -1
 
@@ -18,18 +19,19 @@ def next_node(
     indices: Int[Tensor, "M"],
     weights: UInt32[Tensor, "M"] | None,
     first: int,
+    excluded: Int[Tensor, "x"],
     node: int,
     draw: int,
 ) -> int:
     """Where a walk goes from a node; :data:`SINK` where there is nowhere to go."""
-    begin, end = int(indptr[node]) - first, int(indptr[node + 1]) - first
+    row = remaining(excluded, int(indptr[node]) - first, int(indptr[node + 1]) - first).tolist()
     if weights is None:
-        return int(indices[begin + below(draw, end - begin)]) if end > begin else SINK
-    totals = list(accumulate(weights[begin:end].tolist()))
+        return int(indices[row[below(draw, len(row))]]) if row else SINK
+    totals = list(accumulate(int(weights[position]) for position in row))
     if not totals or totals[-1] == 0:
         return SINK
     goal = below(draw, totals[-1])
-    return int(indices[begin + next(slot for slot, total in enumerate(totals) if total > goal)])
+    return int(indices[next(position for position, total in zip(row, totals) if total > goal)])
 
 
 def random_walks(
@@ -42,6 +44,7 @@ def random_walks(
     length: int,
     threshold: int,
     weights: UInt32[Tensor, "M"] | None,
+    excluded: Int[Tensor, "x"],
     out: Int[Tensor, "nR columns"],
 ) -> None:
     """Fill ``out``."""
@@ -56,7 +59,7 @@ def random_walks(
                 elif fold(h, 1) & 0xFFFF < threshold:
                     walk.append(home)
                 else:
-                    to = next_node(indptr, indices, weights, 0, node, fold(h, 0))
+                    to = next_node(indptr, indices, weights, 0, excluded, node, fold(h, 0))
                     walk.append(home if to == SINK and node != home else to)
             found.append(walk)
     out.copy_(torch.tensor(found, dtype=out.dtype).reshape(out.shape))
@@ -69,11 +72,12 @@ def walk_step(
     draws: Int64[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
+    excluded: Int[Tensor, "x"],
     out: Int[Tensor, "n"],
 ) -> None:
     """Fill ``out``."""
     wanted = zip(ids.tolist(), draws.tolist())
-    found = [next_node(indptr, indices, weights, first_edge, node, draw & MASK64) for node, draw in wanted]
+    found = [next_node(indptr, indices, weights, first_edge, excluded, node, draw & MASK64) for node, draw in wanted]
     out.copy_(torch.tensor(found, dtype=out.dtype))
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.protocols import EdgeCoefficients, Topology
-from partita.core.records import Block
+from partita.core.records import Block, Removed
 from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
@@ -36,9 +36,19 @@ class SymmetricNorm:
         self, topology: Topology, block: Block, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "E"], Float[Tensor, "D"]]:
         """See :class:`partita.core.protocols.EdgeCoefficients`."""
-        return kernels.gcn_coefficients(
-            topology.degree_offsets, topology.self_loops, block.dst, block.src, block.indptr, block.indices, dtype
-        )
+        removed = topology.removed()
+        weight, self_weight = kernels.gcn_coefficients(
+            topology.degree_offsets, topology.self_loops, block.dst, block.src, block.indptr, block.indices,
+            dtype if removed is None else torch.float64,
+        )  # fmt: skip
+        if removed is None:
+            return weight, self_weight
+        of_dst, share = _ratios(topology, removed, block.dst)
+        src = block.indices if block.src is None else block.src
+        of_src, _ = _ratios(topology, removed, src)
+        of_edges = of_src if block.src is None else of_src[block.indices.long()]
+        at = block.edge_dst()
+        return (weight * (share * of_dst.sqrt())[at] * of_edges.sqrt()).to(dtype), (self_weight * of_dst).to(dtype)
 
 
 class WeightedNorm:
@@ -62,7 +72,7 @@ class WeightedNorm:
         Raises:
             ConfigError: the store does not know the sums of the weights.
         """
-        sums, loops = topology.weight_sums, topology.loop_weights
+        sums, loops, removed = topology.weight_sums, topology.loop_weights, topology.removed()
         if sums is None or loops is None or block.weight is None:
             raise ConfigError(
                 "the sums of the edge weights are not in the store, as an earlier version made it",
@@ -71,14 +81,31 @@ class WeightedNorm:
             )
         drawn, dst_ids = block.indptr.diff(), block.dst.long()
         src = block.indices if block.src is None else block.src[block.indices.long()]
-        own = loops[dst_ids]
+        own, n_src = loops[dst_ids], sums[src.long()] + loops[src.long()]
         n_dst = sums[dst_ids] + own
-        n_src = sums[src.long()] + loops[src.long()]
+        if removed is not None:
+            weights, lost = removed.of(dst_ids, "weights", "loops")
+            own = own.masked_fill(lost > 0, 1.0)
+            n_dst = sums[dst_ids] - weights + own
+            weights, lost = removed.of(src, "weights", "loops")
+            n_src = sums[src.long()] - weights + loops[src.long()].masked_fill(lost > 0, 1.0)
         scale = topology.degrees(block.dst) / drawn.clamp(min=1) * _positive(n_dst).rsqrt()
         at = block.edge_dst()
         weight = scale[at] * block.weight.double() * _positive(n_src).rsqrt()
         weight = weight.masked_fill(src == block.dst[at], 0.0)
         return torch.where(torch.isfinite(weight), weight, 0.0).to(dtype), (own / _positive(n_dst)).to(dtype)
+
+
+def _ratios(
+    topology: Topology, removed: Removed, ids: Int[Tensor, "n"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """By what nodes' own weights, and the d_v of their neighbors' weights, change without the removed edges."""
+    edges, loops = removed.of(ids, "edges", "loops")
+    left = topology.degrees(ids)
+    norm = left + edges + 1
+    if topology.self_loops is not None:
+        norm = norm - topology.self_loops[ids.long()]
+    return norm.double() / (norm - edges + loops), left.double() / (left + edges).clamp(min=1)
 
 
 def _positive(sums: Float[Tensor, "n"]) -> Float[Tensor, "n"]:

@@ -1,0 +1,107 @@
+"""Edges that are left out of rows: which they are, and what numbers the others of a row have."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64, Shaped, UInt8, UInt16
+from torch import Tensor
+
+from partita.kernels import checks
+from partita.kernels.dispatch import implementation
+
+
+def find_edges(
+    indptr: Int[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
+    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None,
+    dst: Int[Tensor, "t"],
+    src: Int[Tensor, "t"],
+    kinds: Int[Tensor, "t"] | None = None,
+    *,
+    first_edge: int = 0,
+) -> Int64[Tensor, "x"]:
+    """Positions in the store of all edges between some pairs of nodes, ascending.
+
+    It reads the rows of the destinations once, of each no more than the edges of the relations that are asked for.
+
+    Args:
+        indptr: rows of the store, int64.
+        indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
+        edge_type: relation of every edge in ``indices``, ascending in every row; ``None`` where all have the same.
+        dst: store ids of destinations, in any order. Pairs may be repeated, or have no edge.
+        src: store ids of their sources.
+        kinds: number of the relation whose edges are meant, of every pair; ``None``: those of all relations.
+        first_edge: position in the store of the first of ``indices``.
+
+    Raises:
+        ValueError: lengths do not fit.
+        IndexError: an id is no node of the store, or its edges are not among ``indices``.
+    """
+    if dst.shape != src.shape or (kinds is not None and kinds.shape != dst.shape):
+        raise ValueError(f"{dst.shape[0]} destinations with {src.shape[0]} sources")
+    num_nodes = indptr.shape[0] - 1
+    checks.within("src", src, num_nodes)
+    checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
+    kinds = None if edge_type is None else kinds
+    dst, src, kinds = _distinct(dst.long(), src.long(), None if kinds is None else kinds.long(), num_nodes)
+    found: Tensor = implementation(dst).find_edges(
+        checks.as_int64(indptr),
+        checks.as_ids(indices),
+        None if kinds is None or edge_type is None else edge_type.contiguous(),
+        dst,
+        src,
+        kinds,
+        first_edge,
+    )
+    return found + first_edge if first_edge else found
+
+
+def _distinct(dst: Tensor, src: Tensor, kinds: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Every pair once, by destination, relation and source."""
+    if kinds is None and num_nodes < 2**31:
+        both = dst * num_nodes + src
+        both = both.unique() if both.is_cuda else torch.from_numpy(np.unique(both.numpy()))
+        return both // max(num_nodes, 1), both % max(num_nodes, 1), None
+    columns = [dst, src] if kinds is None else [dst, kinds, src]
+    dst, *between, src = torch.stack(columns).unique(dim=1).unbind(0)
+    return dst.contiguous(), src.contiguous(), between[0].contiguous() if between else None
+
+
+def numbers(excluded: Int64[Tensor, "x"] | None, first_edge: int, like: Tensor) -> Int64[Tensor, "x"]:
+    """Where among the edges at hand those are that are left out, as implementations take it; none for ``None``."""
+    if excluded is None:
+        return torch.empty(0, dtype=torch.int64, device=like.device)
+    return (excluded - first_edge if first_edge else excluded).contiguous()
+
+
+def left_out(
+    excluded: Int64[Tensor, "x"], begins: Int64[Tensor, "n"], ends: Int64[Tensor, "n"]
+) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "n"]]:
+    """How many edges are left out before rows begin, and how many in them."""
+    before = torch.searchsorted(excluded, begins)
+    return before, torch.searchsorted(excluded, ends) - before
+
+
+def stepped(
+    excluded: Int64[Tensor, "x"], positions: Int64[Tensor, "E"], before: Int64[Tensor, "E"]
+) -> Int64[Tensor, "E"]:
+    """Where edges are that are counted on from the first of their row, those that are left out not counted.
+
+    With x_k the k-th excluded position, counted from 0, and b of them before the row, the edge at position p so counted
+    is at p + c, where c is how many k >= b there are with x_k - (k - b) <= p.
+
+    Args:
+        excluded: positions, ascending.
+        positions: of edges, see above.
+        before: how many are left out before the row of each.
+    """
+    if not excluded.shape[0]:
+        return positions
+    shifted = excluded - torch.arange(excluded.shape[0], device=excluded.device)
+    return positions + torch.searchsorted(shifted, positions - before, right=True) - before
+
+
+def by_row(values: Shaped[Tensor, "n"], rows: Int64[Tensor, "n_1"], num_edges: int) -> Shaped[Tensor, "E"]:
+    """Give every edge its row's value."""
+    return torch.repeat_interleave(values, rows.diff(), output_size=num_edges)
