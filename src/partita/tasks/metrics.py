@@ -160,7 +160,6 @@ METRICS: Registry[Metric] = Registry(
         "r2": Metric(r2),
         **{name: Metric(partial(among_negatives, name)) for name in LINK_METRICS},
     },
-    },
     adapt=_as_metric,
 )
 """By name. ``package.module:Name`` may be a :class:`Metric`, or a function as its ``of``, of which higher is better."""
