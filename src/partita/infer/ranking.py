@@ -16,13 +16,14 @@ from torch import Tensor
 from partita.core.node_types import NodeTypes
 from partita.infer.known_answers import KnownAnswers, LinkQueries
 from partita.nn.decoders import Decoder
-from partita.tasks.links.metrics import compared
+from partita.tasks.links.metrics import count_compared
 
 _QUERIES = 512
 """Of a block: enough for products to be fast."""
 
-BLOCK_BYTES = 256 << 20
-"""What blocks may take where nothing else is said."""
+BLOCK_BYTES = 24 << 20
+"""What blocks may take where nothing else is said: larger ones are given back to the system after each use, and taken
+anew page by page."""
 
 
 def type_ranges(types: NodeTypes, kind: int, first: int, last: int) -> list[tuple[int, int]]:
@@ -58,7 +59,8 @@ def score_blocks(
         which queries, ascending; the store id of the first candidate; and the scores.
     """
     item, width = given.element_size(), max(1, given.shape[1])
-    relations = torch.from_numpy(queries.relations)
+    relations = torch.from_numpy(queries.relations).to(given.device)
+    score = decoder.scorer(queries.side, given, relations)
     for kind in np.unique(queries.types).tolist():
         members = torch.from_numpy(np.flatnonzero(queries.types == kind))
         pair = 2 * item + 8  # scores, their differences, and what is compared
@@ -69,8 +71,7 @@ def score_blocks(
                 end = min(begin + per_block, high)
                 candidates = rows[begin - first : end - first].to(given)
                 for some in members.split(together):
-                    of = relations[some].to(given.device)
-                    yield some, begin, decoder.against(queries.side, given[some], of, candidates)
+                    yield some, begin, score(some, candidates)
 
 
 @torch.no_grad()
@@ -108,10 +109,8 @@ def count_better(
     """
     counts = torch.zeros((2, len(queries)), dtype=torch.int64)
     for some, begin, scores in score_blocks(decoder, queries, given, rows, first, types, memory_limit):
-        left_out = leave_out(scores, queries, some, begin, known)
-        for row, found in zip(counts, compared(true_scores[some.to(true_scores.device)], scores), strict=True):
-            found[left_out] = False
-            row[some] += found.sum(1).cpu()
+        scores[leave_out(scores, queries, some, begin, known)] = -torch.inf
+        counts[:, some] += count_compared(true_scores[some.to(true_scores.device)], scores)
     return counts
 
 

@@ -19,6 +19,8 @@ from partita.nn.matmul import linear
 Side = Literal["tail", "head"]
 """The end of a triple that candidates stand for; the other one is given."""
 
+Scorer = Callable[[Int64[Tensor, "k"], Float[Tensor, "K d"]], Float[Tensor, "k K"]]
+
 BLOCK_VALUES = 1 << 20
 """Values (rows x candidates x columns) that a decoder which is no product computes at once."""
 
@@ -71,6 +73,17 @@ class Decoder(nn.Module):
         """
         raise NotImplementedError
 
+    def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
+        """What :meth:`against` gives some of the rows, for who asks for the same rows many times.
+
+        Args:
+            side, given, relations: as of :meth:`against`.
+
+        Returns:
+            takes places of rows (k) and candidates (K, d), and gives scores (k, K).
+        """
+        return lambda some, candidates: self.against(side, given[some], relations[some], candidates)
+
     def initialize(self, key: int) -> None:
         """Fill the parameters from a key."""
         initialize.glorot(self, key)
@@ -121,6 +134,11 @@ class ProductDecoder(Decoder):
         if rows.ndim == 2:
             return linear(query, rows)
         return torch.matmul(rows, query.unsqueeze(2)).squeeze(2)
+
+    def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
+        """See :meth:`Decoder.scorer`; the queries are made once."""
+        query = self.query(side, given, relations)
+        return lambda some, candidates: linear(query[some], self.prepared(candidates))
 
 
 def in_blocks(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Shaped
+from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
 from partita.tasks.task import Answers
@@ -35,6 +35,27 @@ def compared(true: Float[Tensor, "B"], others: Float[Tensor, "B K"]) -> tuple[Bo
     true, most = true.unsqueeze(1), tolerance(true).unsqueeze(1)
     equal = (others - true).abs() <= most
     return ~(equal | (others < true)), equal
+
+
+def count_compared(true: Float[Tensor, "B"], others: Float[Tensor, "B K"]) -> Int64[Tensor, "2 B"]:
+    """How many scores are higher than that of the true one, and how many equal, as :func:`compared` has it.
+
+    Args:
+        true: scores of the true ones.
+        others: those of others; -inf is no other at all.
+    """
+    true, most = true.unsqueeze(1), tolerance(true).unsqueeze(1)
+    not_higher, lower = (_count(each) for each in (others <= true + most, others < true - most))
+    counts = torch.stack([others.shape[1] - not_higher, not_higher - lower])
+    if bool((strange := true.isnan().squeeze(1).cpu()).any()):  # all others are higher, but those that are none
+        there = _count(others != -torch.inf)
+        counts[:, strange] = torch.stack([there, torch.zeros_like(there)])[:, strange]
+    return counts
+
+
+def _count(found: Bool[Tensor, "B K"]) -> Int64[Tensor, "B"]:
+    """How many hold in each row; NumPy counts bytes, which PyTorch sums as 64-bit integers, at a fiftieth of the speed."""
+    return torch.tensor([np.count_nonzero(row) for row in found.cpu().numpy()], dtype=torch.int64)
 
 
 def realistic_ranks(higher: Int[Tensor, "B"], equal: Int[Tensor, "B"]) -> Float64[np.ndarray, "B"]:
