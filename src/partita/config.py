@@ -28,6 +28,7 @@ from partita.core.options import (
     layer_numbers,
     numbers_by_relation,
     parse_bytes,
+    widths_by_type,
 )
 from partita.core.registry import Registry
 from partita.core.trust import refuse_code
@@ -53,6 +54,8 @@ NO_LAYERS = "none"
 DEFAULT_FANOUTS = (15, 10, 5)
 _MOST_WEIGHT = 10**9
 """Of a class."""
+_MOST_WIDTH = 2**16
+"""Of a learnt row."""
 
 
 def default_fanout(layers: int) -> tuple[int, ...]:
@@ -107,6 +110,13 @@ def _mean_and_deviation(value: str | tuple[float, ...]) -> str | tuple[float, ..
     return value
 
 
+def _widths(value: int | dict[str, int]) -> int | dict[str, int]:
+    widths = list(value.values()) if isinstance(value, dict) else [value]
+    if not widths or not all(1 <= width <= _MOST_WIDTH for width in widths):
+        raise ValueError(f"give numbers of columns from 1 to {_MOST_WIDTH:,}")
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Fanouts = Annotated[tuple[int, ...], BeforeValidator(layer_numbers)]
 RelationFanouts = Annotated[tuple[int, ...] | dict[str, tuple[int, ...]], BeforeValidator(numbers_by_relation)]
@@ -116,6 +126,7 @@ ClassWeights = Annotated[
 TargetScaling = Annotated[
     str | tuple[float, ...], BeforeValidator(_numbers_or("auto", "none")), AfterValidator(_mean_and_deviation)
 ]
+Widths = Annotated[int | dict[str, int], BeforeValidator(widths_by_type), AfterValidator(_widths)]
 Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
 ModelOptions = Annotated[dict[str, Any], BeforeValidator(_parse_model_options)]
 
@@ -436,6 +447,36 @@ class Config(LinkSettings):
         "run folder, or only by its name.",
     )
 
+    # Learnt rows
+    embed: Widths | None = Field(
+        None,
+        description="Learn a row of so many columns for every node, beside its features or in their place: a number "
+        "(typed graphs: for all types without features), or by node type, as 'author=64 paper=32'; '*' stands for all "
+        "types that are not named.",
+    )
+    embed_optimizer: str = Field(
+        "adam",
+        description="Optimizer of learnt rows, which moves only rows that a step has reached: adam; adagrad, with one "
+        "number per row; sgd.",
+    )
+    embed_lr: float | None = Field(
+        None, gt=0, le=10**3, description="Learning rate of learnt rows; default --lr. The schedule applies."
+    )
+    embed_init: float | None = Field(
+        None,
+        gt=0,
+        le=10**6,
+        description="Learnt rows begin uniformly in plus or minus this; default the root of 3 / columns, so that a row "
+        "has a length of about 1.",
+    )
+    embed_memory: Bytes | None = Field(
+        None,
+        ge=0,
+        le=MOST_BYTES,
+        description="Memory per worker for learnt rows and what their optimizer remembers, for instance 2GiB; what is "
+        "more lies in memory-mapped files in TMPDIR. Default: all in memory.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, values: Any) -> Any:
@@ -450,8 +491,10 @@ class Config(LinkSettings):
                 raise ValueError(f"{name} and {other} mean the same setting; give one of them")
             values[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         values = {**_preset(values.get("preset")), **values}
-        if values.get("model") == NO_LAYERS and values.setdefault("layers", 1) not in (1, "1"):
-            raise ValueError(f"model {NO_LAYERS} has no layers; leave layers out")
+        if values.get("model") == NO_LAYERS:
+            if values.setdefault("layers", 1) not in (1, "1"):
+                raise ValueError(f"model {NO_LAYERS} has no layers; leave layers out")
+            values.setdefault("embed", str(values.get("hidden", cls.model_fields["hidden"].default)))
         return values
 
     @model_validator(mode="after")

@@ -32,6 +32,7 @@ KINDS: Registry[Registry[Any]] = Registry(
         "partitioner": "partita.partitioning.partitioners:PARTITIONERS",
         "column": "partita.graph.column_specs:COLUMNS",
         "optimizer": "partita.setup.optim:OPTIMIZERS",
+        "row_optimizer": "partita.setup.learnt:ROW_OPTIMIZERS",
         "lr_schedule": "partita.setup.optim:LR_SCHEDULES",
         "preset": "partita.config:PRESETS",
     },

@@ -16,6 +16,7 @@ import pytest
 import torch
 from estimating import check as check_estimate
 from estimating import engine_of, sampled
+from learnt_steps import LearntStep
 from steps import EDGE_LAYERS, EDGE_WIDTH, Step, difference, distributed, reference
 
 import partita
@@ -62,6 +63,7 @@ def lists(name: str) -> list[str]:
     return found if kind_of(name).first_layer_only else [*found, f"data,{name}", f"{name},{name}"]
 
 
+STRATEGIES_OF_TABLE = {strategy for name in PLACEMENTS for strategy in lists(name)}
 CASES = [(name, strategy) for name in NAMES for strategy in lists(name)]
 every_list = pytest.mark.parametrize("strategy", [strategy for _, strategy in CASES])
 
@@ -105,6 +107,26 @@ def test_layers_that_read_edges_are_placed_as_well(edge_store, strategy, workers
 def test_layers_that_read_edges_take_importances(edge_store, kind) -> None:
     step = Step(edge_store, kind, fanouts=(-1, -1), budgets=(40, 20), parts=PARTS[2])
     check(step, "source,data", 2)
+
+
+@pytest.mark.parametrize("strategy", [strategy for name, strategy in CASES if not kind_of(name).first_layer_only])
+@pytest.mark.parametrize("workers", PARTS)
+def test_gradients_of_learnt_rows_are_those_of_one_process(store, strategy, workers) -> None:
+    """Beside features, in their place, and without a map behind them."""
+    cases = [("sage", 4, True), ("gat", 4, False), ("gcn", 9, False), ("gin", 9, True), ("sage", 9, False)]
+    for kind, width, featured in cases:
+        step = LearntStep(
+            store, kind, fanouts=(3, 2), parts=PARTS[workers], dropout=0.3, learnt=width, featured=featured,
+            input_dropout=0.2 * featured,
+        )  # fmt: skip
+        check(step, strategy, workers)
+        if strategy in STRATEGIES_OF_TABLE:
+            check_estimate(step, strategy, workers)
+
+
+def test_columns_of_learnt_rows_are_not_dealt_out(store) -> None:
+    with pytest.raises(ConfigError, match="learnt rows"):
+        distributed(LearntStep(store, fanouts=(3, 2), parts=PARTS[2]), "feature,data", 2)
 
 
 @every_list

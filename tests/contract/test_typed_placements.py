@@ -49,6 +49,35 @@ def test_gradients_are_those_of_one_process_and_bytes_are_those_that_are_said(st
         assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
 
 
+LEARNT = [
+    {"learnt": (0, 0, 4)},  # in place of the features of a type
+    {"learnt": (6, 4, 9)},  # beside features, and as wide as the hidden layers, so that there is no map
+    {"learnt": (9, 0, 5), "without": (0,)},
+]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gradients_of_learnt_rows_are_those_of_one_process(stores, strategy, workers) -> None:
+    """Of every row; those of the parameters with them, and bytes are those that are said and estimated."""
+    for number, (kind, learnt) in enumerate(zip(["rgcn", "hgt", "rgat", "sage"], [*LEARNT, LEARNT[1]])):
+        changes = {"dropout": 0.3, "input_dropout": 0.2 * (number % 2), **learnt}
+        step = step_of(stores[workers], kind, **changes)
+        found, wanted = distributed(step, strategy, workers, seed_split="even"), reference(step)
+        assert any(name.startswith("learnt/") and wanted.gradients[name].any() for name in wanted.gradients)
+        assert difference(found, wanted) < 1e-9, (kind, learnt)
+        assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json(), kind
+        check_estimate(step, strategy, workers)
+
+
+@pytest.mark.parametrize("learnt", LEARNT)
+def test_learnt_rows_are_dealt_out_equally_where_parts_are_others(stores, learnt) -> None:
+    step = step_of(stores[2], "rgcn", **learnt)
+    found = distributed(step, "data,data", 3, seed_split="even")
+    assert difference(found, reference(step)) < 1e-9
+    assert {each: found.sent[each] for each in found.traffic.to_json()} == found.traffic.to_json()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("strategy", [each for each in STRATEGIES if "source" not in each])
 def test_convolutions_of_pyg_for_every_relation_are_computed_where_whole_blocks_are(stores, strategy, workers) -> None:

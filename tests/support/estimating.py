@@ -17,7 +17,7 @@ from partita.parallel.caching import assume_caches, fill_caches
 from partita.parallel.forecast import estimate_step, messages
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import Strategy, build_engine, parse_strategy
-from partita.parallel.typed_inputs import TypedReads
+from partita.parallel.typed_inputs import TypedInputs, TypedReads
 from partita.sample.blocks import sample_block
 from partita.sample.seeds import SeedOrder
 
@@ -92,7 +92,7 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
     assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
     engine = engines[0]
     shares = estimate_step(engine, drawn, seeds, meshes[0]).shares
-    typed = step.topology().node_types is not None
+    typed = isinstance(engine.inputs, TypedInputs)
     return [
         (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
         for share in shares

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,10 +24,12 @@ from partita.core.mesh import Mesh
 from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.records import Counts, RemoteDraws, Sampled, Traffic
 from partita.features.host import HostRows
+from partita.features.learnt import LazyAdam, LearntRows, RowOwners
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.graph.hashing import normal
 from partita.graph.store import GraphStore
+from partita.nn.initialize import name_key
 from partita.nn.layers import LAYERS, Layer, PygLayer
 from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
@@ -126,6 +129,21 @@ class Step:
                 if parameter.dim() < 2:  # biases and eps: not 0
                     parameter += torch.linspace(0.1, 0.4, parameter.numel())
         return model.to(self.dtype).train()
+
+    def learnt_rows(self, model: Model, group: Group) -> LearntRows | None:
+        """The tables of the learnt rows of a worker, which the model then reads; ``None`` without any."""
+        encoder = model.encoder
+        if encoder is None or not any(encoder.learnt):
+            return None
+        types = self.store.node_types
+        owners = RowOwners.of(types, self.part_offsets(), group.size)
+        found = LearntRows(encoder.node_types, encoder.learnt, owners, group, self.dtype, LazyAdam())
+        original = self.original()
+        found.initialize(
+            partial(name_key, 3), lambda width: 0.8, lambda kind, rows: original[types.ids(kind, rows)].numpy()
+        )
+        encoder.source = found.read
+        return found
 
     def original(self) -> Tensor:
         return LocalTopology(self.store).original(torch.arange(self.store.num_nodes))
@@ -240,8 +258,10 @@ class Outcome:
         return [batch.counts for batch in self.batches]
 
 
-def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor, key: StepKey) -> ShareOutcome:
-    """Forward and backward of one worker."""
+def run_share(
+    step: Step, engine: Engine, model: nn.Module, seeds: Tensor, key: StepKey, learnt: LearntRows | None = None
+) -> ShareOutcome:
+    """Forward and backward of one worker. Gradients of learnt rows are of all rows of a type, 0 of those of others."""
     batch = engine.sample(step.requests(seeds), key, seeds=seeds)
     with torch.autocast("cpu", torch.bfloat16, enabled=step.autocast):
         output = engine.forward(batch).to(step.dtype)
@@ -250,8 +270,21 @@ def run_share(step: Step, engine: Engine, model: nn.Module, seeds: Tensor, key: 
     gradients = {
         name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
     }
+    if learnt is not None:
+        learnt.collect()
+        gradients |= {f"learnt/{kind}": rows for kind, rows in of_all_rows(learnt).items()}
     outputs = dict(zip(batch.requests.tolist(), output.detach()))
     return ShareOutcome(loss.detach(), gradients, outputs, batch, engine, messages(engine, batch))
+
+
+def of_all_rows(learnt: LearntRows) -> dict[int, Tensor]:
+    """The collected gradients of each type."""
+    found = {}
+    for kind, table in learnt.tables.items():
+        found[kind] = torch.zeros(learnt.size_of(kind), table.rows.shape[1], dtype=table.rows.dtype)
+    for each in learnt._gradients:
+        found[each.kind][each.at + learnt.tables[each.kind].first] += each.values
+    return found
 
 
 def reference(step: Step) -> Outcome:
@@ -260,7 +293,8 @@ def reference(step: Step) -> Outcome:
     whole = topology if key.excluded is None else lacking(topology, key.excluded)
     worker = BlockWorker(model, whole, step.inputs(), step.sampler(Group.alone()), step.dtype)
     engine = Engine([Data(worker)] * len(step.fanouts), worker)
-    done = run_share(step, engine, model, step.batch_seeds(), replace(key, excluded=None))
+    learnt, key = step.learnt_rows(model, Group.alone()), replace(key, excluded=None)
+    done = run_share(step, engine, model, step.batch_seeds(), key, learnt)
     return Outcome(done.loss, done.gradients, done.output, [done.batch])
 
 
@@ -282,9 +316,10 @@ def run_worker(
     )  # fmt: skip
     order = SeedOrder(seeds, KEY.seed, 6)
     fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
+    learnt = step.learnt_rows(model, context.group("all"))
     reset(context.meter)
     mine = deal_out(seeds)
-    return run_share(step, engine, model, mine, step.key())
+    return run_share(step, engine, model, mine, step.key(), learnt)
 
 
 def distributed(

@@ -73,10 +73,14 @@ class TypedStep(Step):
     Attributes:
         shards: of the store, one for each host; without them every host has it whole.
         metapath: numbers of the relations that walks go along; empty for other samplers.
+        learnt: columns of learnt rows of each type; empty for none.
+        without: numbers of types whose features are left out.
     """
 
     shards: tuple[GraphStore, ...] = ()
     metapath: tuple[int, ...] = ()
+    learnt: tuple[int, ...] = ()
+    without: tuple[int, ...] = ()
 
     def sampler(self, group: Group) -> Sampler:
         if not self.metapath:
@@ -105,7 +109,7 @@ class TypedStep(Step):
             }
             options = {name: known[name] for name in names}
             layers.append(LAYERS.find(kind).for_model(widths[number], widths[number + 1], last=last, **options))
-        encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types)
+        encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types, self.learnt)
         model = Model.from_layers(layers, activation="elu", dropout=self.dropout, encoder=encoder)
         model.reset(self.model_seed)
         with torch.no_grad():
@@ -121,14 +125,15 @@ class TypedStep(Step):
         return self.topology().original(torch.arange(self.store.num_nodes))
 
     def column(self) -> TypedColumns:
-        found = [self.store.x_of(name) for name in self.store.schema.node_types]
+        names = self.store.schema.node_types
+        found = [None if kind in self.without else self.store.x_of(name) for kind, name in enumerate(names)]
         columns = [
             None
             if x is None
             else HostRows(FeatureColumn(as_tensor(x).to(self.dtype), self.dtype, dropout=self.input_dropout))
             for x in found
         ]
-        return TypedColumns(self.store.node_types, tuple(columns), self.dtype)
+        return TypedColumns(self.store.node_types, tuple(columns), self.dtype, self.learnt)
 
     def inputs(self) -> TypedInputs:
         return TypedInputs(self.column(), self.topology(), lambda kind, host: (host, None))

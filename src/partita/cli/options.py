@@ -39,8 +39,9 @@ _GROUPS = {
     "views": "Isolated training",
     "batch_size": "Optimization",
     "seed": "Run",
+    "embed": "Learnt rows",
 }
-_ORDER = ("Model", "Optimization", "Sampling", "Links", "Run", "Workers", "Isolated training")
+_ORDER = ("Model", "Optimization", "Sampling", "Links", "Learnt rows", "Run", "Workers", "Isolated training")
 _RARE = {
     "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
     "walk_restart", "metapath", "options", "replace", "matmul", "prefetch", "trace", "memory_limit",
@@ -48,6 +49,7 @@ _RARE = {
     "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "deal_parts", "topology", "cache", "cache_policy", "cache_layout",
     "topology_cache", "corrupt", "exclude_targets", "known_negatives", "margin", "temperature", "held_out",
+    "embed_init", "embed_memory",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""
 _RARE_GROUP = "Isolated training"

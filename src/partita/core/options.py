@@ -265,6 +265,22 @@ def numbers_by_relation(value: object) -> object:
     return layer_numbers(value)
 
 
+def widths_by_type(value: object) -> object:
+    """``"64"`` as a number; or, by names of node types, ``author=64 paper=32 *=16`` as a mapping."""
+    if not isinstance(value, str):
+        return value
+    try:
+        if "=" not in value:
+            return int(value)
+        pairs = [pair.split("=", 1) for pair in value.replace(",", " ").split()]
+        found = {name: int(width) for name, width in pairs}
+    except ValueError:
+        raise ValueError("write a number of columns, or TYPE=COLUMNS separated by spaces: author=64 paper=32") from None
+    if len(found) < len(pairs) or not all(found):
+        raise ValueError("name every node type once: author=64 paper=32")
+    return found
+
+
 def fractions(text: str) -> tuple[float, ...]:
     """``"0.6,0.2,0.2"`` as numbers; a ``ValueError`` where it is none."""
     try:

@@ -256,11 +256,14 @@ class RowsByType:
         at: of each type int64 (n), which of the nodes have it, ascending; every node is in one of them.
         rows: of each type (n, F) their rows, also of float16, as they are stored; (n, 0) of types without features.
         head: the first so many nodes are in any order; those behind them are sorted by type.
+        numbers: of each type int64 (n), which of all rows of the type they are: learnt rows are found by it. Empty
+            where nothing looks for such.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     rows: tuple[Float[Tensor, "_ _"], ...]
     head: int
+    numbers: tuple[Int64[Tensor, "_"], ...] = ()
 
 
 @runtime_checkable

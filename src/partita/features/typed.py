@@ -25,11 +25,13 @@ class TypedColumns:
         types: which type every node has.
         columns: rows of each type, by their numbers among those of the type; ``None`` of types without features.
         dtype: float32 or float64: what is computed in.
+        learnt: columns of the learnt rows of each type, which lie elsewhere, 0 of types without; empty for none at all.
     """
 
     types: NodeTypes
     columns: tuple[HostRows | None, ...]
     dtype: torch.dtype = torch.float32
+    learnt: tuple[int, ...] = ()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -84,4 +86,4 @@ class TypedColumns:
             self.empty(each) if rows is None else rows.read(rows.ask(each))
             for rows, each in zip(self.columns, numbers, strict=True)
         ]
-        return RowsByType(at, tuple(found), head)
+        return RowsByType(at, tuple(found), head, numbers)

@@ -232,10 +232,14 @@ class LayerwiseInference:
         assert encoder is not None
         (first, last), (host_first, host_last) = self.ranges.own, self.ranges.host
         encoded = self._scratch.of_host("encoded features", host_last - host_first, encoder.out_width, self.dtype)
-        row_bytes = self.dtype.itemsize * (max(columns.widths) + 2 * encoder.out_width) + 32
+        widest = max(sum(both) for both in zip(columns.widths, encoder.learnt, strict=True))
+        row_bytes = self.dtype.itemsize * (widest + max(encoder.learnt) + 2 * encoder.out_width) + 32
         step = max(1, min(self.memory_limit // 4, BLOCK_BYTES) // row_bytes)
-        for start in range(first, last, step):
-            stop = min(start + step, last)
+        rounds = -(-(last - first) // step)
+        if any(encoder.learnt):  # which all workers must ask each other for
+            rounds = max(self.context.group("all").gather(rounds))
+        for start in range(first, first + rounds * step, step):
+            start, stop = min(start, last), min(start + step, last)
             encoded[start - host_first : stop - host_first] = encoder(columns.read(torch.arange(start, stop)))
             task.advance(stop - start)
         self._scratch.barrier()

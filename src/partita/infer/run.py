@@ -27,7 +27,7 @@ from partita.infer.row_table import RowTable
 from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
-from partita.setup.inputs import feature_column, open_columns, open_features, open_topology
+from partita.setup.inputs import feature_column, is_encoded, open_columns, open_features, open_topology
 from partita.setup.model import check_edge_columns
 from partita.setup.sampler import evaluation_sampler
 
@@ -86,7 +86,7 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
     check_walkable(store, sampler)
     if sampler is None and not store.has("edge_weight"):  # nothing is drawn, so nothing is drawn by weight
         config = config.model_copy(update={"weighted": False})
-    if store.schema is not None:
+    if is_encoded(store, config):
         return open_topology(store, config), open_columns(store, store.schema, config)
     home, topology, first = open_features(store, config), open_topology(store, config), store.held("x")[1]
     if store.hot is None:

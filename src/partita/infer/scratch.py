@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import IO, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from partita.comm.group import Group
-from partita.core.errors import ResourceError, is_disk_full
+from partita.core.errors import ResourceError
+from partita.core.mapped_rows import map_rows, mapped_rows, reserve, without_space
 
 _PREFIX = "partita-infer-"
+_FIX = "Free space there, set TMPDIR to another disk, or raise --memory-limit"
 
 
 class Scratch:
@@ -49,12 +49,7 @@ class Scratch:
         size = rows * width * dtype.itemsize
         if size == 0 or 6 * size <= self._memory_limit:
             return torch.empty((rows, width), dtype=dtype)
-        try:
-            with tempfile.TemporaryFile(prefix=_PREFIX, dir=self._folder) as file:
-                self._reserve(file, size)
-                return _mapped(file, rows, width, dtype)
-        except OSError as error:
-            raise self._without_space(what, size, error) from None
+        return mapped_rows(what, rows, width, dtype, prefix=_PREFIX, folder=self._folder, fix=_FIX)
 
     def of_host(self, what: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Rows that all workers of this host read and write; zeros where there is more than one.
@@ -86,9 +81,9 @@ class Scratch:
                 self.barrier()  # all have it open: it needs no name any more
                 Path(path).unlink(missing_ok=True)
                 if leads:
-                    self._reserve(file, size)
+                    reserve(file, size)
                 self.barrier()
-                return _mapped(file, rows, width, dtype)
+                return map_rows(file, rows, width, dtype)
         except FileNotFoundError:
             raise ResourceError(
                 f"{what}: a file made by another worker of this host is not there",
@@ -96,7 +91,7 @@ class Scratch:
                 fix="Give the workers of a host the same TMPDIR, on a disk that all of them see",
             ) from None
         except OSError as error:
-            raise self._without_space(what, size, error) from None
+            raise without_space(what, size, error, self._folder, _FIX) from None
         finally:
             if path is not None:
                 Path(path).unlink(missing_ok=True)
@@ -104,24 +99,3 @@ class Scratch:
     def barrier(self) -> None:
         """Wait for the other workers of this host."""
         self._host.gather(None)
-
-    def _reserve(self, file: IO[Any], size: int) -> None:
-        if hasattr(os, "posix_fallocate"):
-            # A full disk is an error here; on a hole in the file it would be a crash later.
-            os.posix_fallocate(file.fileno(), 0, size)
-        else:
-            file.truncate(size)
-
-    def _without_space(self, what: str, size: int, error: OSError) -> Exception:
-        """What to raise instead of an error of the file system."""
-        if not is_disk_full(error):
-            return error
-        return ResourceError(
-            f"{what}: {size:,} bytes of disk are needed and there is no space for them",
-            where=str(self._folder or tempfile.gettempdir()),
-            fix="Free space there, set TMPDIR to another disk, or raise --memory-limit",
-        )
-
-
-def _mapped(file: IO[Any], rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(np.memmap(file, np.uint8, "r+", shape=(rows, width * dtype.itemsize))).view(dtype)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int32, Int64
 from torch import Tensor, nn
 
 from partita.core.errors import ConfigError
@@ -17,43 +17,82 @@ from partita.core.records import Block, Reduce, RowsByType
 from partita.nn import initialize, ops
 from partita.nn.grouped import linears
 
+LearntSource = Callable[[int, Int64[Tensor, "n"]], Float[Tensor, "n w"]]
+"""Gives learnt rows of a type, by the type's number and the rows' numbers among those of the type."""
+
 
 class Encoder(nn.Module):
-    """``W_t x_v + b_t``, where t is the type of v; for types without features a learnt vector of the type.
+    """``W_t [x_v | e_v] + b_t``, where t is the type of v, x_v its features and e_v the row that is learnt of it.
+
+    A type without either has a learnt vector of its own. Where a type has learnt rows only, as wide as the result,
+    there is no map: a row is taken as it is. An untyped graph with learnt rows has one type.
 
     Args:
         widths: feature columns of each node type; 0 for types without features.
         out_width: columns of the result, the input width of the first layer.
         node_types: their names, to recognize a graph by.
+        learnt: columns of the learnt rows of each node type, 0 for types without; none at all by default.
+
+    Attributes:
+        learnt: a number for each type.
+        source: where learnt rows come from; they are no parameters. Whoever trains or evaluates sets it.
 
     Raises:
         ConfigError: there are no types, or other numbers of names and widths.
     """
 
-    def __init__(self, widths: Sequence[int], out_width: int, node_types: Sequence[str]) -> None:
+    def __init__(
+        self, widths: Sequence[int], out_width: int, node_types: Sequence[str], learnt: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        if not widths or len(widths) != len(node_types):
-            raise ConfigError(f"{len(widths)} widths for {len(node_types)} node types", where="encoder")
+        if not widths or len(widths) != len(node_types) or len(learnt) not in (0, len(widths)):
+            more = f" and {len(learnt)} widths of learnt rows" if learnt else ""
+            raise ConfigError(f"{len(widths)} widths{more} for {len(node_types)} node types", where="encoder")
         self.widths, self.out_width, self.node_types = tuple(widths), out_width, tuple(node_types)
-        # A learnt vector is the weight of a single column of ones.
-        self.lins = nn.ModuleList(initialize.linear(width or 1, out_width, bias=width > 0) for width in widths)
+        self.learnt = tuple(learnt) or (0,) * len(self.widths)
+        self.source: LearntSource | None = None
+        self.lins = nn.ModuleList(map(self._map, self.widths, self.learnt))
         self.reset(0)
+
+    def _map(self, width: int, learnt: int) -> nn.Module:
+        if learnt == self.out_width and not width:
+            return nn.Identity()
+        # The learnt vector of a type is the weight of a single column of ones.
+        return initialize.linear(width + learnt or 1, self.out_width, bias=width + learnt > 0)
 
     def forward(self, inputs: RowsByType) -> Float[Tensor, "n out"]:
         """The rows of all types, in the order of the nodes.
 
-        Every map is used, also for no row, so that each gets a gradient, which is 0 then.
+        Every map is used, also for no row, so that each gets a gradient, which is 0 then. Learnt rows are asked for
+        type by type, in the order of the types.
+
+        Raises:
+            ValueError: there is no :attr:`source` of learnt rows.
         """
         heads, tails = list[Tensor](), list[Tensor]()
-        lins: list[Any] = list(self.lins)
-        for lin, where, rows, width in zip(lins, inputs.at, inputs.rows, self.widths, strict=True):
+        for kind, (lin, where) in enumerate(zip(self.lins, inputs.at, strict=True)):
             count = int(torch.searchsorted(where, inputs.head))
-            rows = rows.to(lin.weight.dtype) if width else lin.weight.new_ones(rows.shape[0], 1)
+            rows = self._raw(inputs, kind, lin)
             heads.append(lin(rows[:count]))
             if count < rows.shape[0]:
                 tails.append(lin(rows[count:]))
         # Only the head is put in order, which takes a pass over rows forward and another one backward.
         return torch.cat([_in_order(torch.cat(heads), inputs, inputs.head), *tails])
+
+    def _raw(self, inputs: RowsByType, kind: int, lin: Any) -> Float[Tensor, "n raw"]:
+        """What the map of a type takes: features, learnt rows, both side by side, or a column of ones."""
+        rows, width = inputs.rows[kind], self.widths[kind]
+        if not self.learnt[kind]:
+            return rows.to(lin.weight.dtype) if width else lin.weight.new_ones(rows.shape[0], 1)
+        if self.source is None:
+            raise ValueError(f"rows of '{self.node_types[kind]}' are learnt, and there is no table of them")
+        found = self.source(kind, inputs.numbers[kind])
+        return torch.cat([rows.to(found.dtype), found], dim=1) if width else found
+
+    @property
+    def composable(self) -> bool:
+        """Whether a layer may compose the maps with its own: sums of raw rows have no gradient for learnt ones."""
+        return not any(self.learnt)
 
     def over(self, inputs: RowsByType) -> Encoding:
         """The rows of all types, for a layer that composes the encoder."""
@@ -64,17 +103,23 @@ class Encoder(nn.Module):
         initialize.fan_in(self, key)
 
     def describe(self) -> dict[str, Any]:
-        """The constructor's arguments, JSON-able."""
-        return {"widths": list(self.widths), "out_width": self.out_width, "node_types": list(self.node_types)}
+        """The constructor's arguments, JSON-able; and the types whose learnt rows are taken as they are."""
+        known = {"widths": list(self.widths), "out_width": self.out_width, "node_types": list(self.node_types)}
+        if not any(self.learnt):
+            return known
+        named = zip(self.node_types, self.lins, strict=True)
+        identities = [name for name, lin in named if isinstance(lin, nn.Identity)]
+        return {**known, "learnt": list(self.learnt), "without_map": identities}
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Encoder:
         """What :meth:`describe` described, its parameters initialized anew."""
-        return cls(**description)
+        return cls(**{name: value for name, value in description.items() if name != "without_map"})
 
     def extra_repr(self) -> str:
         """The types, for ``print``."""
-        return ", ".join(f"{name}: {width}" for name, width in zip(self.node_types, self.widths, strict=True))
+        every = zip(self.node_types, self.widths, self.learnt, strict=True)
+        return ", ".join(f"{name}: {width}" + f" + {learnt} learnt" * (learnt > 0) for name, width, learnt in every)
 
 
 @dataclass(frozen=True, slots=True)

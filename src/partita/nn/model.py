@@ -112,7 +112,7 @@ class Model(nn.Module):
     @property
     def composes_encoder(self) -> bool:
         """Whether there is an encoder, and the first layer can compose it with its own maps."""
-        return self.encoder is not None and self.layers[0].composes_encoder
+        return self.encoder is not None and self.encoder.composable and self.layers[0].composes_encoder
 
     def reset(self, seed: int) -> None:
         """Initialize every parameter as a function of (seed, number of its layer, its name), and of nothing else.

@@ -16,6 +16,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import CacheTier, Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.core.registry import Registry
 from partita.features.host import HostRows
+from partita.features.learnt import RowOwners
 from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers, require_room, stack_tiers
@@ -349,9 +350,9 @@ def _typed_inputs(
     if level.sliced and axis is not None:
         raise ConfigError(
             f"input placement '{strategy.inputs}' deals out the columns of features, which every node type has other "
-            "ones of",
+            "ones of, and which learnt rows have a map in front of",
             where=f"strategy '{strategy}'",
-            fix="Use gdp, snp, dnp or gsplit for typed graphs",
+            fix="Use gdp, snp, dnp or gsplit for typed graphs and for learnt rows",
         )
     shared = cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared
     holders = _holders(context, part_offsets, cache.layout) if shared else None
@@ -365,7 +366,10 @@ def _typed_inputs(
             tier = Peers(of_type, tier, of_type.owner, context.mesh.workers)
         return tier, held
 
-    inputs = TypedInputs(columns, topology, make)
+    owners = None
+    if any(columns.learnt) and context.mesh.size > 1:
+        owners = RowOwners.of(columns.types, part_offsets, context.mesh.size)
+    inputs = TypedInputs(columns, topology, make, owners, context.mesh.rank)
     require_room(cache.bytes, inputs.caches)
     return inputs
 
@@ -401,6 +405,14 @@ def check_encoder(model: Model, column: FeatureColumn | HostRows | TypedColumns)
                 where="model",
                 fix="Give the model one: partita.Model.from_layers(layers, encoder=partita.Encoder(...))",
             )
+        learnt = model.encoder.learnt if model.encoder is not None else ()
+        if learnt != (column.learnt or (0,) * len(learnt)):
+            raise ConfigError(
+                f"the model takes learnt rows of {learnt} columns by node type, the setting embed gives "
+                f"{column.learnt or 'none'}",
+                where="embed",
+                fix="Give Encoder(learnt=...) and embed the same widths",
+            )
         if model.type_widths != column.widths:
             raise ConfigError(
                 f"the model is for node types of {model.type_widths} feature columns, those of the store "
@@ -412,7 +424,7 @@ def check_encoder(model: Model, column: FeatureColumn | HostRows | TypedColumns)
         raise ConfigError(
             "the model is for node types, and the graph has none",
             where="model",
-            fix="Leave its encoder out, or use a typed graph",
+            fix="Leave its encoder out, use a typed graph, or learn rows of the nodes: embed",
         )
 
 

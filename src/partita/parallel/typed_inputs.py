@@ -15,9 +15,11 @@ from partita.core.estimates import ReadEstimate
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
-from partita.core.records import TIERS, RowsByType, Traffic
+from partita.core.records import ID_BYTES, TIERS, RowsByType, Traffic
 from partita.features.host import HostRows
+from partita.features.learnt import RowOwners
 from partita.features.typed import TypedColumns
+from partita.kernels import rank_masks
 from partita.parallel.inputs import Reads, Tiered, TieredReads
 
 
@@ -28,11 +30,13 @@ class TypedReads(Reads):
     Attributes:
         at: of each type (n), which of the requests have it.
         works: of each type; ``None`` of types without features.
+        numbers: of each type (n), which of its rows those are.
         head: see :class:`~partita.core.records.RowsByType`.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     works: tuple[TieredReads | None, ...]
+    numbers: tuple[Int64[Tensor, "_"], ...]
     head: int
 
     @property
@@ -52,6 +56,8 @@ class TypedInputs:
         columns: the features of the store.
         topology: gives original indices, the key of input dropout.
         make: makes the tiers of a type.
+        owners: of learnt rows, whose bytes are counted; ``None`` where there are none, or one worker has all.
+        rank: of this worker among them.
 
     Attributes:
         collective: whether the tiers exchange anything.
@@ -61,8 +67,16 @@ class TypedInputs:
     dropout = 0.0  # applied here, not by the layer
     prefetchable = True
 
-    def __init__(self, columns: TypedColumns, topology: Topology, make: MakeTier) -> None:
+    def __init__(
+        self,
+        columns: TypedColumns,
+        topology: Topology,
+        make: MakeTier,
+        owners: RowOwners | None = None,
+        rank: int = 0,
+    ) -> None:
         self.columns = columns
+        self._owners, self._rank = owners, rank
         self._parts: list[Tiered | None] = []
         for kind, host in enumerate(columns.columns):
             if host is None:
@@ -102,11 +116,25 @@ class TypedInputs:
         return TypedReads(
             reads=torch.cat(reads) if reads else requests[:0].long(),
             hits=tuple(map(sum, zip(*hits))),
-            traffic=sum((work.traffic for _, work in there), Traffic()),
+            traffic=sum((work.traffic for _, work in there), self._learnt_traffic(rows)),
             at=at,
             works=works,
+            numbers=rows,
             head=head,
         )
+
+    def _learnt_traffic(self, numbers: tuple[Tensor, ...]) -> Traffic:
+        """Of the learnt rows that this worker wants and others own."""
+        if self._owners is None:
+            return Traffic()
+        learnt = [(kind, rows) for kind, rows in enumerate(numbers) if self.columns.learnt[kind]]
+        remote = [(kind, int((self._owners.of_rows(kind, rows) != self._rank).sum())) for kind, rows in learnt]
+        return sum((self._bytes_of_learnt(kind, count) for kind, count in remote), Traffic())
+
+    def _bytes_of_learnt(self, kind: int, remote: int) -> Traffic:
+        """A number asked for, a row back, and its gradient."""
+        sent = self.columns.learnt[kind] * self.columns.dtype.itemsize * remote
+        return Traffic(ids=ID_BYTES * remote, features=sent, backward=sent)
 
     def forward(self, work: TypedReads) -> RowsByType:
         """Read the rows, as they are stored unless something changes them."""
@@ -114,21 +142,32 @@ class TypedInputs:
             self.columns.empty(at) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)
         ]
-        return RowsByType(work.at, tuple(found), work.head)
+        return RowsByType(work.at, tuple(found), work.head, work.numbers)
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
     ) -> tuple[ReadEstimate, list[Traffic]]:
-        """As the tiers of all types say."""
+        """As the tiers of all types say; and the bytes of learnt rows."""
         hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
         reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
         types = np.zeros((mesh.size, len(self._parts)), np.int64)
         for kind, (part, at, rows) in enumerate(zip(self._parts, *self.columns.split(ids)[:2], strict=True)):
+            where = at.numpy()
+            if self._owners is not None and self.columns.learnt[kind]:
+                traffic = self._with_learnt(kind, rows, asked[where], traffic)
             if part is None:
                 continue
-            where = at.numpy()
             found, bytes_ = part.estimate(rows, asked[where], mesh)
             hits, remote = hits + found.hits, remote + found.remote
             reads[where], types[:, kind] = found.reads, found.read[:, 0]
             traffic = [before + more for before, more in zip(traffic, bytes_, strict=True)]
         return ReadEstimate(hits, remote, reads, types), traffic
+
+    def _with_learnt(
+        self, kind: int, rows: Tensor, asked: UInt64[np.ndarray, "S"], traffic: list[Traffic]
+    ) -> list[Traffic]:
+        """Bytes of each worker, with those of the learnt rows of a type."""
+        assert self._owners is not None
+        own = np.uint64(1) << self._owners.of_rows(kind, rows).numpy().astype(np.uint64)
+        remote = rank_masks.count(asked & ~own, len(traffic)).tolist()
+        return [before + self._bytes_of_learnt(kind, count) for before, count in zip(traffic, remote, strict=True)]

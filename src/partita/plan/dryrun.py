@@ -188,5 +188,5 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             where=f"device {config.device}",
             fix="Name a strategy, or use device cpu",
         )
-    require_features(store)
+    require_features(store, config)
     store.require_whole("a plan")

@@ -27,6 +27,7 @@ from partita.core.errors import ResourceError, RunError, is_disk_full
 from partita.core.files import parse_json
 from partita.core.records import Counts
 from partita.core.typed import typed
+from partita.features.learnt import LearntRows
 from partita.runs.checkpoint_files import (
     check_slots,
     damaged,
@@ -36,6 +37,7 @@ from partita.runs.checkpoint_files import (
     stepped,
     write_files,
 )
+from partita.runs.learnt_files import LEARNT, LearntFile, WrittenFile, write_learnt
 
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _PLATEAU = ("lr_reductions", "evaluations_since_reduction")
@@ -144,12 +146,14 @@ class Snapshot:
         best: name of the best one, which is kept; ``None`` where nothing was evaluated.
         tensors: by file, tensors by name: contiguous, in host memory, shared with nobody.
         state: the text of ``state.json``.
+        learnt: learnt rows, which are written already; ``None`` without any.
     """
 
     name: str
     best: str | None
     tensors: Mapping[str, Mapping[str, Tensor]]
     state: str
+    learnt: WrittenFile | None = None
 
 
 def take_snapshot(
@@ -157,6 +161,7 @@ def take_snapshot(
     optimizer: torch.optim.Optimizer,
     state: TrainState,
     members: Mapping[str, Tensor] | None = None,
+    learnt: WrittenFile | None = None,
 ) -> Snapshot:
     """Copy what a checkpoint is to hold.
 
@@ -165,12 +170,13 @@ def take_snapshot(
         optimizer: over its parameters.
         state: the position.
         members: further tensors by name: the models of the views of isolated training.
+        learnt: learnt rows, which are written already.
     """
     tensors = {_MODEL: _copied(model.state_dict()), _OPTIMIZER: _copied(_flatten_optimizer(model, optimizer))}
     if members:
         tensors[_MEMBERS] = _copied(members)
     best = state.best.checkpoint if state.best else None
-    return Snapshot(state.name, best, tensors, json.dumps(state.to_json(), indent=2))
+    return Snapshot(state.name, best, tensors, json.dumps(state.to_json(), indent=2), learnt)
 
 
 def write_checkpoint(checkpoints: Path, snapshot: Snapshot, *, keep: int = 1) -> Path:
@@ -188,22 +194,41 @@ def write_checkpoint(checkpoints: Path, snapshot: Snapshot, *, keep: int = 1) ->
     try:
         checkpoints.mkdir(parents=True, exist_ok=True)
         with folder_written_aside(target) as aside:
-            write_files(aside, snapshot.tensors, {_STATE: snapshot.state})
+            learnt = snapshot.learnt
+            written = {} if learnt is None else {LEARNT: (learnt.path, learnt.digests)}
+            write_files(aside, snapshot.tensors, {_STATE: snapshot.state}, written)
     except OSError as error:
-        if is_disk_full(error):
-            free = shutil.disk_usage(checkpoints).free
-            raise ResourceError(
-                f"no space left for a checkpoint ({free:,} bytes free)",
-                where=str(checkpoints),
-                fix="Free space on that disk and continue with: partita train --resume RUN",
-            ) from None
-        raise
+        raise _without_space(checkpoints, error) from None
     kept = {snapshot.name, snapshot.best, *(path.name for path in checkpoints_in(checkpoints)[-keep:])}
     for other in checkpoints.iterdir():
         half_written = other.name.startswith(".epoch-")  # by a process that was killed
         if half_written or (_NAME.fullmatch(other.name) and other.name not in kept):
-            shutil.rmtree(other, ignore_errors=True)
+            shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
     return target
+
+
+def _without_space(checkpoints: Path, error: OSError) -> Exception:
+    """What to raise instead of an error of the file system."""
+    if not is_disk_full(error):
+        return error
+    free = shutil.disk_usage(checkpoints).free
+    return ResourceError(
+        f"no space left for a checkpoint ({free:,} bytes free)",
+        where=str(checkpoints),
+        fix="Free space on that disk and continue with: partita train --resume RUN",
+    )
+
+
+def write_learnt_aside(checkpoints: Path, state: TrainState, learnt: LearntRows, *, leads: bool) -> WrittenFile | None:
+    """Write learnt rows for the checkpoint of a position; the file is returned on the first worker. All call this.
+
+    Raises:
+        ResourceError: the disk is full; earlier checkpoints are untouched.
+    """
+    try:
+        return write_learnt(learnt, checkpoints / f".{state.name}.{LEARNT}" if leads else None)
+    except OSError as error:
+        raise _without_space(checkpoints, error) from None
 
 
 def save_checkpoint(
@@ -258,6 +283,8 @@ def check_checkpoint(checkpoint: Path) -> TrainState:
     state = read_state(checkpoint)
     for name in (_MODEL, _OPTIMIZER, *([_MEMBERS] if (checkpoint / _MEMBERS).exists() else [])):
         read_tensors(checkpoint, name)
+    if (checkpoint / LEARNT).exists():
+        LearntFile.open(checkpoint, None, verify=True)
     return state
 
 

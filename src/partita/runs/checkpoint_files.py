@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -21,13 +22,20 @@ DIGESTS = "digests.json"
 _FIX = "Delete its folder to use an earlier checkpoint"
 
 
-def write_files(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], texts: Mapping[str, str]) -> None:
+def write_files(
+    folder: Path,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    texts: Mapping[str, str],
+    written: Mapping[str, tuple[Path, Mapping[str, str]]] = {},
+) -> None:
     """Write all files of a checkpoint into a folder that is empty.
 
     Args:
         folder: the checkpoint, under the name that it has until it is complete.
         tensors: by file, tensors by name, contiguous, in host memory.
         texts: by file.
+        written: files that are complete already, by the names that they get: where they are, and digests of their
+            tensors.
 
     Raises:
         OSError: a file cannot be written.
@@ -39,8 +47,11 @@ def write_files(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], texts
     for name, text in texts.items():
         digests[name] = xxhash.xxh3_128_hexdigest(text.encode())
         (folder / name).write_text(text, encoding="utf-8")
+    for name, (path, of_tensors) in written.items():
+        digests[name] = dict(of_tensors)
+        os.replace(path, folder / name)
     (folder / DIGESTS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
-    for name in (*tensors, *texts, DIGESTS):
+    for name in (*tensors, *texts, *written, DIGESTS):
         sync_file(folder / name)
 
 
@@ -55,7 +66,7 @@ def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
         found = load(path.read_bytes())
     except Exception as error:  # safetensors raises its own type, which is not public
         raise damaged(path, error) from None
-    expected = _expected(folder, name)
+    expected = digests_of(folder, name)
     if expected is None:
         return found
     if not isinstance(expected, dict) or found.keys() != expected.keys():
@@ -75,7 +86,7 @@ def read_text(folder: Path, name: str) -> str:
     path = folder / name
     try:
         text = path.read_bytes()
-        expected = _expected(folder, name)
+        expected = digests_of(folder, name)
         if expected is not None and xxhash.xxh3_128_hexdigest(text) != expected:
             raise damaged(path, "it does not match its digest")
         return text.decode("utf-8")
@@ -143,7 +154,7 @@ def damaged(path: Path, reason: object) -> RunError:
     return RunError(f"is damaged: {reason}", where=str(path), fix=_FIX)
 
 
-def _expected(folder: Path, name: str) -> str | dict[str, str] | None:
+def digests_of(folder: Path, name: str) -> str | dict[str, str] | None:
     """The digests of a file; ``None`` in older checkpoints."""
     path = folder / DIGESTS
     if not path.exists():
@@ -155,4 +166,9 @@ def _expected(folder: Path, name: str) -> str | dict[str, str] | None:
 
 
 def _form(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return form(tensor.dtype, tuple(tensor.shape))
+
+
+def form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """Dtype and shape as text: what a digest begins with."""
+    return f"{str(dtype).removeprefix('torch.')} {shape}"

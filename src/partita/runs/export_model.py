@@ -22,7 +22,7 @@ from partita.nn.model import Model
 from partita.nn.modules import model_from
 from partita.runs.checkpoint import load_model
 from partita.runs.export_code import CODE, FEATURES, WEIGHTS, ModelCode
-from partita.runs.load import best_checkpoint, read_run
+from partita.runs.load import best_checkpoint, learns_rows, read_run
 from partita.runs.other_store import Trained, with_kept
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import evaluation_sampler
@@ -79,6 +79,12 @@ def export_model(
             "are not given",
             where=str(run),
             fix="Use partita predict, or train with the sampler node",
+        )
+    if learns_rows(record):
+        raise ConfigError(
+            "the model reads rows that it has learnt of each node of its store, which plain PyG is not given",
+            where=str(run),
+            fix="Use partita predict; the rows are in learnt.safetensors of the checkpoint",
         )
     model = model_from(described)
     if not isinstance(config.target_scaling, str):

@@ -16,10 +16,12 @@ from partita.core.errors import RunError
 from partita.core.trust import refuse_code
 from partita.graph.store import GraphStore
 from partita.nn.decoders import from_description as decoder_from
+from partita.nn.encoder import Encoder
 from partita.nn.model import Model
 from partita.nn.modules import model_from
 from partita.runs.checkpoint import latest_checkpoint, load_model, read_state, share_model
 from partita.runs.folder import RunFolder
+from partita.runs.learnt_files import LearntFile
 from partita.runs.other_store import Trained, apply_to, kept, with_kept
 from partita.setup.inputs import DTYPES
 from partita.setup.model import given_model
@@ -142,7 +144,32 @@ def load_run(
     own = own.to(DTYPES[config.precision])
     context.agree(lambda: load_model(checkpoint, own))
     share_model(context, own)
+    if own.encoder is not None and any(own.encoder.learnt):
+        attach_learnt(context, checkpoint, own.encoder, opened)
     return LoadedRun(config, opened, own, checkpoint, tuple(notes))
+
+
+def attach_learnt(context: Context, checkpoint: Path, encoder: Encoder, store: GraphStore) -> None:
+    """Let an encoder read the learnt rows of a checkpoint, which every worker maps. All workers call this.
+
+    Raises:
+        RunError: there are none, they are damaged, or of other nodes than those of the store.
+    """
+
+    def open_file(*, verify: bool) -> LearntFile:
+        found = LearntFile.open(checkpoint, None, verify=verify)
+        for kind, (name, width) in enumerate(zip(encoder.node_types, encoder.learnt, strict=True)):
+            held, wanted = found.arrays.get(f"rows/{name}"), (store.node_types.size(kind), width)
+            if width and (held is None or tuple(held.shape) != wanted):
+                shape = "none" if held is None else f"{tuple(held.shape)}"
+                raise RunError(f"holds other learnt rows of '{name}': {shape}, not {wanted}", where=str(found.path))
+        return found
+
+    def check() -> None:
+        open_file(verify=True)
+
+    context.agree(check)  # reads all of it, once
+    encoder.source = open_file(verify=False).source(encoder.node_types)
 
 
 def outputs_of(record: Mapping[str, Any]) -> int:
@@ -192,9 +219,21 @@ def _store_for(
     same = all(value == of_run.get(name, value) for name, value in kept(opened.metadata).items())
     if opened.fingerprint == of_run["fingerprint"] and same:
         return opened, []
+    if learns_rows(record):
+        raise RunError(
+            f"has learnt the rows of the nodes of {of_run['path']}, which other stores have not",
+            where=str(folder.path),
+            fix="Use the store that it was trained on",
+        )
     trained = Trained.of(context.agree(lambda: with_kept(folder, record)))
     applied, notes = apply_to(opened, trained, labels=labels)
     return applied, [f"not the store that the run was trained on ({trained.path})", *notes]
+
+
+def learns_rows(record: Mapping[str, Any]) -> bool:
+    """Whether the model of a ``run.json`` has learnt rows."""
+    encoder = record["model"].get("encoder")
+    return isinstance(encoder, Mapping) and bool(encoder.get("learnt"))
 
 
 def best_checkpoint(folder: RunFolder) -> Path:

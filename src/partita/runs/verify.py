@@ -23,6 +23,7 @@ from partita.nn.modules import model_from
 from partita.runs.checkpoint import TrainState, load_model, load_optimizer, read_state
 from partita.runs.checkpoint_files import DIGESTS, read_tensors
 from partita.runs.folder import RunFolder
+from partita.runs.learnt_files import LEARNT, LearntFile
 from partita.setup.inputs import DTYPES
 from partita.setup.optim import make_optimizer
 
@@ -303,7 +304,8 @@ def _check(checkpoint: Path, model: _Model | None) -> tuple[TrainState, str]:
     files = sorted(path.name for path in checkpoint.glob("*.safetensors"))
     if "model.safetensors" not in files:
         raise RunError("is missing", where=str(checkpoint / "model.safetensors"))
-    tensors = sum(len(read_tensors(checkpoint, name)) for name in files)
+    learnt = [LearntFile.open(checkpoint, None, verify=True).arrays for name in files if name == LEARNT]
+    tensors = sum(map(len, [*learnt, *(read_tensors(checkpoint, name) for name in files if name != LEARNT)]))
     how = "match their digests" if (checkpoint / DIGESTS).exists() else "can be read (there are no digests)"
     if model is None:
         return state, f"{checkpoint.name}: {tensors:,} tensors and the state {how}; not compared with the model"

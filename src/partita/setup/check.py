@@ -21,6 +21,7 @@ NAMES = {
     "sync": "sync",
     "coverage": "coverage",
     "optimizer": "optimizer",
+    "embed_optimizer": "row_optimizer",
     "loss": "loss",
     "schedule": "lr_schedule",
     "matmul": "matmul",

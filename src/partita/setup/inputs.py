@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 
 from partita.config import Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, nearest
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
@@ -18,6 +18,10 @@ from partita.graph.store import GraphStore
 from partita.sample.topology import LocalTopology, as_tensor
 
 DTYPES = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+ANY = "*"
+"""In the setting ``embed``: all node types that are not named."""
+NODE = "node"
+"""The only node type of an untyped graph, in the setting ``embed``."""
 
 
 def open_topology(store: GraphStore, config: Config) -> LocalTopology:
@@ -31,29 +35,65 @@ def open_features(store: GraphStore, config: Config) -> FeatureColumn:
     Raises:
         ConfigError: the store has none.
     """
-    require_features(store)
+    require_features(store, config)
     return feature_column(store.held("x")[0], config)
 
 
-def require_features(store: GraphStore) -> None:
+def require_features(store: GraphStore, config: Config) -> None:
     """See that there is something to train on.
 
     Raises:
-        ConfigError: the store has no features; node types may have none, which then have a learnt vector each.
+        ConfigError: the store has no features; node types may have none, which then have a learnt vector each. Or rows
+            are to be learnt of types that there are not.
     """
-    if store.schema is None and not store.has("x"):
+    if store.schema is None and not store.has("x") and not any(learnt_widths(store, config)):
         raise ConfigError(
             "the store has no features to train on",
             where=str(store.path),
-            fix="Ingest again with --features FILE or --nodes FILE, or with --node-features degree, made of the edges",
+            fix="Ingest again with --features FILE or --nodes FILE, or with --node-features degree, made of the edges; "
+            "or learn a row of every node: --embed 64",
         )
 
 
-def open_columns(store: GraphStore, schema: Schema, config: Config) -> TypedColumns:
+def learnt_widths(store: GraphStore, config: Config) -> tuple[int, ...]:
+    """Columns of the learnt rows of each node type, 0 of types without; an untyped graph has one type.
+
+    Raises:
+        ConfigError: the setting names a type that there is not, or none that has no features.
+    """
+    names, given = node_type_names(store), config.embed
+    if given is None:
+        return (0,) * len(names)
+    if isinstance(given, int):
+        bare = [width == 0 for width in store.type_widths] if store.schema is not None else [True]
+        if not any(bare):
+            raise ConfigError(
+                "every node type has features, so a number does not say which types rows are learnt of",
+                where="embed",
+                fix=f"Name node types, as '{names[0]}={given}', or '*={given}' for all",
+            )
+        return tuple(given * each for each in bare)
+    for name in given.keys() - {*names, ANY}:
+        raise ConfigError(f"there is no node type '{name}'", where="embed", fix=nearest(name, (*names, ANY)))
+    return tuple(given.get(name, given.get(ANY, 0)) for name in names)
+
+
+def node_type_names(store: GraphStore) -> tuple[str, ...]:
+    """Names of the node types; of an untyped graph one."""
+    return (NODE,) if store.schema is None else tuple(store.schema.node_types)
+
+
+def open_columns(store: GraphStore, schema: Schema | None, config: Config) -> TypedColumns:
     """The features of all node types as the settings of a run want them; a shard has those of its own nodes."""
-    names = [f"{TYPE_PREFIX}{kind}" for kind in range(len(schema.node_types))]
+    names = ["x"] if schema is None else [f"{TYPE_PREFIX}{kind}" for kind in range(len(schema.node_types))]
     columns = tuple(_host_rows(store, name, config) if store.has(name) else None for name in names)
-    return TypedColumns(store.node_types, columns, DTYPES[config.precision])
+    learnt = learnt_widths(store, config)
+    return TypedColumns(store.node_types, columns, DTYPES[config.precision], learnt if any(learnt) else ())
+
+
+def is_encoded(store: GraphStore, config: Config) -> bool:
+    """Whether an encoder brings input rows to one width: of typed graphs, and where rows are learnt."""
+    return store.schema is not None or config.embed is not None
 
 
 def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
@@ -62,9 +102,9 @@ def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
     Raises:
         ConfigError: the store has no features.
     """
-    if store.schema is not None:
+    if is_encoded(store, config):
         return open_columns(store, store.schema, config)
-    require_features(store)
+    require_features(store, config)
     return _host_rows(store, "x", config)
 
 

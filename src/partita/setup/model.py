@@ -20,6 +20,7 @@ from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
 from partita.nn.stage import Stage
 from partita.nn.typed_calls import GraphTypes
+from partita.setup.inputs import is_encoded, learnt_widths, node_type_names
 from partita.setup.sampler import reads_neighbors
 
 MODEL_COPIES = 8
@@ -54,6 +55,12 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     """
     kind = find_model(config.model)
     if isinstance(kind, ModuleType):
+        if config.embed is not None:
+            raise ConfigError(
+                f"'{config.model}' is computed as a whole, from features only, without learnt rows",
+                where="embed",
+                fix="Leave embed out, or use one of Partita's layers",
+            )
         if config.residual:
             raise ConfigError(
                 f"'{config.model}' is a model of its own, whose layers have no residual connections added",
@@ -77,9 +84,10 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
             fix="Ingest the graph with edge features, or use another model",
         )
     encoder, of_graph, in_width = None, dict[str, Any](edge_width=store.num_edge_features), store.num_features
+    if is_encoded(store, config):
+        in_width, widths = config.hidden, store.type_widths if store.schema is not None else (store.num_features,)
+        encoder = Encoder(widths, in_width, node_type_names(store), learnt_widths(store, config))
     if store.schema is not None:
-        in_width = config.hidden
-        encoder = Encoder(store.type_widths, in_width, store.schema.node_types)
         of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
         of_graph["metadata"] = store.schema.metadata
     return build_model(

@@ -21,6 +21,7 @@ from partita.runs.folder import RunFolder
 from partita.sample.topology import as_tensor
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.learnt import check_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
 from partita.tasks.metrics import selection_metric
@@ -60,10 +61,11 @@ def check_run(
     task = make_task(config, opened)
     selection_metric(task, config.metric, of=task_name(config, opened))
     training_seeds(task)
-    require_features(opened)
+    require_features(opened, config)
     check_walkable(opened, evaluation_sampler(config, opened.schema))
     model = named_model(config, opened, task.width)
     check_computed(model, config, opened)
+    check_learnt(config, model)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:

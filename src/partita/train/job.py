@@ -10,6 +10,7 @@ from partita import kernels
 from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.features.learnt import LearntRows
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.nn import matmul
@@ -17,7 +18,8 @@ from partita.nn.model import Model
 from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, check_encoder, parse_strategy
 from partita.setup.check import check_names
-from partita.setup.inputs import DTYPES, open_columns, require_features
+from partita.setup.inputs import DTYPES, is_encoded, open_columns, require_features
+from partita.setup.learnt import check_learnt, make_learnt
 from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
@@ -44,6 +46,7 @@ class Job:
         team: the workers.
         strategy: who computes what.
         views: what the workers train on.
+        learnt: rows that are learnt; ``None`` without any.
     """
 
     config: Config
@@ -56,6 +59,7 @@ class Job:
     team: Team
     strategy: Strategy
     views: Views
+    learnt: LearntRows | None = None
 
     @classmethod
     def prepare(cls, config: Config, store: GraphStore, context: Context, model: Model | None = None) -> Job:
@@ -78,7 +82,7 @@ class Job:
         num_seeds = len(training_seeds(task))
         _check_schedule(config, task)
         store.require_host(context.mesh.host, context.mesh.hosts)
-        require_features(store)
+        require_features(store, config)
         check_walkable(store, evaluation_sampler(config, store.schema))
         kernels.load()  # what the compiler takes is held then; without room for it, its libraries hang
         if model is None:
@@ -91,6 +95,8 @@ class Job:
         if isinstance(task, EdgeTask):
             task.attach(model)
         model.to(device=context.device, dtype=DTYPES[config.precision])
+        check_learnt(config, model)
+        learnt = make_learnt(config, store, model, context)
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)
@@ -101,7 +107,7 @@ class Job:
             views = WholeGraph(config, store, team, strategy, task, model)
         else:
             views = PartViews(config, store, team, strategy, task, model, optimizer)
-        return cls(config, store, task, metric, num_seeds, model, optimizer, team, strategy, views)
+        return cls(config, store, task, metric, num_seeds, model, optimizer, team, strategy, views, learnt)
 
     def with_strategy(self, name: str) -> Job:
         """The same model and optimizer with another strategy on the whole graph. All workers call this.
@@ -159,10 +165,10 @@ def _check_model(model: Model, config: Config, task: Task) -> None:
     layers, store = len(model.stages), task.store
     if layers != config.layers:
         raise ConfigError(f"the model has {layers} layers but layers is {config.layers}", fix=f"Set layers={layers}")
-    if store.schema is not None:  # what it takes is the encoder's affair
+    if is_encoded(store, config):  # what it takes is the encoder's affair
         check_encoder(model, open_columns(store, store.schema, config))
     check_edge_columns(model, store)
-    expected = store.num_features if store.schema is None else model.widths[0]
+    expected = store.num_features if not is_encoded(store, config) else model.widths[0]
     if (model.widths[0], model.widths[-1]) != (expected, task.width):
         raise ConfigError(
             f"the model maps {model.widths[0]} columns to {model.widths[-1]}, the store has "

@@ -15,7 +15,7 @@ from partita.core.locks import FolderLock
 from partita.core.machine import machine, now
 from partita.core.memory import PeakMemory
 from partita.nn.modules import can_be_made_again
-from partita.runs.checkpoint import TrainState, latest_checkpoint, take_snapshot
+from partita.runs.checkpoint import TrainState, latest_checkpoint, take_snapshot, write_learnt_aside
 from partita.runs.checkpoint_writer import CheckpointWriter
 from partita.runs.folder import MetricsLog, RunFolder, recorded_command, recorded_path
 from partita.runs.other_store import kept
@@ -196,13 +196,17 @@ class Recorder:
         Raises:
             ResourceError, OSError: the one before could not be written.
         """
-        snapshot = None
-        if self.job.team.leads:
+        snapshot, rows, leads = None, None, self.job.team.leads
+        if leads:
             if self._lock is not None:
                 self._lock.require_here()
             self._writer.wait()  # so that no third copy is held
+        if self.job.learnt is not None:
+            with self.job.team.sending_for("start"):  # no part of a step
+                rows = write_learnt_aside(self.folder.checkpoints, state, self.job.learnt, leads=leads)
+        if leads:
             state = state.with_(peak_memory_bytes=self._peak(state))
-            snapshot = take_snapshot(self.job.model, self.job.optimizer, state, members)
+            snapshot = take_snapshot(self.job.model, self.job.optimizer, state, members, rows)
             self._writer.write(snapshot)
         if self._copies is not None:
             self._copies.send(snapshot)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from torch import nn
-
 from partita.core.records import Counts
 from partita.isolated.coverage import NO_BATCHES
 from partita.parallel.engine import MiniBatch
 from partita.setup.inputs import DTYPES
+from partita.setup.learnt import clip_gradients, row_rate
 from partita.setup.optim import learning_rate
 from partita.setup.runtime import precision
 from partita.train.job import Job
@@ -51,8 +50,9 @@ class Stepper:
         targets = None if batch is None else train_phase.targets(batch)
         weight = None if train_phase.divisor is None else train_phase.divisor(step, targets)
         if batch is not None and targets is not None:
+            rate = learning_rate(job.config, *train_phase.progress(step), train_phase.reductions)
             for group in job.optimizer.param_groups:
-                group["lr"] = learning_rate(job.config, *train_phase.progress(step), train_phase.reductions)
+                group["lr"] = rate
             job.model.train()
             with timer("forward"):
                 with precision(job.config, job.team.context.device):
@@ -76,6 +76,8 @@ class Stepper:
             with timer("sum_gradients"):
                 # Of this step: a worker that settles in every step has one batch in its sums.
                 job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
+                if job.learnt is not None:
+                    job.learnt.collect()
         settled = None
         if finish is not None:
             with timer("settle"):
@@ -83,8 +85,11 @@ class Stepper:
             self._tally = Tally(Counts.zero(job.config.layers))
         if batch is not None:
             with timer("optimizer"):
+                factor = 1.0
                 if job.config.clip_norm:
                     # Every worker has the gradient of the whole batch, so all scale it alike.
-                    nn.utils.clip_grad_norm_(job.model.parameters(), job.config.clip_norm)
+                    factor = clip_gradients(job.model.parameters(), job.config.clip_norm, job.learnt)
                 job.optimizer.step()
+                if job.learnt is not None:
+                    job.learnt.update(row_rate(job.config, rate), factor)
         return settled

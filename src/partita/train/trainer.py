@@ -30,6 +30,7 @@ from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
+from partita.runs.learnt_files import restore_learnt
 from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.runs.summary import RunSummary
 from partita.setup.model import given_model, of_model, unreached, unread_columns
@@ -201,6 +202,8 @@ class Trainer:
         self._state = TrainState(counts=Counts.zero(config.layers))
         if saved is not None:
             self._state, tensors = saved
+            if self.job.learnt is not None:
+                restore_learnt(context, folder.checkpoints / self._state.name, self.job.learnt)
             self.job.views.restore(self._state.views, tensors)
         going, said = _going_on(self._state, self.job, given)
         ended = record["status"] == "finished"  # otherwise its end is still to come, and then to be told
@@ -475,6 +478,9 @@ class Trainer:
             self.job.team.agree(load)  # by the leader, who has written it
             share_model(self.job.team.context, self.job.model)
             best = self._state.best
+            if self.job.learnt is not None and best is not None:
+                folder = self.recorder.folder.checkpoints / best.checkpoint
+                restore_learnt(self.job.team.context, folder, self.job.learnt)
             analysis = analysis_of(self.job.task, self._state.name if best is None else best.checkpoint)
             metrics = {name: self._evaluation.of(name, analysis) for name in self._evaluation.splits}
             if self.job.team.leads and analysis is not None:

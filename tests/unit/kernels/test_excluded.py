@@ -123,7 +123,9 @@ class Case:
     st.booleans(),
     st.sampled_from([-1, 0, 1, 2, 5, 34]),
 )
-def test_draws_are_those_of_the_graph_without_them(implementation, seed, share, longest, dtype, weighted, replace, fanout):
+def test_draws_are_those_of_the_graph_without_them(
+    implementation, seed, share, longest, dtype, weighted, replace, fanout
+):
     case = Case.of(seed, share, longest, dtype)
     with kernels.use(implementation):
         found = case.draws(weighted, replace, fanout)
@@ -157,7 +159,10 @@ def test_each_of_the_others_is_drawn_as_often_as_it_should(weights, replace) -> 
     """Brute force: many nodes with six edges, of which the second and the fifth are left out, all with other keys."""
     trials, degree, fanout, lost = 30_000, 6, 2, (1, 4)
     nodes = torch.arange(trials)
-    indptr, indices = torch.arange(0, trials * degree + 1, degree), torch.arange(degree, dtype=torch.int32).repeat(trials)
+    indptr, indices = (
+        torch.arange(0, trials * degree + 1, degree),
+        torch.arange(degree, dtype=torch.int32).repeat(trials),
+    )
     excluded = (nodes[:, None] * degree + torch.tensor(lost)).flatten()
     column = None if weights is None else torch.tensor(weights, dtype=torch.uint32).repeat(trials)
     found = kernels.sample_neighbors(

@@ -78,10 +78,10 @@ def test_a_run_that_ends_within_an_epoch_loses_no_more_than_the_steps_since(
 def test_what_the_writing_thread_meets_ends_the_run(stores, tmp_path, monkeypatch) -> None:
     original = module.write_files
 
-    def full(folder, tensors, texts) -> None:
+    def full(folder, *contents) -> None:
         if "step-000006" in folder.name:
             raise OSError(28, "No space left on device")
-        original(folder, tensors, texts)
+        original(folder, *contents)
 
     monkeypatch.setattr(module, "write_files", full)
     trainer = partita.Trainer(stores["whole"], out=tmp_path / "run", checkpoint_steps=3, **SETTINGS)

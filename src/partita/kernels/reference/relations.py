@@ -105,7 +105,16 @@ def drawn_by_run(
         (runs,) = torch.nonzero(wanted == fanout, as_tuple=True)
         rows, every_second = found.store(runs)
         picked = draw(
-            rows, indices, every_second.to(indices.dtype), keys[runs], key, fanout, replace, weights, first_edge, excluded
+            rows,
+            indices,
+            every_second.to(indices.dtype),
+            keys[runs],
+            key,
+            fanout,
+            replace,
+            weights,
+            first_edge,
+            excluded,
         )
         drawn.append((runs, *picked))
     return found.in_order(dst.shape[0], drawn, indices.dtype)

@@ -1,0 +1,127 @@
+"""Learnt rows as the settings of a run want them: of which node types, how wide, moved by what, kept where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from partita.comm.axis import Workers
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.core.keys import Purpose, fold
+from partita.core.mapped_rows import mapped_rows
+from partita.core.registry import Registry
+from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOptimizer, RowOwners, RowSGD
+from partita.graph.store import GraphStore
+from partita.nn.initialize import name_key
+from partita.nn.model import Model
+from partita.sample.topology import as_tensor
+from partita.setup.inputs import DTYPES
+from partita.setup.sampler import WHOLE
+
+ROW_OPTIMIZERS: Registry[RowOptimizer] = Registry(
+    "optimizer of learnt rows",
+    {"adam": LazyAdam(), "adagrad": RowAdagrad(), "sgd": RowSGD()},
+    setting="embed_optimizer",
+)
+"""By name: how learnt rows move."""
+
+_FIX = "Free space there, set TMPDIR to another disk, or raise --embed-memory"
+
+
+def make_learnt(config: Config, store: GraphStore, model: Model, context: Workers) -> LearntRows | None:
+    """The tables of this worker as they are before training, and the model's source of them; ``None`` without any.
+
+    Raises:
+        ResourceError: there is no space on the disk for what is not to be in memory.
+    """
+    encoder = model.encoder
+    if encoder is None or not any(encoder.learnt):
+        return None
+    types = store.node_types
+    owners = RowOwners.of(types, as_tensor(store.part_offsets), context.mesh.size)
+    learnt = LearntRows(
+        encoder.node_types, encoder.learnt, owners, context.group("all"), DTYPES[config.precision],
+        ROW_OPTIMIZERS.find(config.embed_optimizer), _Allocator(config.embed_memory),
+    )  # fmt: skip
+    learnt.initialize(
+        partial(name_key, fold(fold(int(Purpose.INITIALISE), config.seed), 0)),
+        lambda width: math.sqrt(3 / width) if config.embed_init is None else config.embed_init,
+        lambda kind, rows: store.to_original(types.ids(kind, rows)),
+    )
+    encoder.source = learnt.read
+    return learnt
+
+
+def check_learnt(config: Config, model: Model) -> None:
+    """Refuse what learnt rows do not go with.
+
+    Raises:
+        ConfigError: views of isolated training, a device, copies of checkpoints, or a model without an encoder.
+    """
+    if config.embed is None:
+        return
+    if model.whole:
+        raise ConfigError(
+            "a model that is computed as a whole takes features only, no learnt rows",
+            where="embed",
+            fix="Use one of Partita's layers, or make the model of layers: partita.Model.from_layers",
+        )
+    if config.views != WHOLE:
+        raise ConfigError(
+            "learnt rows lie with the workers that own them, and a view of isolated training sees its own part only",
+            where=f"embed, views {config.views}",
+            fix="Leave embed out, or train on the whole graph",
+        )
+    if config.device != "cpu":
+        raise ConfigError(
+            "learnt rows train on the CPU only, so far", where=f"embed, device {config.device}", fix="Use device cpu"
+        )
+    if config.copy_checkpoints:
+        raise ConfigError(
+            "checkpoints with learnt rows are written by the first host only",
+            where="embed, copy_checkpoints",
+            fix="Leave copy_checkpoints out, and write the run to a file system that all hosts see",
+        )
+
+
+def row_rate(config: Config, rate: float) -> float:
+    """The learning rate of learnt rows where that of the model is ``rate``: the same schedule."""
+    return rate if config.embed_lr is None else config.embed_lr * (rate / config.lr)
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], norm: float, learnt: LearntRows | None) -> float:
+    """Scale the gradients of parameters so that the norm of all, with those of learnt rows, is at most ``norm``.
+
+    All workers call this where rows are learnt.
+
+    Returns:
+        What the gradients of learnt rows are to be scaled with.
+    """
+    if learnt is None:
+        nn.utils.clip_grad_norm_(parameters, norm)
+        return 1.0
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    own = math.fsum(float(gradient.double().square().sum()) for gradient in gradients)
+    factor = min(1.0, norm / (math.sqrt(own + learnt.squared_norm()) + 1e-6))  # as torch has it
+    for gradient in gradients:
+        gradient.mul_(factor)
+    return factor
+
+
+class _Allocator:
+    """Makes arrays in memory as long as a budget lasts, then in memory-mapped files without names."""
+
+    def __init__(self, budget: int | None) -> None:
+        self._left = math.inf if budget is None else budget
+
+    def __call__(self, what: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        size = rows * width * dtype.itemsize
+        if size <= self._left:
+            self._left -= size
+            return torch.zeros((rows, width), dtype=dtype)
+        return mapped_rows(what, rows, width, dtype, prefix="partita-learnt-", folder=None, fix=_FIX)
