@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from link_steps import LinkStep, TypedLinkStep
+from link_steps import LearntLinkStep, LinkStep, TypedLinkStep
 from steps import difference, distributed, reference
 from typed_graphs import typed_store
 
@@ -65,5 +65,19 @@ def test_gradients_in_typed_graphs_are_those_of_one_process(typed, strategy, wor
         if negatives == "all":  # needs as many nodes of all types
             continue
         step = TypedLinkStep(typed[workers], "rgcn", fanouts=(3, 2), settings=settings_of(number, decoder, negatives))
+        found = distributed(step, strategy, workers, seed_split="even" if number % 2 else "owner")
+        assert difference(found, reference(step), least=ROUNDING) < 1e-9, (decoder, negatives)
+
+
+@pytest.mark.parametrize("workers", PARTS)
+@pytest.mark.parametrize("strategy", PAIRS)
+@pytest.mark.parametrize("featured", [True, False])
+def test_gradients_of_learnt_rows_are_those_of_one_process(store, strategy, workers, featured) -> None:
+    """Beside features, or in their place: of every row, and of all parameters."""
+    for number, (decoder, negatives) in enumerate(combinations(strategy)):
+        step = LearntLinkStep(
+            store, fanouts=(3, 2), parts=PARTS[workers], settings=settings_of(number, decoder, negatives),
+            featured=featured, learnt=4 if number % 2 else 9,
+        )  # fmt: skip
         found = distributed(step, strategy, workers, seed_split="even" if number % 2 else "owner")
         assert difference(found, reference(step), least=ROUNDING) < 1e-9, (decoder, negatives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from learnt_steps import LearntStep
 from steps import KEY, Step
 from torch import Tensor, nn
 from typed_graphs import TypedStep
@@ -64,3 +65,8 @@ class LinkStep(_Links):
 @dataclass(frozen=True)
 class TypedLinkStep(_Links, TypedStep):
     """Of a typed graph."""
+
+
+@dataclass(frozen=True)
+class LearntLinkStep(_Links, LearntStep):
+    """Of an untyped graph whose nodes have learnt rows."""
