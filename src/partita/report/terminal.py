@@ -19,6 +19,7 @@ from rich.text import Text
 from partita.core import progress
 from partita.core.options import format_bytes
 from partita.core.plan import STAGES, Candidate, Plan
+from partita.core.relation_names import separated
 from partita.report.console import SafeConsole
 from partita.report.labels import metric_label, stage_label
 
@@ -174,7 +175,7 @@ def type_tables(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> 
     ends = ("source type", "relation", "target type")
     table = _plain_table(*ends, *(Column(name, justify="right") for name in numbers))
     for name, count in summary["relations"].items():
-        source, relation, target = name.split(":")
+        source, relation, target = separated(name)
         table.add_row(source, relation, target, f"{count:,}", f"{count / max(1, sizes[target]):,.1f}")
     yield table
 
