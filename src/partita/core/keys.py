@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     PARTITION = 9
     WALK = 10
     EVALUATION_WALK = 11
+    LINK_SPLIT = 13
 
 
 def mix64(z: int) -> int:

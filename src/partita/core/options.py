@@ -238,6 +238,11 @@ def format_bytes(count: float) -> str:
     return f"{count:,.1f} TiB"
 
 
+def words(text: str) -> tuple[str, ...]:
+    """``"cites wrote"`` as words."""
+    return tuple(text.split())
+
+
 def whole_numbers(text: str) -> tuple[int, ...]:
     """``"15,10,5"`` as numbers; a ``ValueError`` where it is none."""
     try:

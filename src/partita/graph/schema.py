@@ -119,6 +119,17 @@ class Schema:
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     @cached_property
+    def reverses(self) -> Int64[np.ndarray, "R"]:
+        """Number of the relation with the edges of each the other way round, as its name says; -1 without one."""
+        number = {each: at for at, each in enumerate(self.relations)}
+        found = np.full(len(self.relations), -1)
+        for at, each in enumerate(self.relations):
+            other = number.get(each.reverse)
+            if other is not None and found[at] < 0 and found[other] < 0:
+                found[at], found[other] = other, at
+        return found
+
+    @cached_property
     def first_nodes(self) -> tuple[int, ...]:
         """Original index of the first node of each type, and the number of nodes."""
         return tuple(accumulate(self.num_nodes, initial=0))
