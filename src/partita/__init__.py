@@ -27,6 +27,7 @@ _PUBLIC = {
     "HeteroLayer": "partita.nn.layers",
     "PygLayer": "partita.nn.layers",
     "Trainer": "partita.train.trainer",
+    "check_leaks": "partita.graph.leaks",
     "evaluate": "partita.infer.evaluate",
     "export": "partita.graph.export",
     "export_model": "partita.runs.export_model",
@@ -46,6 +47,7 @@ _PUBLIC = {
     "register": "partita.registries",
     "register_partitioner": "partita.partitioning.partitioners",
     "shard": "partita.partitioning.shards",
+    "split_links": "partita.graph.split_links",
     "to_pyg": "partita.loaders.pyg",
     "verify": "partita.graph.verify",
     "write_report": "partita.report.page",
@@ -60,7 +62,9 @@ if TYPE_CHECKING:
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
     from partita.graph.generate_typed import generate_typed as generate_typed
+    from partita.graph.leaks import check_leaks as check_leaks
     from partita.graph.profile import inspect as inspect
+    from partita.graph.split_links import split_links as split_links
     from partita.graph.store import GraphStore as GraphStore
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate

@@ -58,6 +58,7 @@ VERBS = {
     "quality": ["quality", "{store}"],
     "inspect": ["inspect", "{store}"],
     "export": ["export", "{store}", "--out", "{out}.npz"],
+    "split": ["split", "{store}", "{out}"],
     "shard": ["shard", "{store}", "{out}", "--host", "1", "--hosts", "2"],
     **{
         f"partition {name}": ["partition", "{store}", "{out}", "--parts", "2", "--algorithm", name]

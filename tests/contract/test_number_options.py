@@ -127,7 +127,7 @@ def test_verbs_have_such_options() -> None:
     assert len(OPTIONS) > 100
     assert {verb for verb, _, _ in OPTIONS} >= {
         ("train",), ("evaluate",), ("predict",), ("ingest",), ("partition",), ("generate", "sbm"), ("measure",),
-        ("plan",), ("presample",), ("shard",), ("quality",),
+        ("plan",), ("presample",), ("shard",), ("quality",), ("split",),
     }  # fmt: skip
 
 

@@ -318,7 +318,7 @@ def test_a_lock_that_is_held(worlds, verb, code, folder) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "verb", ["ingest", "generate-sbm", "export", "partition", "shard", "train", "train-2", "predict-2"]
+    "verb", ["ingest", "generate-sbm", "export", "partition", "shard", "split", "train", "train-2", "predict-2"]
 )
 def test_the_output_is_removed_while_it_is_written(worlds, verb) -> None:
     how = VERBS[verb]

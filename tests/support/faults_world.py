@@ -54,6 +54,7 @@ VERBS = {
     "partition-file": Verb("partition graph new.csv --parts 2 --algorithm random", "new.csv"),
     "partition-parquet": Verb("partition graph new.parquet --parts 2 --algorithm random", "new.parquet"),
     "shard": Verb("shard parts new --host 0 --hosts 2"),
+    "split": Verb("split graph new"),
     "presample": Verb("presample graph --fanout 2,2 --epochs 2 --batch-size 16", None),
     "train": Verb(f"train graph --out new {TRAIN} --epochs 2", resume="train --resume new"),
     "train-2": Verb(f"train parts --out new {TRAIN} --epochs 2 --workers 2", resume="train --resume new", workers=True),

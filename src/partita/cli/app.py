@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from partita.cli import data, help, partitions, plans, reports, runs
+from partita.cli import data, help, partitions, plans, reports, runs, split
 from partita.cli.overview import COMPLETE
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ def _shared(
 
 
 data.register(app)
+split.register(app)
 partitions.register(app)
 plans.register(app)
 runs.register(app)

@@ -15,6 +15,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "generate": "Generate a synthetic graph store.",
         "inspect": "Show what a graph store holds, or what came of a run.",
         "verify": "Check every checksum and every index of a graph store, or all files of a run, or one checkpoint.",
+        "split": "Hold edges of a graph out for link prediction: write a store that lists them instead.",
         "export": "Write the graph of a store as an .npz file, or the model of a run as a plain PyG model.",
     },
     "Training": {

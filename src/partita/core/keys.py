@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     WALK = 10
     EVALUATION_WALK = 11
     NEGATIVE = 12
+    LINK_SPLIT = 13
 
 
 def mix64(z: int) -> int:

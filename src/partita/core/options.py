@@ -238,6 +238,11 @@ def format_bytes(count: float) -> str:
     return f"{count:,.1f} TiB"
 
 
+def words(text: str) -> tuple[str, ...]:
+    """``"cites wrote"`` as words."""
+    return tuple(text.split())
+
+
 def whole_numbers(text: str) -> tuple[int, ...]:
     """``"15,10,5"`` as numbers; a ``ValueError`` where it is none."""
     try:
@@ -256,7 +261,7 @@ def layer_numbers(value: object) -> object:
 def numbers_by_relation(value: object) -> object:
     """As :func:`layer_numbers`; or, for a typed graph, by names of relations: ``cites=15,10 *=5``, or a mapping."""
     if isinstance(value, str) and "=" in value:
-        pairs = [pair.split("=", 1) for pair in value.split()]
+        pairs = [pair.rsplit("=", 1) for pair in value.split()]
         if not all(len(pair) == 2 and all(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
             raise ValueError("write NAME=NUMBERS for each relation once, separated by spaces: cites=15,10 *=5")
         value = dict(pairs)

@@ -12,6 +12,8 @@ IMPORTS = "imports"
 """The word that lets a file name code, ``package.module:Name``, which is then imported and called."""
 
 _CODE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_NAMES = {"metadata", "metapath"}
+"""Values that name types and relations: these may look like code, and nothing is ever imported for them."""
 _CONVOLUTION = re.compile(r"pyg:[^\W\d]\w*")
 """PyG's convolutions by name, which are found among them and nowhere else."""
 
@@ -60,7 +62,7 @@ def _first(value: Any, name: str) -> tuple[str, str] | None:
         return name, value
     parts: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
-        parts = [(f"{name}.{key}".lstrip("."), each) for key, each in value.items()]
+        parts = [(f"{name}.{key}".lstrip("."), each) for key, each in value.items() if key not in _NAMES]
     elif isinstance(value, list | tuple):
         parts = [(name, each) for each in value]
     return next(filter(None, (_first(each, place) for place, each in parts)), None)

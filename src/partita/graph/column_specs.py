@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from partita.core.errors import StoreError
 from partita.core.registry import Registry
 from partita.graph.metadata import (
     DERIVED_PREFIX,
@@ -193,6 +194,30 @@ ROWS_BY = {"edges": "indptr", "bytes": "name_offsets"}
 def spec_of(name: str) -> ColumnSpec | None:
     """What a column is; ``None`` where nothing is known about it."""
     return known([name]).get(name)
+
+
+def spec_by_shape(name: str, metadata: StoreMetadata, where: str) -> ColumnSpec:
+    """What a column of a store is, where nothing is known about its name by its length.
+
+    Args:
+        name: of the column.
+        metadata: of the store.
+        where: for the message.
+
+    Raises:
+        StoreError: it cannot be told.
+    """
+    spec, shape = spec_of(name), metadata.columns[name].shape
+    of_edges, of_nodes = shape[:1] == (metadata.num_edges,), shape[:1] == (metadata.num_nodes,)
+    if spec is not None and {"edges": of_edges, "nodes": of_nodes}.get(f"{spec.of}", True):
+        return spec
+    if of_edges != of_nodes:
+        return ColumnSpec("edges" if of_edges else "nodes")
+    raise StoreError(
+        f"it cannot be told whether column '{name}' {shape} belongs to nodes or to edges",
+        where=where,
+        fix="Leave the column out of the store, or upgrade Partita if a newer one made it",
+    )
 
 
 def known(names: Iterable[str]) -> dict[str, ColumnSpec]:

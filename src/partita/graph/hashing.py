@@ -31,6 +31,16 @@ def fold_array(key: int, values: Integer[np.ndarray, "n"]) -> UInt64[np.ndarray,
     return mixed
 
 
+def fold_arrays(keys: UInt64[np.ndarray, "n"], values: Integer[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+    """``fold(key, value)`` of every key with its value, uint64."""
+    z = values.astype(np.uint64)
+    z += np.uint64(1)
+    z *= np.uint64(GOLDEN)
+    z += keys
+    mix64_inplace(z)
+    return z
+
+
 def mix64_inplace(z: UInt64[np.ndarray, "n"]) -> None:
     """:func:`partita.core.keys.mix64` of every element, in place."""
     z ^= z >> np.uint64(30)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from partita.core.options import SEEDS, SIZES, Options, Range, Size, fractions, parse_bytes
+from partita.core.options import SEEDS, SIZES, Options, Range, Size, fractions, parse_bytes, words
 
 _SHARES, _COLUMNS = Range(0, 1), Range(0, 10**6)
 
@@ -60,3 +60,18 @@ class TypedOptions(_GenerateOptions):
     power_law: Annotated[float, "Exponent of the degrees, above 2.", Range(2, 1000)] = 2.5
     noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 0.65
     one_way: Annotated[bool, "Leave out the reverse relations."] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitLinksOptions(Options):
+    """See :func:`partita.split_links`."""
+
+    val: Annotated[float, "Share of the links for validation; 0: none.", _SHARES] = 0.05
+    test: Annotated[float, "Share of the links for tests; 0: none.", _SHARES] = 0.1
+    relations: Annotated[
+        Sequence[str] | None, "Relations of a typed graph whose edges are held out, as 'cites wrote'; all if left out.",
+        words,
+    ] = None  # fmt: skip
+    seed: Annotated[int, "Random seed.", SEEDS] = 0
+    memory_limit: Annotated[Size, "Private memory for sorting, for instance 2GiB.", SIZES, parse_bytes] = "1GiB"
+    overwrite: Annotated[bool, "Replace an existing store."] = False

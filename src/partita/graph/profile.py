@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import xxhash
 from jaxtyping import Float, Int64, Integer
 
 from partita.core import progress
+from partita.graph.leaks import check_leaks
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.profile_loops import roots, scan
 from partita.graph.schema import Schema
@@ -40,7 +42,8 @@ def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
         ``components`` (weakly connected: number, nodes of the largest), ``labels`` (balance by split; homophily of
         classes), ``features`` (missing, infinite, constant columns, zero rows; nodes of val and test with the row of a
         training node, compared by a 64-bit hash), ``types`` (of a typed graph: ``labeled`` nodes by
-        type), ``splits`` (overlaps) and ``warnings`` (sentences).
+        type), ``splits`` (overlaps), ``held_out`` (records of :func:`partita.check_leaks`) and ``warnings``
+        (sentences).
 
     Raises:
         StoreError: the store is a shard.
@@ -57,6 +60,8 @@ def inspect(store: GraphStore | str | os.PathLike[str]) -> dict[str, Any]:
     if store.x is not None:
         found["features"] = _features(store, store.x)
     found["splits"] = _splits(store)
+    if store.held_out:
+        found["held_out"] = [asdict(leak) for leak in check_leaks(store)]
     found["warnings"] = _warnings(store, found)
     return found
 
@@ -240,6 +245,7 @@ def _warnings(store: GraphStore, found: dict[str, Any]) -> list[str]:
         )
     for name, number in found["splits"]["overlaps"].items():
         said.append(f"{number:,} nodes are in both splits {name}")
+    said += _leak_warnings(found.get("held_out", []))
     if store.schema is None:
         said += _feature_warnings(found.get("features"))
     said += _label_warnings(store, found.get("labels"))
@@ -253,6 +259,18 @@ def _types(store: GraphStore, schema: Schema) -> dict[str, Any]:
         known = ~np.isnan(store.y) if store.task == REGRESSION else store.y >= 0
         labeled = np.bincount(store.types(np.flatnonzero(known)), minlength=len(labeled))
     return {"labeled": dict(zip(schema.node_types, labeled.tolist()))}
+
+
+def _leak_warnings(leaks: list[dict[str, Any]]) -> list[str]:
+    said = list[str]()
+    for split in dict.fromkeys(leak["split"] for leak in leaks):
+        held, edges, reverses = (
+            sum(leak[name] for leak in leaks if leak["split"] == split) for name in ("held_out", "edges", "reverses")
+        )
+        for count, what in ((edges, "are edges of the graph as well"), (reverses, "have their reverse in the graph")):
+            if count:
+                said.append(f"{count:,} of the {held:,} edges that are held out for {split} {what}")
+    return said
 
 
 def _feature_warnings(features: dict[str, Any] | None) -> list[str]:

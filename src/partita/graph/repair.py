@@ -24,7 +24,7 @@ from partita.graph.columns import CHUNK_BYTES, file_checksum, header
 from partita.graph.files import fsync_path, take_lock, write_all
 from partita.graph.metadata import FILE_NAME, StoreMetadata, how_to_mend
 from partita.graph.soundness import first_fall, first_stray, rows_of, wrong_columns
-from partita.graph.weight_sums import weight_sums
+from partita.graph.weight_sums import largest_weights, weight_sums
 from partita.graph.writer import remove_abandoned
 
 _CHUNK = 1 << 20
@@ -142,13 +142,8 @@ def _self_loops(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray
 
 def _quantized(metadata: StoreMetadata, columns: _Columns) -> Shaped[np.ndarray, "E"]:
     weight, indptr = columns["edge_weight"], columns["indptr"]
-    largest = np.zeros(metadata.num_nodes, dtype=np.float32)
-    made = np.empty(len(weight), dtype="<u4")
-    with progress.task("edge_weight_quantised", total=2 * len(weight), unit="edges") as task:
-        for first in range(0, len(weight), _CHUNK):
-            part = weight[first : first + _CHUNK]
-            np.maximum.at(largest, rows_of(indptr, first, first + len(part)), part)
-            task.advance(len(part))
+    largest, made = largest_weights(indptr, weight), np.empty(len(weight), dtype="<u4")
+    with progress.task("edge_weight_quantised", total=len(weight), unit="edges") as task:
         for first in range(0, len(weight), _CHUNK):
             part = np.array(weight[first : first + _CHUNK])
             build_loops.quantize(part, first, np.asarray(indptr), largest, made[first : first + len(part)])

@@ -16,10 +16,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, PartitaError, nearest
+from partita.core.relation_names import SEPARATOR, joined, separated
 from partita.core.typed import fitting, typed
 
-SEPARATOR = ":"
-"""Between source type, name and destination type where a relation is written as one word."""
 MOST_RELATIONS = 65_535
 MOST_TYPES = 65_535
 OTHERS = "*"
@@ -43,7 +42,7 @@ class Relation:
     target: str
 
     def __str__(self) -> str:
-        return SEPARATOR.join((self.source, self.name, self.target))
+        return joined(self.source, self.name, self.target)
 
     @property
     def reverse(self) -> Relation:
@@ -62,8 +61,8 @@ class Schema:
         num_edges: of each relation.
 
     Raises:
-        ConfigError: a name is used twice, also with other capitals, or holds a colon; a relation names a type that
-            there is not; or there are too many.
+        ConfigError: a name is used twice, also with other capitals; that of a type holds a colon; a relation names a
+            type that there is not; or there are too many.
     """
 
     node_types: tuple[str, ...]
@@ -73,7 +72,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         check_names("node type", self.node_types)
-        check_names("relation", map(str, self.relations), parts=3)
+        check_names("relation", map(str, self.relations))
         if not self.node_types or len(self.node_types) != len(self.num_nodes):
             raise ConfigError(f"{len(self.node_types)} node types with {len(self.num_nodes)} sizes", where="schema")
         if len(self.relations) != len(self.num_edges):
@@ -118,6 +117,17 @@ class Schema:
         number = {name: at for at, name in enumerate(self.node_types)}
         pairs = [(number[each.source], number[each.target]) for each in self.relations]
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def reverses(self) -> Int64[np.ndarray, "R"]:
+        """Number of the relation with the edges of each the other way round, as its name says; -1 without one."""
+        number = {each: at for at, each in enumerate(self.relations)}
+        found = np.full(len(self.relations), -1)
+        for at, each in enumerate(self.relations):
+            other = number.get(each.reverse)
+            if other is not None and found[at] < 0 and found[other] < 0:
+                found[at], found[other] = other, at
+        return found
 
     @cached_property
     def first_nodes(self) -> tuple[int, ...]:
@@ -191,7 +201,7 @@ class Schema:
         return tuple(zip(*(found.get(at, others) for at in range(len(self.relations))), strict=True))
 
     def relation_numbers(self, name: str, where: str = "relation") -> list[int]:
-        """Numbers of the relations that a user means: by their whole name, or all with a short one.
+        """Numbers of the relations that a user means: one by its whole name, or all with a short one.
 
         Args:
             name: ``"paper:cites:paper"``, or ``"cites"``.
@@ -200,7 +210,8 @@ class Schema:
         Raises:
             ConfigError: there is none.
         """
-        found = [at for at, each in enumerate(self.relations) if name in (str(each), each.name)]
+        found = [at for at, each in enumerate(self.relations) if name == str(each)]
+        found = found or [at for at, each in enumerate(self.relations) if name == each.name]
         if not found:
             known = dict.fromkeys([*(each.name for each in self.relations), *map(str, self.relations)])
             raise ConfigError(f"there is no relation '{name}'", where=where, fix=nearest(name, known))
@@ -239,27 +250,23 @@ class Schema:
         return tuple(found)
 
 
-def check_names(what: str, names: Iterable[str], parts: int = 1, where: str = "schema") -> None:
+def check_names(what: str, names: Iterable[str], where: str = "schema") -> None:
     """See that names can be told apart.
 
     Args:
-        what: they name, for messages.
-        names: of types, or of relations as one word.
-        parts: of each name, between separators.
+        what: they name, for messages: a ``"node type"``, or a ``"relation"``, as one word.
+        names: of types, or of relations.
         where: they are from.
 
     Raises:
-        ConfigError: one is empty, holds a separator, or is there twice, also with other capitals.
+        ConfigError: one is empty, or there twice, also with other capitals; or that of a type holds a separator.
     """
     seen = dict[str, str]()
+    is_type = what == "node type"
     for name in names:
-        pieces = name.split(SEPARATOR)
-        if len(pieces) != parts or not all(piece.strip() for piece in pieces):
-            raise ConfigError(
-                f"'{name}' is no name of a {what}: it must not be empty or hold '{SEPARATOR}'",
-                where=where,
-                fix="Choose another name",
-            )
+        if not all(map(str.strip, [name] if is_type else separated(name))) or (is_type and SEPARATOR in name):
+            rule = f"it must not be empty or hold '{SEPARATOR}'" if is_type else "it must not be empty"
+            raise ConfigError(f"'{name}' is no name of a {what}: {rule}", where=where, fix="Choose another name")
         other = seen.setdefault(name.casefold(), name)
         if other is not name and other == name:
             raise ConfigError(f"{what} '{name}' is there twice", where=where, fix="Name each once")

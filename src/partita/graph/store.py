@@ -579,10 +579,21 @@ class GraphStore:
             raise StoreError(
                 f"the store has no held-out edges of the split '{split}' (it has: {others})",
                 where=str(self.path),
-                fix="Choose one of these, or ingest again with files of held-out edges (--val-edges, --test-edges)",
+                fix="Choose one of these; hold some out with partita split STORE OUT, or ingest again with "
+                "files of them (--val-edges, --test-edges)",
             )
         name = HELD_PREFIX + split
         return self._nodes_of(name).T, self._columns.get(name + HELD_TYPE_SUFFIX)
+
+    def _held_out_relations(self, schema: Schema) -> dict[str, dict[str, int]]:
+        """How many edges of each relation are held out, by split."""
+        found = dict[str, dict[str, int]]()
+        for split in self.held_out:
+            kinds = self._columns[HELD_PREFIX + split + HELD_TYPE_SUFFIX]
+            for number, count in zip(*np.unique(kinds, return_counts=True)):
+                if number < len(schema.relations):  # verify finds those that are none
+                    found.setdefault(str(schema.relations[number]), {})[split] = int(count)
+        return found
 
     # Nodes
 
@@ -646,7 +657,10 @@ class GraphStore:
         return self.metadata.fingerprint
 
     def summary(self) -> dict[str, Any]:
-        """What the store holds, as plain values that JSON can hold. Reads at most ``indptr``."""
+        """What the store holds, as plain values that JSON can hold.
+
+        Reads at most ``indptr`` and the relations of held-out edges.
+        """
         x, metadata = self._columns.get("x"), self.metadata
         summary: dict[str, Any] = {
             "path": str(self.path),
@@ -673,6 +687,8 @@ class GraphStore:
             summary["type_features"] = {name: width for name, width in features if width}
         if self.held_out:
             summary["held_out"] = self.held_out
+            if self.schema is not None:
+                summary["held_out_relations"] = self._held_out_relations(self.schema)
         if self.shard is not None:
             hot = [hot_columns(name)[0] for name in self.features]
             summary["shard"] = {

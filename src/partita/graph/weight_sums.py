@@ -12,6 +12,15 @@ NAMES = ("weight_sum", "loop_weight")
 _CHUNK = 1 << 20
 
 
+def largest_weights(indptr: Int64[np.ndarray, "N_1"], weight: Float32[np.ndarray, "E"]) -> Float32[np.ndarray, "N"]:
+    """Of every node the largest weight of an in-edge, 0 without one."""
+    largest = np.zeros(len(indptr) - 1, dtype=np.float32)
+    for first in range(0, len(weight), _CHUNK):
+        part = weight[first : first + _CHUNK]
+        np.maximum.at(largest, rows_of(np.asarray(indptr), first, first + len(part)), part)
+    return largest
+
+
 def weight_sums(
     indptr: Int64[np.ndarray, "N_1"], indices: Int[np.ndarray, "E"], weight: Float32[np.ndarray, "E"]
 ) -> tuple[Float64[np.ndarray, "N"], Float64[np.ndarray, "N"]]:

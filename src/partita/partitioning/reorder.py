@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from partita.core import progress
-from partita.core.errors import ConfigError, InputError, StoreError
+from partita.core.errors import ConfigError, InputError
 from partita.core.partitioning import checked_parts
-from partita.graph.column_specs import ROWS_BY, ColumnSpec, is_features, spec_of, type_of_column
+from partita.graph.column_specs import ROWS_BY, ColumnSpec, is_features, spec_by_shape, type_of_column
 from partita.graph.columns import PlacedColumn
 from partita.graph.store import GraphStore
 from partita.graph.writer import NewColumn, StoreWriter
@@ -123,7 +123,7 @@ class _Columns:
     def all(self) -> dict[str, NewColumn]:
         """All columns of the new store. Features come first: they may turn out not to fit their new dtype."""
         features_first = sorted(self.store.columns, key=lambda name: (not is_features(name), name))
-        specs = {name: self._spec(name) for name in features_first}
+        specs = {name: spec_by_shape(name, self.store.metadata, str(self.store.path)) for name in features_first}
         columns = {name: self._column(name, spec) for name, spec in specs.items() if spec.reorder != "make"}
         if not self.scatter.is_identity(self._original):
             columns["original_index"] = NewColumn(
@@ -161,20 +161,6 @@ class _Columns:
                 scatter.rows(column, take, task)
 
         return NewColumn(data.shape, dtype, spec.of if spec.of in ROWS_BY else "nodes", fill)
-
-    def _spec(self, name: str) -> ColumnSpec:
-        """What a column is, where need be by its length."""
-        spec, shape = spec_of(name), self.store.metadata.columns[name].shape
-        of_edges, of_nodes = shape[:1] == (self.store.num_edges,), shape[:1] == (self.store.num_nodes,)
-        if spec is not None and {"edges": of_edges, "nodes": of_nodes}.get(f"{spec.of}", True):
-            return spec
-        if of_edges != of_nodes:
-            return ColumnSpec("edges" if of_edges else "nodes")
-        raise StoreError(
-            f"it cannot be told whether column '{name}' {shape} belongs to nodes or to edges",
-            where=str(self.store.path),
-            fix="Leave the column out of the store, or upgrade Partita if a newer one made it",
-        )
 
     def _original(self, first: int, stop: int) -> Integer[np.ndarray, "n"]:
         original = self.store.original_index

@@ -9,6 +9,7 @@ from typing import Any
 
 from partita.core.options import format_bytes
 from partita.core.plan import STAGES
+from partita.core.relation_names import separated
 from partita.report.cards import wall_seconds
 from partita.report.labels import metric_label, stage_label, task_label
 from partita.report.records import RunFiles
@@ -243,7 +244,7 @@ def relations(run: RunFiles) -> Table | None:
         return None
     rows = []
     for name, edges in store["relations"].items():
-        source, relation, target = name.split(":")
+        source, relation, target = separated(name)
         mean = edges / max(1, store["node_types"][target])
         rows.append([relation, source, target, f"{edges:,}", f"{mean:,.1f}"])
     return Table("Relations", ["relation", "source type", "target type", "edges", "mean in-degree"], rows)

@@ -19,6 +19,7 @@ from rich.text import Text
 from partita.core import progress
 from partita.core.options import format_bytes
 from partita.core.plan import STAGES, Candidate, Plan
+from partita.core.relation_names import separated
 from partita.report.console import SafeConsole
 from partita.report.labels import metric_label, stage_label
 
@@ -170,12 +171,15 @@ def type_tables(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> 
         counts = [size, summary["type_features"].get(name, 0), *([labeled[name]] if labeled else [])]
         table.add_row(name, *(f"{count:,}" if count else "-" for count in counts))
     yield table
-    numbers = ["edges", "mean in-degree"]
+    held, splits = summary.get("held_out_relations", {}), tuple(summary.get("held_out", ()))
+    numbers = ["edges", "mean in-degree", *(f"held out, {split}" for split in splits)]
     ends = ("source type", "relation", "target type")
     table = _plain_table(*ends, *(Column(name, justify="right") for name in numbers))
     for name, count in summary["relations"].items():
-        source, relation, target = name.split(":")
-        table.add_row(source, relation, target, f"{count:,}", f"{count / max(1, sizes[target]):,.1f}")
+        source, relation, target = separated(name)
+        of_splits = (held.get(name, {}).get(split, 0) for split in splits)
+        others = (f"{each:,}" if each else "-" for each in of_splits)
+        table.add_row(source, relation, target, f"{count:,}", f"{count / max(1, sizes[target]):,.1f}", *others)
     yield table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.graph.schema import SEPARATOR
+from partita.core.relation_names import separated
 from partita.nn.layers.residual import Residual
 from partita.nn.model import Model
 from partita.nn.stage import Stage
@@ -150,7 +150,7 @@ class ModelCode:
     def _names(self) -> list[str]:
         names = [f"CLASS_NAMES = {list(self._trained.classes)!r}"] if self._named else []
         if self._types is not None:
-            relations = [tuple(each.split(SEPARATOR)) for each in self._trained.relations]
+            relations = [separated(each) for each in self._trained.relations]
             names += [f"NODE_TYPES = {list(self._types)!r}", "RELATIONS = [", *(f"    {each!r}," for each in relations)]
             names += ["]"]
         return [*names, ""] if names else []

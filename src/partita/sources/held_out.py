@@ -6,22 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Int64, Integer, Shaped, UInt
+from jaxtyping import Int64, Integer, Shaped
 
-from partita.core import progress
 from partita.core.files import map_array
 from partita.graph.column_specs import HELD
+from partita.graph.leaks import found_among
 from partita.graph.metadata import HELD_PREFIX, HELD_TYPE_SUFFIX
-from partita.graph.soundness import rows_of
 from partita.graph.writer import StoreWriter
 
 SPLITS = tuple(HELD)
 """Names of the splits, in the order of their numbers in ``edge_split``, from 1 on; 0 are edges of the graph."""
 _ROWS = 1 << 18
-_EDGES = 1 << 20
-_LEAST = 1 << 16
-_BYTES = 256
-"""Of memory for a held-out edge that is looked for in the graph: its key, what sorts it, and copies of both."""
 
 
 class HeldOut:
@@ -90,8 +85,6 @@ class HeldOut:
 def repeated(writer: StoreWriter, split: str, memory_limit: int) -> int:
     """How many held-out edges of a split are edges of the graph as well, with the same relation.
 
-    The edges are read once for every piece of the held-out ones that fits into a part of the memory limit.
-
     Args:
         writer: of the store, with its columns of edges.
         split: that has held-out edges.
@@ -100,44 +93,9 @@ def repeated(writer: StoreWriter, split: str, memory_limit: int) -> int:
     name = HELD_PREFIX + split
     indptr, indices, pairs = (_written(writer, column) for column in ("indptr", "indices", name))
     kinds, of_edges = (_written(writer, column) for column in (name + HELD_TYPE_SUFFIX, "edge_type"))
-    at_once, found = max(_LEAST, memory_limit // _BYTES), 0
-    for start in range(0, len(pairs), at_once):
-        mine = None if kinds is None else np.asarray(kinds[start : start + at_once], np.int64)
-        found += _repeated(np.asarray(pairs[start : start + at_once]), mine, indptr, indices, of_edges)
-    return found
-
-
-def _repeated(
-    pairs: Int64[np.ndarray, "n 2"],
-    kinds: Int64[np.ndarray, "n"] | None,
-    indptr: Int64[np.ndarray, "N_1"],
-    indices: Int[np.ndarray, "E"],
-    of_edges: UInt[np.ndarray, "E"] | None,
-) -> int:
-    order = np.argsort(pairs[:, 1], kind="stable")
-    dst, key = pairs[order, 1], _key(pairs[order, 0], None if kinds is None else kinds[order])
-    wanted, hit = np.zeros(len(indptr) - 1, bool), np.zeros(len(dst), bool)
-    wanted[dst] = True
-    with progress.task("compare held-out edges", total=len(indices), unit="edges") as task:
-        for first in range(0, len(indices), _EDGES):
-            stop = min(first + _EDGES, len(indices))
-            rows = rows_of(indptr, first, stop)
-            near = np.flatnonzero(wanted[rows])
-            low, high = np.searchsorted(dst, [rows[0], rows[-1] + 1])
-            if len(near) and high > low:
-                of = None if of_edges is None else np.asarray(of_edges[first:stop], np.int64)[near]
-                edges = _key(np.asarray(indices[first:stop], np.int64)[near], of)
-                # Keys take up to 49 bits, so the rows that they are in are put before their numbers among the keys.
-                _, number = np.unique(np.concatenate([key[low:high], edges]), return_inverse=True)
-                number += (np.concatenate([dst[low:high], rows[near]]) - rows[0]) * len(number)
-                hit[low:high] |= np.isin(number[: high - low], number[high - low :])
-            task.advance(stop - first)
-    return int(hit.sum())
-
-
-def _key(src: Int64[np.ndarray, "n"], kind: Int64[np.ndarray, "n"] | None) -> Int64[np.ndarray, "n"]:
-    """One number for source and relation."""
-    return src if kind is None else src << 16 | kind
+    kind = None if kinds is None else np.asarray(kinds, np.int64)
+    src, dst = (np.asarray(pairs[:, side]) for side in (0, 1))
+    return int(found_among(src, dst, kind, indptr, indices, of_edges, memory_limit).sum())
 
 
 def _written(writer: StoreWriter, name: str) -> Any:

@@ -119,7 +119,7 @@ class TypedArrays:
         names = self.node_types
         one_way = [Relation(names[source], self.relation_names[kind], names[target]) for kind, source, target in found]
         where = f"{self.path}, " + ("relations" if self.edge_type is None else "array 'edge_type_names'")
-        check_names("relation", map(str, one_way), parts=3, where=where)
+        check_names("relation", map(str, one_way), where=where)
         added = [each.reverse for each, there in zip(one_way, reverse, strict=True) if there]
         if there := [each for each in added if each in one_way]:
             what = f"relation '{there[0]}' is there already, so reverse relations cannot be added"

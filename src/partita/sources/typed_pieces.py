@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import InputError, nearest
+from partita.core.relation_names import separated
 from partita.graph.column_specs import MASKS
 from partita.graph.schema import MOST_RELATIONS
 from partita.sources.arrays import ArrayFile
@@ -107,14 +108,14 @@ class TypedPieces:
         self.edge_data.setdefault(triple, {})[name] = files
 
     def _triple(self, name: Any, where: str) -> Triple:
-        parts = str(name).split(":") if name is not None else []
+        source, relation, target = separated("" if name is None else str(name))
         if name is None and len(self.sizes) == 1:
-            only = next(iter(self.sizes))
-            parts = [only, ONE_TYPE[1], only]
-        if len(parts) != 3:
+            source = target = next(iter(self.sizes))
+            relation = ONE_TYPE[1]
+        if not (source and relation and target):
             fix = "Write source type, name and target type between colons"
             raise InputError(f"'{name}' is no type of edges", where=where, fix=fix)
-        return self.known(parts[0], where), parts[1], self.known(parts[2], where)
+        return self.known(source, where), relation, self.known(target, where)
 
     def path(self, given: Any, where: str) -> Path:
         """A file that metadata name.

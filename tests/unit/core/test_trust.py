@@ -55,6 +55,14 @@ def test_the_place_and_the_word_are_said() -> None:
         refuse_code({}, "file", "yes")
 
 
+def test_names_of_relations_are_no_code() -> None:
+    """Those of knowledge graphs look like it."""
+    relation = ["entity", "concept:agent", "entity"]
+    refuse_code({"metapath": "concept:agent", "layer": {"metadata": [["entity"], [relation]]}}, "run.json", None)
+    with pytest.raises(ConfigError, match=r"layer: 'concept:agent' names code"):
+        refuse_code({"layer": relation}, "run.json", None)
+
+
 @pytest.mark.parametrize(
     "setting", ["views", "sync", "coverage", "model", "loss", "metric", "sampler", "strategy", "norm"]
 )

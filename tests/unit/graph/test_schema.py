@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partita.core.errors import ConfigError
+from partita.core.relation_names import separated
 from partita.graph.schema import Relation, Schema
 
 SCHEMA = Schema(
@@ -61,3 +62,33 @@ def test_numbers_by_relation(given, expected) -> None:
 def test_numbers_that_fit_no_relation_are_refused(given, message) -> None:
     with pytest.raises(ConfigError, match=message):
         SCHEMA.by_relation(given, "fanout")
+
+
+@pytest.mark.parametrize("name", ["is:a", "a:b:c", ":", "http://a.org/v#is"])
+def test_names_of_relations_hold_colons(name) -> None:
+    """Those of types do not, so what is between the first and the last colon is the name."""
+    relation = Relation("paper", name, "place")
+    schema = Schema(("paper", "place"), (1, 1), (relation, relation.reverse), (1, 1))
+    assert separated(str(relation)) == ("paper", name, "place")
+    assert schema.relation_numbers(name) == schema.relation_numbers(str(relation)) == [0]
+    assert Schema.of_json(schema.to_json(), "here", ConfigError) == schema
+
+
+def test_a_whole_name_comes_before_a_short_one() -> None:
+    relations = (Relation("a", "a:b:a", "a"), Relation("a", "b", "a"))
+    schema = Schema(("a",), (1,), relations, (1, 1))
+    assert schema.relation_numbers("a:b:a") == [1]
+    assert schema.relation_numbers("a:a:b:a:a") == [0]
+
+
+@pytest.mark.parametrize(
+    ("types", "name", "message"),
+    [
+        (("pa:per",), "cites", "'pa:per' is no name of a node type: it must not be empty or hold ':'"),
+        (("paper",), " ", "'paper: :paper' is no name of a relation: it must not be empty"),
+        (("paper",), "", "'paper::paper' is no name of a relation: it must not be empty"),
+    ],
+)
+def test_names_that_are_none_are_refused(types, name, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Schema(types, (1,), (Relation(types[0], name, types[0]),), (1,))

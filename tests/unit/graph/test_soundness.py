@@ -64,6 +64,7 @@ def test_what_was_found_sound_is_not_read_again(tmp_path, monkeypatch) -> None:
 
 COPIES = {
     "partition": lambda path, out: partita.partition(path, out, parts=2, algorithm="random"),
+    "split": lambda path, out: partita.split_links(path, out),
     "shard": lambda path, out: partita.shard(path, out, host=0, hosts=2),
     "export": lambda path, out: partita.export(path, out.with_suffix(".npz")),
     "presample": lambda path, out: partita.presample(path, fanout=(2, 2), epochs=1),
@@ -87,7 +88,7 @@ def test_damage_that_nobody_noticed_is_not_copied(tmp_path, verb) -> None:
         assert {path.name for path in store.path.iterdir()} == files
         flip(file, -1, noticed=False)
     COPIES[verb](store.path, tmp_path / "out")
-    if verb in ("partition", "shard"):
+    if verb in ("partition", "split", "shard"):
         verify(tmp_path / "out")
 
 

@@ -142,6 +142,20 @@ def test_a_convolution_by_name_is_a_hetero_conv_of_it(block, edges, x, kind: str
 
 
 @pytest.mark.filterwarnings("ignore:There exist node types")
+def test_relations_have_names_that_pyg_does_not_give_back(block, x) -> None:
+    """It makes dots of hash signs."""
+    iris = [(source, f"http://a.org/v.1#{name}", target) for source, name, target in TRIPLES]
+    rows = []
+    for triples in (TRIPLES, iris):
+        torch.manual_seed(2)
+        convs = {each: pyg.SAGEConv(8, 4) for each in triples[::-1]}
+        rows.append(HeteroLayer(pyg.HeteroConv(convs), 8, 4, (NAMES, triples)).double()(block, x))
+    torch.testing.assert_close(rows[1], rows[0], rtol=0, atol=0)
+    with pytest.raises(ConfigError, match=r"for the relation a:http://a.org/v.r9:b, which the graph has not"):
+        HeteroLayer(pyg.HeteroConv({("a", "http://a.org/v#r9", "b"): pyg.SAGEConv(8, 4)}), 8, 4, (NAMES, iris))
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
 def test_a_type_that_no_convolution_leads_to_has_rows_of_zeros(block, x) -> None:
     ours = HeteroLayer(pyg.HeteroConv({TRIPLES[1]: pyg.SAGEConv((8, 8), 4)}), 8, 4, (NAMES, TRIPLES)).double()
     rows = by_type(ours(block, x))

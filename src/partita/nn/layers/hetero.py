@@ -51,7 +51,7 @@ class HeteroLayer(PygLayer):
         self.relations = self.names.ends
         self.edge_width = edge_width_of(conv)
         self.edge_columns: Sequence[str] = ("edge_attr",) if self.edge_width else ()
-        unknown = [each for each in _convs(conv) if each not in self.names.relations]
+        unknown = [each for each in _convs(conv, self.names) if each not in self.names.relations]
         if unknown:
             raise ConfigError(
                 f"a convolution is for the relation {':'.join(unknown[0])}, which the graph has not",
@@ -110,7 +110,7 @@ def rows_by_relation(
     attr = None if block.edge_attr is None else block.edge_attr[groups.order].to(x.dtype).split(groups.sizes)
     rows = [ops.pick_rows(x, each) for each in at]
     found: dict[int, list[Tensor]] = {}
-    for relation, of_relation in _convs(conv).items():
+    for relation, of_relation in _convs(conv, names).items():
         number = names.relations.index(relation)
         source, target = names.ends[number]
         more = {} if attr is None or not edge_width_of(of_relation) else {"edge_attr": attr[number]}
@@ -159,14 +159,17 @@ def fill_in(conv: nn.Module, in_width: int) -> None:
         return
     rows = torch.zeros(2, in_width)
     with torch.no_grad():
-        for each in _convs(conv).values():
+        for each in conv.convs.values():  # type: ignore[union-attr, operator]
             width = edge_width_of(each)
             more = {"edge_attr": torch.zeros(1, width)} if width else {}
             each((rows, rows), torch.zeros(2, 1, dtype=torch.int64), **more)
 
 
-def _convs(conv: nn.Module) -> Mapping[EdgeType, nn.Module]:
-    return dict(conv.convs.items())  # type: ignore[union-attr, operator]
+def _convs(conv: nn.Module, names: Names) -> Mapping[EdgeType, nn.Module]:
+    """The convolutions by relation. PyG gives other names back than it was given where these hold ``#``."""
+    convs: Any = conv.convs
+    known = {convs.to_internal_key(each): each for each in names.relations}
+    return {known.get(key, convs.to_external_key(key)): each for key, each in nn.ModuleDict.items(convs)}
 
 
 def _hetero_conv(conv: nn.Module) -> type:
