@@ -28,6 +28,7 @@ from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
 from partita.train.job import check_computed
+from partita.train.links import with_held_out
 from partita.train.parts import with_dealt_parts
 
 
@@ -52,7 +53,7 @@ def check_run(
     """
     check_names(config)
     mesh = Mesh.of(0, config.workers, config.workers)
-    opened = with_dealt_parts(GraphStore.open(store), config, mesh)
+    opened = with_dealt_parts(with_held_out(GraphStore.open(store), config), config, mesh)
     RunFolder(out).require_free(overwrite=overwrite)
     if opened.shard is not None:  # the workers find out, who know how many hosts there are
         return

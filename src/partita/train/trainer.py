@@ -41,6 +41,7 @@ from partita.train.check import check_run
 from partita.train.evaluation import Evaluation
 from partita.train.interrupt import StopRequest, stop_requests
 from partita.train.job import Job
+from partita.train.links import with_held_out
 from partita.train.matmul_backend import resolve_matmul
 from partita.train.memory_need import require_training, training_need
 from partita.train.parts import dealing_note, with_dealt_parts
@@ -112,6 +113,7 @@ class Trainer:
             config = of_model(model, config, settings)
         whole = store if isinstance(store, GraphStore) else GraphStore.open(store)
         context, config = join_team(context, config or Config.make(settings, where="Trainer"))
+        whole = with_held_out(whole, config, context)
         opened = with_dealt_parts(whole, config, context.mesh)
         if context.mesh.rank == 0 and (note := dealing_note(whole, opened)):
             progress.say(note)
