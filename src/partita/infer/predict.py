@@ -13,7 +13,6 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 import torch
 from jaxtyping import Float, Int64, Shaped
@@ -28,12 +27,13 @@ from partita.graph.store import GraphStore
 from partita.infer.layerwise import OutputRows
 from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
+from partita.infer.table_files import TABLES, write_tables
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.tasks.task import make_task
 
 _ARRAY = ".npy"
-_FORMATS = {".parquet": "Parquet", ".csv": "CSV", _ARRAY: "NumPy"}
+_FORMATS = {**TABLES, _ARRAY: "NumPy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,23 +345,7 @@ def _write(
     with written_aside(out) as aside:
         if out.suffix == _ARRAY:
             return _write_array(aside, pieces, shape)
-        return _write_table(aside, out.suffix, pieces, columns)
-
-
-def _write_table(
-    file: Path, suffix: str, pieces: Iterator[OutputRows], columns: PredictionColumns
-) -> tuple[int, tuple[str, ...]]:
-    nodes, writer, names = 0, None, ()
-    for piece in pieces:
-        table = columns.table(piece)
-        if writer is None:
-            kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
-            writer, names = kind(file, table.schema), tuple(table.column_names)
-        writer.write_table(table)
-        nodes += table.num_rows
-    if writer is not None:
-        writer.close()
-    return nodes, names
+        return write_tables(aside, out.suffix, map(columns.table, pieces))
 
 
 def _write_array(file: Path, pieces: Iterator[OutputRows], shape: tuple[int, int]) -> tuple[int, tuple[str, ...]]:
