@@ -452,7 +452,7 @@ def predict(
 ) -> None:
     """Predict."""
     wanted = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
-    options = {
+    options: dict[str, Any] = {
         "run": run,
         "out": out,
         "split": split,
@@ -464,16 +464,12 @@ def predict(
     }
     verb = "predict"
     if links is not None or pairs is not None:
-        verb, unused = (
-            "predict_links",
-            [name for name in (*wanted, "embeddings", "split", "node_type") if options[name]],
-        )
-        if unused:
-            raise ConfigError(f"links have no {unused[0]}", where=unused[0], fix="Leave it out")
-        options = {
-            **{name: options[name] for name in ("run", "out", "store", "trust")},
-            "links": links, "pairs": pairs, "nodes": nodes, "relation": relation, "side": side,
-        }  # fmt: skip
+        for name in (*wanted, "embeddings", "split", "node_type"):
+            if options[name]:
+                raise ConfigError(f"links have no {name}", where=name, fix="Leave it out")
+        verb = "predict_links"
+        options = {name: options[name] for name in ("run", "out", "store", "trust")}
+        options |= {"links": links, "pairs": pairs, "nodes": nodes, "relation": relation, "side": side}
     elif nodes is not None or relation is not None:
         raise ConfigError("nodes and relations are for links", where="predict", fix="Give --links or --pairs")
     result = _infer(verb, workers, {**options, "memory_limit": memory_limit}, quiet=json)

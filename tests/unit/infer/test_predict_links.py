@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from typed_graphs import typed_store
 
 import partita
+from partita.cli.main import main
 from partita.comm.context import Context
 from partita.core.errors import ConfigError, InputError
 from partita.graph.store import GraphStore
@@ -192,3 +194,45 @@ def test_what_cannot_be_done_is_said(named, typed, tmp_path) -> None:
     with pytest.raises(ConfigError, match="the pairs have no relation"):
         predict_links(typed[1], pairs=tmp_path / "two.csv", out=out)
     assert not out.exists()
+
+
+def test_rows_of_nodes(named, tmp_path) -> None:
+    """From which links are told: the scalar products of the decoder are theirs. Nothing else is said of nodes."""
+    store, score = scores_of(named[1])
+    partita.predict(named[1], out=tmp_path / "rows.npy", embeddings=True)
+    partita.predict(named[1], out=tmp_path / "rows.parquet", embeddings=True)
+    rows = np.load(tmp_path / "rows.npy")
+    found = table(tmp_path / "rows.parquet")
+    assert list(found) == ["node", "embedding"]
+    order = store.ingest_order()
+    assert found["node"] == store.names(order).tolist()
+    np.testing.assert_array_equal(np.array(found["embedding"], np.float32), rows)
+    assert float(rows[3] @ rows[8]) == pytest.approx(score(order[3], order[8], 0), rel=1e-4, abs=1e-5)
+    for wanted in ({}, {"probabilities": True, "embeddings": True}):
+        with pytest.raises(ConfigError, match=r"has learned links|a node has no probabilities"):
+            partita.predict(named[1], out=tmp_path / "no.csv", **wanted)
+
+
+def call(capsys, *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_the_command(named, tmp_path, capsys) -> None:
+    run, out = named[1], tmp_path / "new.csv"
+    code, said, _ = call(capsys, "predict", run, "--links", 2, "--out", out, "--json")
+    assert (code, json.loads(said)["rows"]) == (0, 2 * NODES)
+    (tmp_path / "pairs.csv").write_text("source,target\nuser-1,user-2\n")
+    assert call(capsys, "predict", run, "--pairs", tmp_path / "pairs.csv", "--out", out)[0] == 0
+    assert len(table(out)["score"]) == 1
+    for options, message in (
+        (["--links", "2", "--labels"], "links have no labels"),
+        (["--nodes", "train"], "nodes and relations are for links"),
+        (["--embeddings", "--probabilities"], "a node has no probabilities"),
+        (["--side", "middle", "--links", "2"], "no end 'middle'"),
+    ):
+        code, _, error = call(capsys, "predict", run, "--out", out, *options)
+        assert code == 2
+        assert message in error
