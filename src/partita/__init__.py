@@ -40,6 +40,7 @@ _PUBLIC = {
     "partition": "partita.partitioning.job",
     "partition_for_memory": "partita.isolated.memory_parts",
     "predict": "partita.infer.predict",
+    "predict_links": "partita.infer.predict_links",
     "presample": "partita.sample.presample",
     "pyg_stores": "partita.loaders.pyg",
     "quality": "partita.partitioning.quality",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from partita.graph.verify import verify as verify
     from partita.infer.evaluate import evaluate as evaluate
     from partita.infer.predict import predict as predict
+    from partita.infer.predict_links import predict_links as predict_links
     from partita.isolated.memory_parts import partition_for_memory as partition_for_memory
     from partita.loaders.neighbor import NeighborLoader as NeighborLoader
     from partita.loaders.pyg import pyg_stores as pyg_stores

@@ -20,6 +20,7 @@ ORDINARY = {"none", "auto", "all", "mean", "sum", "max", "torch", "x", "y", "nam
 ALLOWED = {
     ("partita/cli/plans.py", "strategy"): "a setting",
     ("partita/nn/model.py", "layer"): "a key of a described model",
+    ("partita/partitioning/spring_plus.py", "links"): "an option of a partitioner",
     ("partita/report/figures.py", "step"): "an event of a run",
     ("partita/report/terminal.py", "strategy"): "an event of a run",
     ("partita/sources/objects.py", "data"): "an array that SciPy writes",

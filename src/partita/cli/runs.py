@@ -73,6 +73,12 @@ Examples:
     partita predict run --out vectors.npy --embeddings
 
     partita predict run --out predictions.parquet --workers 2
+
+Of a run on links, the best new neighbors of nodes, or the scores of pairs:
+
+    partita predict run --links 10 --out new.csv --nodes users.csv
+
+    partita predict run --pairs pairs.csv --out scores.csv
 """
 
 
@@ -422,6 +428,22 @@ def predict(
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Also write the output of the last hidden layer.")
     ] = False,
+    links: Annotated[
+        int | None, typer.Option("--links", min=1, help="Of a run on links: so many new neighbors of each node.")
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option("--pairs", help="Of a run on links: score the pairs of nodes in this table.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option("--nodes", help="With --links: whose neighbors, a file of ids or a split (default: all)."),
+    ] = None,
+    relation: Annotated[
+        str | None, typer.Option("--relation", help="Of a typed graph the relation of new links, or of pairs.")
+    ] = None,
+    side: Annotated[
+        str, typer.Option("--side", help="With --links: look for tails, where links lead to, or for heads.")
+    ] = "tail",
     store: StorePath = None,
     trust: Trust = None,
     workers: Workers = 1,
@@ -430,7 +452,7 @@ def predict(
 ) -> None:
     """Predict."""
     wanted = {"probabilities": probabilities, "logits": logits, "labels": labels, "splits": splits}
-    options = {
+    options: dict[str, Any] = {
         "run": run,
         "out": out,
         "split": split,
@@ -440,7 +462,17 @@ def predict(
         "store": store,
         "trust": trust,
     }
-    result = _infer("predict", workers, {**options, "memory_limit": memory_limit}, quiet=json)
+    verb = "predict"
+    if links is not None or pairs is not None:
+        for name in (*wanted, "embeddings", "split", "node_type"):
+            if options[name]:
+                raise ConfigError(f"links have no {name}", where=name, fix="Leave it out")
+        verb = "predict_links"
+        options = {name: options[name] for name in ("run", "out", "store", "trust")}
+        options |= {"links": links, "pairs": pairs, "nodes": nodes, "relation": relation, "side": side}
+    elif nodes is not None or relation is not None:
+        raise ConfigError("nodes and relations are for links", where="predict", fix="Give --links or --pairs")
+    result = _infer(verb, workers, {**options, "memory_limit": memory_limit}, quiet=json)
     if result is not None:
         finish(result, "Predictions", as_json=json)
 
@@ -468,7 +500,7 @@ def infer_worker(
 
     Args:
         context: of this worker; ``None``: see :func:`partita.evaluate`.
-        verb: ``"evaluate"`` or ``"predict"``.
+        verb: ``"evaluate"``, ``"predict"`` or ``"predict_links"``.
         options: of the function of that name.
         quiet: show nothing.
         terminal: whether standard error is shown on a terminal; ``None``: found out.
@@ -481,6 +513,10 @@ def infer_worker(
             from partita import evaluate as evaluate_run
 
             return evaluate_run(**options, context=context)
+        if verb == "predict_links":
+            from partita import predict_links as predict_links_run
+
+            return predict_links_run(**options, context=context).to_json()
         from partita import predict as predict_run
 
         return predict_run(**options, context=context).to_json()

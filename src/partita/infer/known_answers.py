@@ -117,7 +117,9 @@ class KnownAnswers:
         return cls(several[0].num_nodes, several[0].question, pairs)
 
 
-def known_answers(store: GraphStore, queries: LinkQueries, *, held_out: bool = True) -> KnownAnswers:
+def known_answers(
+    store: GraphStore, queries: LinkQueries, *, held_out: bool = True, both_ways: bool = False
+) -> KnownAnswers:
     """Answers to queries that are edges of a store, or held-out ones, in one pass over all edges.
 
     It takes O(E log Q) time, and memory for the answers, a byte per node and a piece of the edges.
@@ -127,6 +129,7 @@ def known_answers(store: GraphStore, queries: LinkQueries, *, held_out: bool = T
             :meth:`KnownAnswers.merged` of all hosts is the whole.
         queries: of which answers are wanted.
         held_out: also those of the splits that are held out.
+        both_ways: an edge answers in both directions, as in an undirected graph.
 
     Raises:
         StoreError: the store is damaged.
@@ -136,7 +139,12 @@ def known_answers(store: GraphStore, queries: LinkQueries, *, held_out: bool = T
     asked, question = np.unique(queries.given * relations + queries.relations, return_inverse=True)
     is_given = np.zeros(store.num_nodes, np.bool_)
     is_given[queries.given] = True
-    found = [_answers(asked, is_given, relations, queries.side, *edges) for edges in _edges(store, held_out=held_out)]
+    sides: tuple[Side, ...] = ("tail", "head") if both_ways else (queries.side,)
+    found = [
+        _answers(asked, is_given, relations, side, *edges)
+        for edges in _edges(store, held_out=held_out)
+        for side in sides
+    ]
     pairs = np.unique(np.concatenate([np.empty(0, np.int64), *(at * store.num_nodes + ids for at, ids in found)]))
     return KnownAnswers(store.num_nodes, question.reshape(-1), pairs)
 

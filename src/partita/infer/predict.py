@@ -13,7 +13,6 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 import torch
 from jaxtyping import Float, Int64, Shaped
@@ -28,12 +27,13 @@ from partita.graph.store import GraphStore
 from partita.infer.layerwise import OutputRows
 from partita.infer.prediction_columns import PredictionColumns, matrix_of, predicts_values
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
+from partita.infer.table_files import TABLES, write_tables
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
-from partita.tasks.task import make_task
+from partita.tasks.task import EdgeTask, make_task
 
 _ARRAY = ".npy"
-_FORMATS = {".parquet": "Parquet", ".csv": "CSV", _ARRAY: "NumPy"}
+_FORMATS = {**TABLES, _ARRAY: "NumPy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,8 @@ def predict(
         logits: the model's output as it is: ``logits``, in CSV ``logit_<class>`` ....
         labels: the true label: ``label``, empty where there is none.
         splits: the split that a node is in: ``split``, empty where it is in none.
-        embeddings: the output of the last hidden layer: ``embedding``, in CSV ``embedding_0`` ....
+        embeddings: the output of the last hidden layer: ``embedding``, in CSV ``embedding_0`` ...; of a run on
+            links the output of the last layer, from which they are told, and nothing else.
         store: path of a graph store with the same features; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
@@ -207,7 +208,8 @@ def predict(
         The arrays, or with ``out`` what was written.
 
     Raises:
-        ConfigError: unknown file type, embeddings of a model of one layer, or probabilities of a regression.
+        ConfigError: unknown file type, embeddings of a model of one layer, probabilities of a regression, or a run on
+            links is asked for anything but embeddings: see :func:`partita.predict_links`.
         RunError: there is no run, or the store does not fit it; the message says what differs.
         StoreError, ResourceError: the store or the disk cannot be used.
     """
@@ -259,19 +261,26 @@ def _predict(
         unwanted = [name for name, value in others.items() if value]
         context.agree(lambda: _check_target(target, embeddings, unwanted))
     loaded = load_run(run, store=store, labels=labels, model=model, trust=trust, context=context)
-    if embeddings and len(loaded.model.stages) == 1:
+    graph, task = loaded.store, make_task(loaded.config, loaded.store)
+    of_links = isinstance(task, EdgeTask)
+    if of_links and not embeddings:
+        raise ConfigError(
+            "the run has learned links, of which nothing is said for a single node",
+            where="predict",
+            fix="Give --links or --pairs; or --embeddings for the rows that links are told from",
+        )
+    if embeddings and not of_links and len(loaded.model.stages) == 1:
         raise ConfigError("a model of one layer has no embeddings", fix="Leave out --embeddings")
-    if embeddings and loaded.model.whole:
+    if embeddings and not of_links and loaded.model.whole:
         raise ConfigError(
             "a torch.nn.Module is computed as a whole, so there are no rows before its last layer",
             where="embeddings",
             fix="Leave out --embeddings",
         )
-    width = loaded.model.widths[-2]  # of the rows before the last layer
-    graph, task = loaded.store, make_task(loaded.config, loaded.store)
+    width = loaded.model.widths[-1 if of_links else -2]
     columns = PredictionColumns(
         task,
-        arrays and not predicts_values(task) if probabilities is None else probabilities,
+        arrays and not of_links and not predicts_values(task) if probabilities is None else probabilities,
         logits=logits,
         labels=labels,
         splits=splits,
@@ -285,7 +294,9 @@ def _predict(
         raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     require_memory(inference, graph, context)
-    pieces = inference.collect(ids, embeddings=embeddings)
+    pieces = inference.collect(ids, embeddings=embeddings and not of_links)
+    if of_links:  # whose rows are the model's output
+        pieces = (OutputRows(piece.ids, piece.output, piece.output) for piece in pieces)
     if target is None:
         none = OutputRows(torch.empty(0, dtype=torch.int64), torch.empty(0, task.width), torch.empty(0, width))
         tables = [columns.table(none), *map(columns.table, pieces)]
@@ -345,23 +356,7 @@ def _write(
     with written_aside(out) as aside:
         if out.suffix == _ARRAY:
             return _write_array(aside, pieces, shape)
-        return _write_table(aside, out.suffix, pieces, columns)
-
-
-def _write_table(
-    file: Path, suffix: str, pieces: Iterator[OutputRows], columns: PredictionColumns
-) -> tuple[int, tuple[str, ...]]:
-    nodes, writer, names = 0, None, ()
-    for piece in pieces:
-        table = columns.table(piece)
-        if writer is None:
-            kind = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
-            writer, names = kind(file, table.schema), tuple(table.column_names)
-        writer.write_table(table)
-        nodes += table.num_rows
-    if writer is not None:
-        writer.close()
-    return nodes, names
+        return write_tables(aside, out.suffix, map(columns.table, pieces))
 
 
 def _write_array(file: Path, pieces: Iterator[OutputRows], shape: tuple[int, int]) -> tuple[int, tuple[str, ...]]:

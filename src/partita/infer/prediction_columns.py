@@ -17,7 +17,7 @@ from torch import Tensor
 from partita.core.errors import ConfigError
 from partita.infer.layerwise import OutputRows
 from partita.tasks.nodes import lists
-from partita.tasks.task import Task
+from partita.tasks.task import EdgeTask, Task
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,11 @@ class PredictionColumns:
         """See that the task has what is wanted.
 
         Raises:
-            ConfigError: the model predicts numbers, which have neither probabilities nor logits.
+            ConfigError: the model predicts numbers, or links, which have neither probabilities nor logits.
         """
         for name, wanted in (("probabilities", self.probabilities), ("logits", self.logits)):
+            if wanted and isinstance(self.task, EdgeTask):
+                raise ConfigError(f"the model tells links, and a node has no {name}", fix=f"Leave {name} out")
             if wanted and predicts_values(self.task):
                 raise ConfigError(f"the model predicts numbers, which have no {name}", fix=f"Leave {name} out")
 
@@ -65,7 +67,8 @@ class PredictionColumns:
         if (schema := task.store.schema) is not None:
             kinds = pa.array(task.store.types(rows.ids.numpy()), type=pa.int32())
             columns["type"] = pa.DictionaryArray.from_arrays(kinds, list(schema.node_types)).cast(pa.string())
-        columns |= task.columns(output, flat=self.flat)
+        if not isinstance(task, EdgeTask):
+            columns |= task.columns(output, flat=self.flat)
         if self.probabilities:
             scores = task.scores(output).numpy()
             for name, column in self._spread("probability", "probabilities", scores, self.class_names).items():

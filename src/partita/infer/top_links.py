@@ -124,8 +124,7 @@ def _best_of_block(scores: Float[Tensor, "n c"], begin: int, original: Int64[Ten
     at = _first_best(scores, min(k, scores.shape[1]))
     found = scores.gather(1, at)
     nobody = found == -torch.inf
-    chosen = (each[at].masked_fill(nobody, NOBODY) for each in (ids, indices))
-    return TopLinks(*chosen, found)
+    return TopLinks(ids[at].masked_fill(nobody, NOBODY), indices[at].masked_fill(nobody, NOBODY), found)
 
 
 def _first_best(scores: Float[Tensor, "n c"], k: int) -> Int64[Tensor, "n k"]:

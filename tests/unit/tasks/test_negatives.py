@@ -1,4 +1,4 @@
-"""Negatives: whose type they have, how often each is drawn, and that no partition changes them."""
+"""How often negatives are drawn, which are links themselves, and where there are none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reordering import reorder
+from link_stores import COLUMN, KEY, drawn, edges_of, in_store, typed_stores, untyped_stores
 from scipy import stats
-from torch import Tensor
-from typed_graphs import typed_store
 
 import partita
 from partita.core.errors import ConfigError
@@ -20,100 +18,18 @@ from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
 from partita.tasks.links.alias import alias_table
 from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
-from partita.testing.graphs import formula_store
 
-KEY = StepKey(3, 1, 4)
-COLUMN = {"head": 0, "tail": 1}
-every_kind = pytest.mark.parametrize("name", list(NEGATIVES))
 every_side = pytest.mark.parametrize("side", list(COLUMN))
 
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory) -> list[GraphStore]:
-    """The same typed graph as it was ingested, and in parts."""
-    path = tmp_path_factory.mktemp("typed") / "store"
-    parts = typed_store(path)
-    return [GraphStore.open(path.with_suffix(".whole")), parts]
+    return typed_stores(tmp_path_factory.mktemp("typed"))
 
 
 @pytest.fixture(scope="module")
 def untyped(tmp_path_factory) -> list[GraphStore]:
-    folder = tmp_path_factory.mktemp("untyped")
-    whole = formula_store(folder / "whole")
-    return [
-        whole,
-        *(
-            reorder(whole, (np.arange(60) * 7 % parts).astype(np.int64), folder / f"{parts}", num_parts=parts)
-            for parts in (2, 5)
-        ),
-    ]
-
-
-def edges_of(store: GraphStore) -> Tensor:
-    """All edges as rows of a batch, in original ids, in one order for all stores of a graph."""
-    target = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
-    columns = [store.to_original(store.indices.astype(np.int64)), store.to_original(target)]
-    columns += [] if store.edge_type is None else [store.edge_type.astype(np.int64)]
-    rows = np.stack(columns, axis=1)
-    return torch.from_numpy(rows[np.lexsort(rows.T)])
-
-
-def in_store(store: GraphStore, batch: Tensor) -> Tensor:
-    order = store.ingest_order()
-    if order is None:
-        return batch
-    return torch.cat([torch.from_numpy(order)[batch[:, :2]], batch[:, 2:]], dim=1)
-
-
-def drawn(store: GraphStore, name: str, batch: Tensor, side: str, count: int = 6, key: StepKey = KEY, **of) -> Tensor:
-    """Candidates in original ids."""
-    found = NEGATIVES.find(name).of(store, count, **of).candidates(in_store(store, batch), key, side)
-    return torch.from_numpy(np.array(store.to_original(found.numpy())))
-
-
-@every_kind
-@every_side
-def test_no_partition_changes_them(untyped, typed, name, side) -> None:
-    papers = {"relations": [0]} if name == "all" else {}
-    for stores, of in ((untyped, {}), (typed, papers)):
-        batch = edges_of(stores[0])[torch.randperm(stores[0].num_edges)[:40]]
-        if of:
-            batch = batch[batch[:, 2] == 0]
-        first, *others = (drawn(store, name, batch, side, **of) for store in stores)
-        assert all(torch.equal(first, other) for other in others)
-        if name not in ("in_batch", "all"):
-            assert not torch.equal(first, drawn(stores[0], name, batch, side, key=StepKey(3, 1, 5)))
-            assert torch.equal(first[:, :3], drawn(stores[0], name, batch, side, count=3))
-            assert torch.equal(first[:11], drawn(stores[0], name, batch[:11], side))
-        kind = NEGATIVES.find(name).of(stores[1], 6, **of)
-        assert first.shape == (len(batch), kind.width(len(batch)))
-
-
-@every_side
-def test_types_are_those_of_the_ends(typed, side) -> None:
-    store = typed[1]
-    batch = edges_of(store)
-    for name in set(NEGATIVES) - {"all"}:
-        kind = NEGATIVES.find(name).of(store, 9)
-        found = kind.candidates(in_store(store, batch), KEY, side)
-        wanted = torch.from_numpy(store.schema.ends[batch[:, 2].numpy(), COLUMN[side]])
-        assert torch.equal(torch.from_numpy(store.types(found.numpy().reshape(-1))).view(found.shape)[:, 0], wanted)
-        assert bool((wanted == torch.from_numpy(store.types(found.numpy().reshape(-1))).view(found.shape).T).all())
-        if kind.shared:
-            for number in wanted.unique():
-                assert len(found[wanted == number].unique(dim=0)) == 1
-
-
-@every_side
-def test_shared_ones_are_a_view(untyped, side) -> None:
-    batch = edges_of(untyped[0])[:20]
-    for name in NEGATIVES:
-        kind = NEGATIVES.find(name).of(untyped[0], 5)
-        found = kind.candidates(batch, KEY, side)
-        assert kind.shared == (found.stride(0) == 0)
-        assert kind.candidates(batch[:0], KEY, side).shape[0] == 0
-    assert torch.equal(drawn(untyped[1], "all", batch, side), torch.arange(60).expand(20, -1))
-    assert torch.equal(drawn(untyped[1], "in_batch", batch, side), batch[:, COLUMN[side]].expand(20, -1))
+    return untyped_stores(tmp_path_factory.mktemp("untyped"))
 
 
 @every_side
@@ -208,9 +124,9 @@ def test_links_without_negatives_are_refused(tmp_path) -> None:
         NEGATIVES.find("all").of(store, 2).candidates(batch, KEY, "head")
     reverse = NEGATIVES.find("degree").of(store, 2)
     reverse._ends = reverse._ends[:, ::-1].copy()  # as of a relation that has no edges
-    with pytest.raises(ConfigError, match="no edge leads to a node of type 'person'"):
+    with pytest.raises(ConfigError, match="no node of type 'person' has a weight as a tail"):
         reverse.candidates(batch, KEY, "tail")
-    with pytest.raises(ConfigError, match="no edge comes from a node of type 'thing'"):
+    with pytest.raises(ConfigError, match="no node of type 'thing' has a weight as a head"):
         reverse.candidates(batch, KEY, "head")
     with pytest.raises(ConfigError, match="0 negatives"):
         NEGATIVES.find("uniform").of(store, 0)
@@ -234,7 +150,7 @@ def test_a_complete_graph_has_no_negatives(tmp_path) -> None:
 class Next(Negatives):
     """A user's own: the nodes after the true one."""
 
-    def _candidates(self, batch, types, key, side):
+    def pick(self, batch, types, key, side):
         return (batch[:, COLUMN[side], None] + torch.arange(1, 1 + self.count)) % self.store.num_nodes
 
 

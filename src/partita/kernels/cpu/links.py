@@ -13,6 +13,7 @@ from partita.kernels.cpu.draws import U, below, fold
 
 _EMPTY = np.empty(0, np.int64)
 _DRAW = 4  # a draw costs about as much as this many streamed elements
+SHORT = 64  # rows of so many edges are compared with every candidate: faster than to sort these
 
 
 def draw_candidates(
@@ -147,7 +148,11 @@ def sources_loop(indptr, indices, kinds, given, kind, candidates, out, low, high
     for row in range(low, high):
         mine = candidates[0 if shared else row]
         begin, end = _run(indptr, kinds, given[row], kind[row])
-        if begin == end:
+        if end - begin <= SHORT:
+            for edge in range(begin, end):
+                source = np.int64(indices[edge])
+                for column in range(mine.shape[0]):
+                    out[row, column] |= mine[column] == source
             continue
         if not shared:
             order = np.argsort(mine)

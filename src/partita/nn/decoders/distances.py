@@ -113,7 +113,7 @@ class RotatE(DistanceDecoder):
     def __init__(self, width: int, num_relations: int = 1, *, gamma: float = GAMMA) -> None:
         half = halves_of(width, self.name)
         super().__init__(width, num_relations, gamma=gamma)
-        self.half = half
+        self.columns = half
         self.phase = nn.Parameter(torch.empty(num_relations, half))
         self.reset()
 
@@ -124,7 +124,7 @@ class RotatE(DistanceDecoder):
     def moved(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """Turned by the relation's phases for tails, back for heads: a rotation keeps distances."""
         phase = self.phase[relations]
-        (a, b), c, s = given.split(self.half, 1), phase.cos(), phase.sin()
+        (a, b), c, s = given.split(self.columns, 1), phase.cos(), phase.sin()
         if side == "head":
             s = -s
         return torch.cat([a * c - b * s, a * s + b * c], dim=1)

@@ -127,11 +127,11 @@ class ComplEx(DistMult):
     def __init__(self, width: int, num_relations: int = 1) -> None:
         half = halves_of(width, self.name)
         super().__init__(width, num_relations)
-        self.half = half
+        self.columns = half
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """``h r`` for tails, ``t conj(r)`` for heads: the score is the real scalar product with the other end."""
-        (a, b), (c, e) = given.split(self.half, 1), self.relation[relations].split(self.half, 1)
+        (a, b), (c, e) = given.split(self.columns, 1), self.relation[relations].split(self.columns, 1)
         if side == "head":
             e = -e
         return torch.cat([a * c - b * e, a * e + b * c], dim=1)

@@ -138,7 +138,7 @@ def among_negatives(metric: str, answers: Answers) -> float | None:
     allowed = negative > -torch.inf
     if not bool(allowed.any()):
         return None
-    if metric in ("auc", "ap"):
-        of = auc if metric == "auc" else average_precision
-        return of(true.double().numpy(), negative[allowed].double().numpy())
+    of_scores = {"auc": auc, "ap": average_precision}
+    if metric in of_scores:
+        return of_scores[metric](true.double().numpy(), negative[allowed].double().numpy())
     return link_metrics(ranks_among(true, negative, allowed))[metric]

@@ -89,11 +89,19 @@ class Negatives:
         if side not in self._seen:
             self._require(side)
             self._seen.add(side)
-        return self._candidates(batch, self.types(batch, side), key.at(Purpose.NEGATIVE, _COLUMN[side]), side)
+        return self.pick(batch, self.types(batch, side), key.at(Purpose.NEGATIVE, _COLUMN[side]), side)
 
-    def _candidates(
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
+        """What :meth:`candidates` gives: store ids, a function of original indices and the key.
+
+        Args:
+            batch: the whole batch.
+            types: number of the node type of each end that is replaced.
+            key: 64-bit key of the step and the side.
+            side: which end.
+        """
         raise NotImplementedError
 
     def types(self, batch: Int64[Tensor, "B ends"], side: Side) -> Int64[Tensor, "B"]:
@@ -119,7 +127,7 @@ class Negatives:
                     fix="Train on other relations",
                 )
 
-    def _draw(self, key: int, types: Int64[Tensor, "n"], alias: Alias | None = None) -> Int64[Tensor, "n K"]:
+    def draw(self, key: int, types: Int64[Tensor, "n"], alias: Alias | None = None) -> Int64[Tensor, "n K"]:
         """Nodes of the given types, some for each."""
         first, sizes = as_tensor(self._first)[types], as_tensor(self._sizes)[types]
         return kernels.draw_candidates(key, first, sizes, self.count, alias=alias, order=self._order)
@@ -136,43 +144,43 @@ class Negatives:
 class Uniform(Negatives):
     """Every link has its own, drawn from all nodes of the type alike, with replacement."""
 
-    def _candidates(
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
-        return self._draw(key, types)
+        """See :meth:`Negatives.pick`."""
+        return self.draw(key, types)
 
 
-class ByDegree(Negatives):
-    """As uniform ones, but drawn in proportion to the number of edges to the power of 3/4.
-
-    For tails these are the edges into a node, for heads those out of it, of all relations together: how often it is
-    the true end. Nodes without any are not drawn. The power is that of Mikolov et al., "Distributed representations of
-    words and phrases and their compositionality", NeurIPS 2013.
-    """
+class Weighted(Negatives):
+    """As uniform ones, but drawn in proportion to weights of the nodes."""
 
     def __init__(self, store: GraphStore, count: int, relations: Sequence[int] | None = None) -> None:
         super().__init__(store, count, relations)
         self._tables = dict[Side, Alias]()
 
-    def _candidates(
+    def weights(self, side: Side) -> Float64[np.ndarray, "N"]:
+        """Of all nodes in the order of their original indices, finite and >= 0; a node of weight 0 is never drawn."""
+        raise NotImplementedError
+
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
+        """See :meth:`Negatives.pick`.
+
+        Raises:
+            ConfigError: no node of a type has a weight.
+        """
         if side not in self._tables:
             self._tables[side] = self._table(side)
-        return self._draw(key, types, self._tables[side])
+        return self.draw(key, types, self._tables[side])
 
     def _table(self, side: Side) -> Alias:
-        degrees = (self.store.in_degree() if side == "tail" else _out_degrees(self.store)).astype(np.float64)
-        if self._order is not None:
-            degrees = degrees[self._order.numpy()]
-        weights: Float64[np.ndarray, "N"] = np.sqrt(degrees) * np.sqrt(np.sqrt(degrees))  # the same on every machine
-        chosen = np.array(self._end_types(side), np.int64)
+        weights, chosen = self.weights(side), np.array(self._end_types(side), np.int64)
         for number in chosen.tolist():
             begin = self._first[number]
             if not weights[begin : begin + self._sizes[number]].any():
                 raise ConfigError(
-                    f"no edge {'leads to' if side == 'tail' else 'comes from'} a node of {self._type_name(number)}, so "
-                    "none can be drawn by degree",
+                    f"no node of {self._type_name(number)} has a weight as a {side}, so none can be drawn by weight",
                     where=str(self.store.path),
                     fix="Use negatives uniform",
                 )
@@ -180,16 +188,33 @@ class ByDegree(Negatives):
         return torch.from_numpy(thresholds), torch.from_numpy(others)
 
 
+class ByDegree(Weighted):
+    """Drawn in proportion to the number of edges to the power of 3/4.
+
+    For tails these are the edges into a node, for heads those out of it, of all relations together: how often it is
+    the true end. Nodes without any are not drawn. The power is that of Mikolov et al., "Distributed representations of
+    words and phrases and their compositionality", NeurIPS 2013.
+    """
+
+    def weights(self, side: Side) -> Float64[np.ndarray, "N"]:
+        """Square roots only, which are the same on every machine."""
+        degrees = (self.store.in_degree() if side == "tail" else _out_degrees(self.store)).astype(np.float64)
+        if self._order is not None:
+            degrees = degrees[self._order.numpy()]
+        return np.sqrt(degrees) * np.sqrt(np.sqrt(degrees))
+
+
 class Joint(Negatives):
     """Drawn as uniform ones, once for the whole batch: far fewer rows are needed, and scores are matrix products."""
 
     shared = True
 
-    def _candidates(
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
+        """See :meth:`Negatives.pick`."""
         known = self._end_types(side)
-        return self._of_types(self._draw(key, torch.tensor(known)), known, types)
+        return self._of_types(self.draw(key, torch.tensor(known)), known, types)
 
 
 class InBatch(Negatives):
@@ -205,9 +230,10 @@ class InBatch(Negatives):
         """See :meth:`Negatives.width`."""
         return batch_size
 
-    def _candidates(
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
+        """See :meth:`Negatives.pick`."""
         ends, known = batch[:, _COLUMN[side]], torch.unique(types).tolist()
         if len(known) <= 1:
             return ends.expand(len(batch), -1)
@@ -239,9 +265,10 @@ class Every(Negatives):
                 fix="Use negative_sampler joint",
             )
 
-    def _candidates(
+    def pick(
         self, batch: Int64[Tensor, "B ends"], types: Int64[Tensor, "B"], key: int, side: Side
     ) -> Int64[Tensor, "B K"]:
+        """See :meth:`Negatives.pick`."""
         known = self._end_types(side)
         rows = torch.stack([torch.arange(self._sizes[number]) + self._first[number] for number in known])
         return self._of_types(rows if self._order is None else self._order[rows], known, types)

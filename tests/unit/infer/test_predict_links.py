@@ -1,0 +1,238 @@
+"""New neighbors and scores of pairs in files, by users' ids: what a decoder says of the model's rows, one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from typed_graphs import typed_store
+
+import partita
+from partita.cli.main import main
+from partita.comm.context import Context
+from partita.core.errors import ConfigError, InputError
+from partita.graph.store import GraphStore
+from partita.infer.links import NodeRows
+from partita.infer.predict_links import predict_links
+from partita.infer.run import inference_of
+from partita.runs.load import load_run
+
+NODES = 40
+SETTINGS = {"task": "links", "epochs": 1, "layers": 1, "hidden": 6, "fanout": 4, "negatives": 2, "batch_size": 64}
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory) -> tuple[Path, Path]:
+    """An undirected graph with names for nodes, in two parts, edges held out; and a run on it."""
+    folder = tmp_path_factory.mktemp("named")
+    generator = np.random.default_rng(3)
+    pairs = np.unique(np.sort(generator.integers(0, NODES, (160, 2)), axis=1), axis=0)
+    pairs = generator.permutation(pairs[pairs[:, 0] != pairs[:, 1]])
+
+    def write(name: str, rows: np.ndarray) -> Path:
+        path = folder / name
+        path.write_text("source,target\n" + "".join(f"user-{a},user-{b}\n" for a, b in rows))
+        return path
+
+    rows = generator.normal(size=(NODES, 3))
+    lines = ["id,a,b,c", *(f"user-{v}," + ",".join(f"{value:.4f}" for value in rows[v]) for v in range(NODES))]
+    (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
+    partita.ingest(
+        write("edges.csv", pairs[12:]), folder / "whole", nodes=folder / "nodes.csv", undirected=True,
+        val_edges=write("val.csv", pairs[:6]), test_edges=write("test.csv", pairs[6:12]),
+    )  # fmt: skip
+    partita.partition(folder / "whole", folder / "store", parts=2, algorithm="random")
+    partita.Trainer(folder / "store", out=folder / "run", **SETTINGS).fit(progress=False)
+    return folder / "store", folder / "run"
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("typed")
+    store = typed_store(folder / "store")
+    settings = {**SETTINGS, "model": "rgcn", "decoder": "distmult", "target_relations": "wrote at", "metric": "loss"}
+    partita.Trainer(store.path, out=folder / "run", **settings).fit(progress=False)
+    return store.path, folder / "run"
+
+
+def scores_of(run: Path) -> tuple[GraphStore, object]:
+    """A function from two store ids and a relation to the score, by the decoder's own formula."""
+    loaded = load_run(run)
+    rows = NodeRows.of(inference_of(loaded.model, loaded.store, loaded.config, Context.alone())).rows
+
+    @torch.no_grad()
+    def score(head: int, tail: int, relation: int) -> float:
+        return float(loaded.model.decoder(rows[head][None], rows[tail][None], torch.tensor([relation]))[0])
+
+    return loaded.store, score
+
+
+def table(path: Path) -> dict[str, list]:
+    read = pyarrow.csv.read_csv if path.suffix == ".csv" else pyarrow.parquet.read_table
+    return read(path).to_pydict()
+
+
+def known_of(store: GraphStore) -> set[tuple[int, int, int]]:
+    target = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    kinds = np.zeros(len(target)) if store.edge_type is None else store.edge_type
+    known = {(int(a), int(b), int(r)) for a, b, r in zip(store.indices, target, kinds, strict=True)}
+    for split in store.held_out:
+        for a, b in store.held_out_edges(split)[0].T.tolist():
+            known |= {(a, b, 0), (b, a, 0)}  # undirected
+    return known
+
+
+def wanted_of(store, score, nodes, side, relation, candidates, k):
+    """Names of nodes and of their best new neighbors, with scores."""
+    known, found = known_of(store), []
+    original = store.to_original(np.arange(store.num_nodes))
+    for node in nodes:
+        scored = []
+        for other in candidates:
+            link = (node, other, relation) if side == "tail" else (other, node, relation)
+            if other != node and link not in known:
+                scored.append((-score(*link), int(original[other]), int(other)))
+        for negated, _, other in sorted(scored)[:k]:
+            found.append((store.names(np.array([node]))[0], store.names(np.array([other]))[0], -negated))
+    return found
+
+
+def check(found: dict[str, list], wanted: list[tuple]) -> None:
+    assert list(zip(found["node"], found["neighbor"], strict=True)) == [each[:2] for each in wanted]
+    np.testing.assert_allclose(found["score"], [each[2] for each in wanted], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["probability"], 1 / (1 + np.exp(-np.array(found["score"]))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_new_neighbors_by_brute_force(named, tmp_path, suffix) -> None:
+    """Of all nodes, in the order of ingest; held-out edges are known in both directions."""
+    store, score = scores_of(named[1])
+    out = tmp_path / f"new{suffix}"
+    summary = predict_links(named[1], links=4, out=out)
+    order = store.ingest_order().tolist()
+    check(table(out), wanted_of(store, score, order, "tail", 0, range(NODES), 4))
+    assert summary.rows == 4 * NODES
+    assert summary.columns == ("node", "neighbor", "score", "probability")
+    again = tmp_path / f"workers{suffix}"
+    predict_links(named[1], links=4, out=again, workers=2)
+    check(table(again), wanted_of(store, score, order, "tail", 0, range(NODES), 4))
+
+
+def test_nodes_in_a_file(named, tmp_path) -> None:
+    store, score = scores_of(named[1])
+    (tmp_path / "who.csv").write_text("rank,node\n1,user-7\n2,user-3\n3,user-7\n")
+    predict_links(named[1], links=2, nodes=tmp_path / "who.csv", out=tmp_path / "new.csv", side="head")
+    ids = {name: at for at, name in enumerate(store.names())}
+    asked = [ids["user-7"], ids["user-3"], ids["user-7"]]
+    check(table(tmp_path / "new.csv"), wanted_of(store, score, asked, "head", 0, range(NODES), 2))
+    predict_links(named[1], links=1000, nodes=tmp_path / "who.csv", out=tmp_path / "all.csv")
+    check(table(tmp_path / "all.csv"), wanted_of(store, score, asked, "tail", 0, range(NODES), 1000))
+
+
+@pytest.mark.parametrize("side", ["tail", "head"])
+def test_new_neighbors_in_a_typed_graph(typed, tmp_path, side) -> None:
+    store, score = scores_of(typed[1])
+    predict_links(typed[1], links=3, relation="at", side=side, out=tmp_path / "new.parquet")
+    found = table(tmp_path / "new.parquet")
+    kinds = ["paper", "place"] if side == "tail" else ["place", "paper"]
+    nodes, candidates = (store.nodes_of(kind) for kind in kinds)
+    nodes = nodes[np.argsort(store.to_original(nodes))].tolist()
+    number = store.schema.relation_numbers("at")[0]
+    check(found, wanted_of(store, score, nodes, side, number, candidates.tolist(), 3))
+    assert set(found["relation"]) == {"paper:at:place"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_scores_of_pairs(named, typed, tmp_path, workers) -> None:
+    store, score = scores_of(named[1])
+    (tmp_path / "pairs.csv").write_text("source,target\nuser-1,user-2\nuser-39,user-0\nuser-1,user-1\n")
+    predict_links(named[1], pairs=tmp_path / "pairs.csv", out=tmp_path / "scores.csv", workers=workers)
+    found = table(tmp_path / "scores.csv")
+    assert list(zip(found["source"], found["target"], strict=True)) == [
+        ("user-1", "user-2"), ("user-39", "user-0"), ("user-1", "user-1")
+    ]  # fmt: skip
+    ids = {name: at for at, name in enumerate(store.names())}
+    wanted = [score(ids[a], ids[b], 0) for a, b in zip(found["source"], found["target"], strict=True)]
+    np.testing.assert_allclose(found["score"], wanted, rtol=1e-4, atol=1e-5)
+    store, score = scores_of(typed[1])
+    at = {name: number for number, name in enumerate(store.names().tolist())}
+    author, place, *papers = (int(store.names(store.nodes_of(kind)[n : n + 1])[0])
+                              for kind, n in (("author", 0), ("place", 0), ("paper", 1), ("paper", 0)))  # fmt: skip
+    text = f"head,relation,tail\n{author},wrote,{papers[0]}\n{papers[1]},at,{place}\n"
+    (tmp_path / "triples.csv").write_text(text)
+    predict_links(typed[1], pairs=tmp_path / "triples.csv", out=tmp_path / "typed.csv", workers=workers)
+    found = table(tmp_path / "typed.csv")
+    assert found["relation"] == ["author:wrote:paper", "paper:at:place"]
+    numbers = [store.schema.relation_numbers(name)[0] for name in ("wrote", "at")]
+    wanted = [score(at[author], at[papers[0]], numbers[0]), score(at[papers[1]], at[place], numbers[1])]
+    np.testing.assert_allclose(found["score"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_done_is_said(named, typed, tmp_path) -> None:
+    out, pairs = tmp_path / "out.csv", tmp_path / "pairs.csv"
+    pairs.write_text("source,target\nuser-1,user-2\nuser-1,nobody\n")
+    for error, message, options in (
+        (ConfigError, "none are given", {}),
+        (ConfigError, "both are given", {"links": 1, "pairs": pairs}),
+        (ConfigError, "at least 1", {"links": 0}),
+        (ConfigError, "cannot write '.txt'", {"links": 1, "out": tmp_path / "new.txt"}),
+        (ConfigError, "neither a file nor a split", {"links": 1, "nodes": "nowhere"}),
+        (ConfigError, "no relations", {"links": 1, "relation": "at"}),
+        (ConfigError, "no end 'middle'", {"links": 1, "side": "middle"}),
+        (InputError, r"line 3, column target: there is no node nobody", {"pairs": pairs}),
+    ):
+        with pytest.raises(error, match=message):
+            predict_links(named[1], **{"out": out, **options})
+    with pytest.raises(ConfigError, match=r"2 relations are meant.*author:wrote:paper"):
+        predict_links(typed[1], links=1, out=out)
+    (tmp_path / "two.csv").write_text("source,target\n0,0\n")
+    with pytest.raises(ConfigError, match="the pairs have no relation"):
+        predict_links(typed[1], pairs=tmp_path / "two.csv", out=out)
+    assert not out.exists()
+
+
+def test_rows_of_nodes(named, tmp_path) -> None:
+    """From which links are told: the scalar products of the decoder are theirs. Nothing else is said of nodes."""
+    store, score = scores_of(named[1])
+    partita.predict(named[1], out=tmp_path / "rows.npy", embeddings=True)
+    partita.predict(named[1], out=tmp_path / "rows.parquet", embeddings=True)
+    rows = np.load(tmp_path / "rows.npy")
+    found = table(tmp_path / "rows.parquet")
+    assert list(found) == ["node", "embedding"]
+    order = store.ingest_order()
+    assert found["node"] == store.names(order).tolist()
+    np.testing.assert_array_equal(np.array(found["embedding"], np.float32), rows)
+    assert float(rows[3] @ rows[8]) == pytest.approx(score(order[3], order[8], 0), rel=1e-4, abs=1e-5)
+    for wanted in ({}, {"probabilities": True, "embeddings": True}):
+        with pytest.raises(ConfigError, match=r"has learned links|a node has no probabilities"):
+            partita.predict(named[1], out=tmp_path / "no.csv", **wanted)
+
+
+def call(capsys, *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_the_command(named, tmp_path, capsys) -> None:
+    run, out = named[1], tmp_path / "new.csv"
+    code, said, _ = call(capsys, "predict", run, "--links", 2, "--out", out, "--json")
+    assert (code, json.loads(said)["rows"]) == (0, 2 * NODES)
+    (tmp_path / "pairs.csv").write_text("source,target\nuser-1,user-2\n")
+    assert call(capsys, "predict", run, "--pairs", tmp_path / "pairs.csv", "--out", out)[0] == 0
+    assert len(table(out)["score"]) == 1
+    for options, message in (
+        (["--links", "2", "--labels"], "links have no labels"),
+        (["--nodes", "train"], "nodes and relations are for links"),
+        (["--embeddings", "--probabilities"], "a node has no probabilities"),
+        (["--side", "middle", "--links", "2"], "no end 'middle'"),
+    ):
+        code, _, error = call(capsys, "predict", run, "--out", out, *options)
+        assert code == 2
+        assert message in error
