@@ -224,19 +224,21 @@ class LearntRows:
             kind: number of the type.
             numbers: distinct rows.
         """
-        table, owners, group = self.tables[kind], self.owners, self.group
+        table, group = self.tables[kind], self.group
         if group.size == 1:
-            rows, order, send, receive, asked = table.rows.index_select(0, numbers), None, (), (), numbers
+            pulled = _Pulled(kind, None, (), numbers, (), table.rows.index_select(0, numbers))
         else:
-            order, send = bucket(owners.of_rows(kind, numbers), group.size)
+            order, send = bucket(self.owners.of_rows(kind, numbers), group.size)
             receive = group.exchange_counts(torch.tensor(send)).tolist()
             asked = group.exchange(numbers[order], send, receive, "ids") - table.first
             answers = group.exchange(table.rows.index_select(0, asked), receive, send, "features")
             rows = torch.empty_like(answers)
             rows[order] = answers
+            pulled = _Pulled(kind, order, send, asked, receive, rows)
         if torch.is_grad_enabled():
-            self._pulled.append(_Pulled(kind, order, send, asked, receive, rows.requires_grad_()))
-        return rows
+            pulled.leaf.requires_grad_()
+            self._pulled.append(pulled)
+        return pulled.leaf
 
     def collect(self) -> None:
         """Bring the gradients of what was read since the last time to the owners, and add them up."""

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -132,12 +133,10 @@ class LearntFile:
     Attributes:
         path: of the file.
         arrays: by name.
-        names: of the node types, in the order of their numbers.
     """
 
     path: Path
     arrays: Mapping[str, Tensor]
-    names: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -232,8 +231,9 @@ def _header(forms: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def _array(path: Path, begin: int, entry: Mapping[str, object]) -> Tensor:
-    dtype, shape, (start, stop) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]  # type: ignore
+def _array(path: Path, begin: int, entry: Mapping[str, Any]) -> Tensor:
+    dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
+    start, stop = map(int, entry["data_offsets"])
     if stop - start != math.prod(shape) * dtype.itemsize or begin + stop > path.stat().st_size:
         raise ValueError("a tensor does not lie within the file")
     if start == stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
 from partita.core.mapped_rows import mapped_rows
+from partita.core.options import format_bytes
 from partita.core.registry import Registry
 from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOptimizer, RowOwners, RowSGD
 from partita.graph.store import GraphStore
@@ -87,6 +89,30 @@ def check_learnt(config: Config, model: Model) -> None:
             where="embed, copy_checkpoints",
             fix="Leave copy_checkpoints out, and write the run to a file system that all hosts see",
         )
+
+
+def describe_learnt(config: Config, learnt: LearntRows) -> dict[str, Any]:
+    """What ``run.json`` says of learnt rows: rows and columns by node type, and bytes with those of the optimizer."""
+    types, total = {}, 0
+    for kind, table in learnt.tables.items():
+        columns = {name: array.shape[1] for name, array in table.arrays.items()}
+        types[table.name] = {"rows": learnt.size_of(kind), "columns": columns["rows"]}
+        total += learnt.size_of(kind) * sum(columns.values()) * table.rows.element_size()
+    return {"types": types, "optimizer": config.embed_optimizer, "bytes": total}
+
+
+def learnt_note(config: Config, learnt: LearntRows) -> str:
+    """The same in words."""
+    found = describe_learnt(config, learnt)
+    types = ", ".join(f"{each['rows']:,} x {each['columns']} of '{name}'" for name, each in found["types"].items())
+    mapped = learnt.num_bytes - held_bytes(config, learnt)
+    where = f", {format_bytes(mapped)} of them for each worker in memory-mapped files" if mapped else ""
+    return f"learnt rows: {types}; with what their optimizer remembers {format_bytes(found['bytes'])}{where}"
+
+
+def held_bytes(config: Config, learnt: LearntRows) -> int:
+    """Of this worker's tables, what is in memory, at most."""
+    return learnt.num_bytes if config.embed_memory is None else min(learnt.num_bytes, config.embed_memory)
 
 
 def row_rate(config: Config, rate: float) -> float:

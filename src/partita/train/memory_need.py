@@ -19,7 +19,8 @@ from partita.core.memory_need import MemoryNeed
 from partita.graph.store import GraphStore
 from partita.infer.memory_need import inference_parts, own_limit
 from partita.nn.layers import Layer
-from partita.setup.inputs import DTYPES
+from partita.setup.inputs import DTYPES, is_encoded
+from partita.setup.learnt import held_bytes
 from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler, sampler_settings, sampler_type
 from partita.train.job import Job
@@ -91,7 +92,7 @@ def training_need(job: Job) -> MemoryNeed:
         )
         rows += waiting
     loads = (
-        store.schema is not None
+        is_encoded(store, config)
         or not layers[0].starts_with_sum
         or bool(config.cache or config.input_dropout)
         or workers > 1
@@ -100,6 +101,9 @@ def training_need(job: Job) -> MemoryNeed:
         (_EDGE_BYTES + item * layer.edge_width) * each.edges + _ROW_BYTES * (each.destinations + each.sources)
         for layer, each in zip(layers, sizes, strict=True)
     )
+    if job.learnt is not None:  # as they are pulled, beside features, and their gradients
+        learnt = [(job.learnt.size_of(kind), table.rows.shape[1]) for kind, table in job.learnt.tables.items()]
+        rows += 3 * item * sum(min(sizes[0].sources, count) * width for count, width in learnt)
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     pairs = list(zip(layers, sizes, strict=True))
     kept, passing = (sum(_kept(*pair, item) for pair in pairs), max(_passing(*pair, item) for pair in pairs))
@@ -111,6 +115,8 @@ def training_need(job: Job) -> MemoryNeed:
         "seeds": _SEED_BYTES * job.num_seeds,
         "views": job.views.memory_bytes,
     }
+    if job.learnt is not None:
+        parts["learnt rows"] = held_bytes(config, job.learnt)
     if whole and workers > 1:
         parts["exchange"] = 2 * on_cpu * max(size.sources * layer.in_width * item for layer, size in pairs)
     evaluation = inference_parts(

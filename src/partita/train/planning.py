@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import PRESETS, Config
+from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
@@ -53,6 +54,12 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
             "strategy to choose",
             where="model",
             fix="Train it without a plan",
+        )
+    if config.embed is not None:
+        raise ConfigError(
+            "the planner does not price learnt rows, which every strategy pulls from their owners in each step",
+            where="embed",
+            fix="Name a strategy: --strategy gdp, snp, dnp or gsplit",
         )
     if links is not None:
         return plan_elsewhere(store, config, hosts=hosts, links=links)
@@ -144,6 +151,8 @@ def resolve_strategy(
             )
         return Resolved(config)
     found = None
+    if config.embed is not None and context.mesh.size > 1 and context.mesh.rank == 0:
+        progress.say(f"the planner does not price learnt rows: the strategy is {PLAIN}; --strategy names another")
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
     elif context.mesh.size > 1 and not is_whole(config, model) and _can_be_planned(context, store, config):
@@ -174,4 +183,4 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return here and config.views == WHOLE and store.shard is None and not cut
+    return here and config.views == WHOLE and config.embed is None and store.shard is None and not cut

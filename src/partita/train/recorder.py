@@ -20,6 +20,7 @@ from partita.runs.checkpoint_writer import CheckpointWriter
 from partita.runs.folder import MetricsLog, RunFolder, recorded_command, recorded_path
 from partita.runs.other_store import kept
 from partita.runs.summary import RunSummary
+from partita.setup.learnt import describe_learnt
 from partita.tasks.task import task_name
 from partita.train.copies import HostCopies
 from partita.train.events import EventWriter
@@ -74,6 +75,7 @@ class Recorder:
             "machine": {**facts, "command": recorded_command(facts["command"], relative=config.relative_paths)},
             "device": job.team.context.device.type,
             "resumed": [],
+            **({} if job.learnt is None else {"learnt": describe_learnt(config, job.learnt)}),
             **_placed(job),
         }
         recorder = cls(folder, record, job, callbacks)

@@ -33,6 +33,7 @@ from partita.runs.folder import RunFolder
 from partita.runs.learnt_files import restore_learnt
 from partita.runs.load import model_of, open_store_of, outputs_of, read_run
 from partita.runs.summary import RunSummary
+from partita.setup.learnt import learnt_note
 from partita.setup.model import given_model, of_model, unreached, unread_columns
 from partita.setup.runtime import threads
 from partita.tasks.task import make_task
@@ -348,6 +349,8 @@ class Trainer:
             notes = list(self.job.views.start())
         job = self.job
         notes += unreached(job.store, job.task.requests(job.task.seeds("train")), job.config.layers)
+        if job.learnt is not None:
+            notes.append(learnt_note(job.config, job.learnt))
         notes += unread_columns(self.job.model, self.job.store, self.job.config)
         for note in notes:
             self.recorder.emit({"event": "note", "text": note}, self._state)
