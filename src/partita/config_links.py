@@ -45,6 +45,13 @@ class LinkSettings(BaseModel):
     temperature: float = Field(
         1.0, gt=0, le=10**6, description="Temperature of negatives (losses softmax, self_adversarial)."
     )
+    penalty: float | None = Field(
+        None,
+        ge=0,
+        le=10**6,
+        description="Weight of the penalty N3 (cubes of the numbers that a score is made of) of an edge; default 0.1 "
+        "with model none and decoders distmult and complex, else 0.",
+    )
     held_out: str = Field(
         "0.05,0.10",
         description="Shares of the edges that are held out for validation and for testing, where the store has none "

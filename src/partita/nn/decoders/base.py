@@ -73,6 +73,25 @@ class Decoder(nn.Module):
         """
         raise NotImplementedError
 
+    def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
+        """Sizes of the numbers that rows of nodes, or of relations, are made of."""
+        return rows.abs()
+
+    def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"] | None:
+        """Rows of relations that are multiplied with those of nodes; ``None``: there are none."""
+        return None
+
+    def penalty(
+        self, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
+    ) -> Float[Tensor, "B"]:
+        """The sum of the cubes of the sizes of all numbers of a triple.
+
+        N3 of Lacroix, Usunier and Obozinski, "Canonical tensor decomposition for knowledge base completion", ICML 2018,
+        eq. 4.
+        """
+        rows = [heads, tails] if (factors := self.factors(relations)) is None else [heads, factors, tails]
+        return torch.stack([self.magnitudes(each).pow(3).sum(1) for each in rows]).sum(0)
+
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """What :meth:`against` gives some of the rows, for who asks for the same rows many times.
 

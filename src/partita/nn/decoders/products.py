@@ -112,6 +112,10 @@ class DistMult(ProductDecoder):
         """The given row times the relation's, column by column."""
         return given * self.relation[relations]
 
+    def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
+        """The relations' rows."""
+        return self.relation[relations]
+
 
 class ComplEx(DistMult):
     """``Re sum_k h_k r_k conj(t_k)``: the first half of every row are real parts, the second half imaginary ones.
@@ -128,6 +132,11 @@ class ComplEx(DistMult):
         half = halves_of(width, self.name)
         super().__init__(width, num_relations)
         self.columns = half
+
+    def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
+        """Of complex numbers; of one that is 0 the gradient is that of a number nearby."""
+        real, imaginary = rows.split(self.columns, 1)
+        return (real.square() + imaginary.square() + torch.finfo(rows.dtype).tiny).sqrt()
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """``h r`` for tails, ``t conj(r)`` for heads: the score is the real scalar product with the other end."""

@@ -27,6 +27,8 @@ from partita.tasks.task import Answers, ClassCounts, refuse_setting
 TRAIN = "train"
 SHARED, EACH = 512, 1
 """Negatives of an edge and side where the settings leave that open: of those that a batch shares, and of others."""
+PENALTY, PENALIZED = 0.1, ("distmult", "complex")
+"""The penalty where the settings leave it open, and the decoders that it is for, of learnt rows alone."""
 _SIDES: dict[str, tuple[Side, ...]] = {"tail": ("tail",), "head": ("head",), "both": ("tail", "head")}
 
 
@@ -35,7 +37,8 @@ class LinkTask:
 
     A seed is an edge ``[source, destination]``, in a typed graph ``[source, destination, relation]``. In a step the
     task puts negatives behind it, for each side that is replaced: nodes in place of the edge's own. Outputs are scores
-    (B, 1 + K): that of the edge, and those of its negatives, which are -inf where they are left out.
+    (B, 1 + K): that of the edge, and those of its negatives, which are -inf where they are left out; and one column
+    more where there is a penalty.
 
     Seeds of training are the edges of the graph; those of other splits are held out, so no messages go along them.
 
@@ -71,6 +74,8 @@ class LinkTask:
         }
         found: dict[str, Any] = {name: usual if given == "auto" else given for name, (usual, given) in chosen.items()}
         kind = NEGATIVES.find(found["negative_sampler"])
+        if config.penalty is None:
+            found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
         found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
@@ -177,6 +182,8 @@ class LinkTask:
                 order.append(torch.arange(len(edges)) if places is None else places)
             scores = torch.cat(pieces)
             found.append(scores if len(groups) < 2 else scores[torch.cat(order).argsort()])
+        if self.config.penalty:
+            found.append(self.decoder.penalty(ends["head"], ends["tail"], kinds).unsqueeze(1))
         return torch.cat(found, dim=1)
 
     def _left_out(
@@ -198,15 +205,16 @@ class LinkTask:
         return torch.ones(len(targets), dtype=torch.bool)
 
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The losses of all edges, summed."""
-        negative = output[:, 1:]
+        """The losses of all edges, summed, with their penalties."""
+        penalty = output[:, -1] if self.config.penalty else 0.0
+        negative = output[:, 1:-1] if self.config.penalty else output[:, 1:]
         allowed = negative > -torch.inf
         config = self.config
         each = self.loss(
             output[:, 0], torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
             temperature=config.temperature,
         )  # fmt: skip
-        return each.sum()
+        return (each + self.config.penalty * penalty).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
