@@ -16,7 +16,7 @@ from partita.core.node_types import NodeTypes
 from partita.graph.store import GraphStore
 from partita.infer import known_answers as known_module
 from partita.infer.known_answers import KnownAnswers, LinkQueries, known_answers
-from partita.infer.ranking import count_better
+from partita.infer.ranking import count_better, type_ranges
 from partita.nn.decoders import build_decoder
 from partita.tasks.links.metrics import realistic_ranks
 from partita.testing.graphs import formula_store
@@ -64,6 +64,14 @@ def test_ranks_by_brute_force(case, name, filtered) -> None:
         for low, high in itertools.pairwise(cuts)
     )
     assert realistic_ranks(*counts).tolist() == wanted
+
+
+def test_ranges_of_a_type_are_those_of_a_worker() -> None:
+    types = NodeTypes(np.array([0, 3, 5, 5, 9]), 2)  # two parts, of which the second has none of the first type
+    assert type_ranges(types, 0, 0, 9) == [(0, 3)]
+    assert type_ranges(types, 1, 0, 9) == [(3, 5), (5, 9)]
+    assert type_ranges(types, 1, 4, 7) == [(4, 5), (5, 7)]
+    assert type_ranges(types, 0, 3, 9) == []
 
 
 def test_scores_that_are_no_numbers_rank_last() -> None:
