@@ -10,7 +10,8 @@ For instance::
       - {source: author, name: wrote, target: paper, file: wrote.csv, reverse: true}
       - {source: author, name: works_at, target: institute, file: works.csv, weight_column: hours}
 
-Ids are the user's, and unique within a node type. Paths are relative to the file.
+Ids are the user's, and unique within a node type. Paths are relative to the file. A column ``split`` of edges says
+which are held out (``val``, ``test``); they have no reverse.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import yaml
 from jaxtyping import Shaped
 
 from partita.core.errors import InputError, nearest
-from partita.graph.column_specs import MASKS
+from partita.graph.column_specs import HELD, MASKS
 from partita.graph.schema import REVERSE_PREFIX, check_names
 from partita.sources.arrays import ArrayFile, damage_of
 from partita.sources.batch import Cells, Kind
@@ -39,7 +40,10 @@ from partita.sources.typed_pieces import Piece, Triple, TypedPieces, held, mappe
 
 _TOP = ("nodes", "edges")
 _NODE = ("file", "id", "features", "label", "split")
-_EDGE = ("source", "name", "target", "file", "source_column", "target_column", "weight_column", "features", "reverse")
+_EDGE = (
+    "source", "name", "target", "file", "source_column", "target_column", "weight_column", "features", "split",
+    "reverse",
+)  # fmt: skip
 
 
 def is_tables(path: Path) -> bool:
@@ -87,8 +91,9 @@ class _Relation:
     """Edges of one kind, in a table.
 
     Attributes:
-        columns: of the table: source, target, and then weight and features as far as there are some.
+        columns: of the table: source, target, and then weight, features and split as far as there are some.
         wide: how many are features.
+        divided: it has a split.
     """
 
     triple: Triple
@@ -96,6 +101,7 @@ class _Relation:
     columns: Sequence[int]
     weighted: bool
     wide: int
+    divided: bool
     reverse: bool
 
 
@@ -139,7 +145,7 @@ class _Tables:
         self.declared.add(triple)
         features = _words(given.get("features") or [], f"{where}, features")
         wanted = [given.get(f"{role}_column") for role in ("source", "target", "weight")]
-        table = self._open(given["file"], where, [*wanted, *features])
+        table = self._open(given["file"], where, [*wanted, *features, given.get("split")])
         by_name = ends_by_name(table.names) if table.has_header else None
         columns = [
             find_column(table, (by_name or (0, 1))[end] if name is None else name, role)
@@ -150,10 +156,12 @@ class _Tables:
             raise InputError(what, where=f"{where}, {table.path}", fix="Name two columns")
         weight = [] if wanted[2] is None else [find_column(table, wanted[2], "weight")]
         wide = find_columns(table, features, "edge feature")
+        split = [] if given.get("split") is None else [find_column(table, given["split"], "split")]
         reverse = given.get("reverse", False)
         if not isinstance(reverse, bool):
             raise InputError(f"reverse is '{reverse}'", where=where, fix="Give true or false")
-        return _Relation(triple, table, [*columns, *weight, *wide], bool(weight), len(wide), reverse)
+        columns += [*weight, *wide, *split]
+        return _Relation(triple, table, columns, bool(weight), len(wide), bool(split), reverse)
 
     def _type(self, name: str, entry: Any) -> _Type:
         where = f"{self.where}, nodes, {name}"
@@ -247,6 +255,8 @@ class _Tables:
         if first.wide:
             rows = mapped(pieces.scratch / "edge-features", np.float32, (total, first.wide))
             found["edge_attr"] = held("features of the edges", rows)
+        if any(relation.divided for relation in self.relations):
+            found["edge_split"] = held("splits of the edges", mapped(pieces.scratch / "splits", np.uint8, (total,)))
         return {**pieces.arrays(), **found, "name": held(f"ids of {self.where}", self._names())}
 
     def _kind(self, name: str) -> Ids:
@@ -296,19 +306,19 @@ class _Tables:
         return {}
 
     def _splits(self, name: str, first: int, words: Any) -> None:
-        cells, where = np.array(words.to_pylist(), dtype=object), f"splits of {self.types[name].where}"
-        strange = ~np.isin(cells, ["", *MASKS])
-        if strange.any():
-            row = int(np.argmax(strange))
-            what = f"'{cells[row]}' is no split"
-            raise InputError(what, where=f"{where}, row {first + row} (from 0)", fix=f"Write one of {', '.join(MASKS)}")
+        where = f"splits of {self.types[name].where}"
+        cells = _split_words(words, where, first)
         for split in MASKS:
             self.pieces.add_split(split, name, first + np.flatnonzero(cells == split), where)
 
     def _edges(self, relation: _Relation, *, back: bool) -> Iterator[Piece]:
-        """The edges of a table by the numbers of their ends; ``back``: the other way round."""
+        """The edges of a table by the numbers of their ends; ``back``: the other way round, but those held out."""
         start, scratch = 0, self.pieces.scratch
-        with (scratch / "weights").open("ab") as weights, (scratch / "edge-features").open("ab") as features:
+        with (
+            (scratch / "weights").open("ab") as weights,
+            (scratch / "edge-features").open("ab") as features,
+            (scratch / "splits").open("ab") as splits,
+        ):
             for batch in self._batches(relation, f"read {relation.triple[1]}"):
                 ends = []
                 for column, end in enumerate((0, 2)):
@@ -318,18 +328,26 @@ class _Tables:
                     fix = f"Add it to the table of {relation.triple[end]}, or leave the edge out"
                     batch.check(numbers >= self.pieces.sizes[relation.triple[end]], column, what, fix)
                     ends.append(numbers)
+                split = np.zeros(len(batch), np.uint8)
+                if relation.divided:
+                    words = batch.strings(len(relation.columns) - 1, missing="")
+                    cells = _split_words(words, f"splits of {relation.table.path}", start)
+                    for number, name in enumerate(HELD, start=1):
+                        split[cells == name] = number
+                taken = split == 0 if back else np.ones(len(batch), bool)
+                split[taken].tofile(splits)
                 if relation.weighted:
-                    batch.floats(2).astype(np.float32).tofile(weights)
+                    batch.floats(2).astype(np.float32)[taken].tofile(weights)
                 if relation.wide:
                     begin = 2 + relation.weighted
-                    batch.matrix(range(begin, begin + relation.wide), missing=None).tofile(features)
-                yield str(relation.table.path), start, np.stack(ends[::-1] if back else ends, axis=1)
+                    batch.matrix(range(begin, begin + relation.wide), missing=None)[taken].tofile(features)
+                yield str(relation.table.path), start, np.stack(ends[::-1] if back else ends, axis=1)[taken]
                 start += len(batch)
 
     def _batches(self, relation: _Relation, doing: str) -> Iterator[Cells]:
         """Rows of a table of edges; ends are read as the ids of their types are."""
         ends: list[Kind] = [self.types[relation.triple[end]].ids.kind for end in (0, 2)]
-        kinds = [*ends, *["float"] * (len(relation.columns) - 2)]
+        kinds = [*ends, *["float"] * (relation.weighted + relation.wide), *["str"] * relation.divided]
         with closing(relation.table.batches(relation.columns, kinds, doing=doing)) as batches:  # type: ignore[arg-type]
             yield from batches
 
@@ -339,6 +357,21 @@ class _Tables:
         if all(kind.ids.kind == "int" for kind in self.types.values()):
             return np.concatenate(each).astype(np.int64)
         return np.array([str(name) for names in each for name in names], dtype=str)
+
+
+def _split_words(words: Any, where: str, first: int) -> Shaped[np.ndarray, "n"]:
+    """Names of splits, or empty, in an array of objects.
+
+    Raises:
+        InputError: one is none; names the row, ``first`` being that of the first word.
+    """
+    cells = np.array(words.to_pylist(), dtype=object)
+    strange = ~np.isin(cells, ["", *MASKS])
+    if strange.any():
+        row = int(np.argmax(strange))
+        what = f"'{cells[row]}' is no split"
+        raise InputError(what, where=f"{where}, row {first + row} (from 0)", fix=f"Write one of {', '.join(MASKS)}")
+    return cells
 
 
 def _mapping(value: Any, where: str, known: Sequence[str] = ()) -> Mapping[str, Any]:

@@ -83,6 +83,35 @@ def test_everything_is_there_by_the_users_ids(folder) -> None:
     assert partita.verify(folder / "g")
 
 
+def test_a_column_of_edges_says_which_are_held_out(folder) -> None:
+    """They are no edges of the graph, have no reverse, and are there in the order of the table."""
+    splits = ["train", "test", "val", ""]
+    rows = [(*row, split) for row, split in zip(WROTE, splits)]
+    write(folder / "wrote.csv", "author,paper,hours,use", rows)
+    text = YAML.replace("weight_column: hours, reverse: true", "weight_column: hours, split: use, reverse: true")
+    (folder / "schema.yaml").write_text(text)
+    summary = partita.ingest(folder / "schema.yaml", folder / "g")
+    partita.export(folder / "g", folder / "g.npz")
+    partita.ingest(folder / "g.npz", folder / "again")
+    kept = [(str(u), str(v), w) for u, v, w, split in rows if split in ("train", "")]
+    for store in map(partita.open, (folder / "g", folder / "again")):
+        edges = named_edges(store)
+        assert edges["author:wrote:paper"] == sorted(kept)
+        assert edges["paper:rev_wrote:author"] == sorted((v, u, w) for u, v, w in kept)
+        assert len(edges["author:works_at:place"]) == 3
+        assert store.held_out == {"val": 1, "test": 1}
+        for split, end in (("val", 2), ("test", 1)):
+            (pairs, kinds), names = store.held_out_edges(split), store.names()
+            assert names[pairs[:, 0]].tolist() == [str(WROTE[end][0]), WROTE[end][1]]
+            assert str(store.schema.relations[kinds[0]]) == "author:wrote:paper"
+        assert [(leak.edges, leak.reverses) for leak in partita.check_leaks(store)] == [(0, 0)] * 2
+        partita.verify(store.path)
+    assert summary.held_out == {"val": 1, "test": 1}
+    write(folder / "wrote.csv", "author,paper,hours,use", [*rows, (3, "p1", 1, "dev")])
+    with pytest.raises(InputError, match=r"wrote.csv, row 4 \(from 0\): 'dev' is no split.*train, val, test"):
+        partita.ingest(folder / "schema.yaml", folder / "no")
+
+
 def test_two_types_may_share_ids_and_the_store_is_exported_with_them(folder) -> None:
     write(folder / "a.csv", "id,x", [(5, 1), (2, 2)])
     write(folder / "b.csv", "id,x", [(2, 3), (5, 4), (9, 5)])
