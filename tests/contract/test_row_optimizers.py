@@ -59,7 +59,7 @@ def test_no_row_is_as_good_as_some(name) -> None:
 @every
 def test_rows_go_to_where_a_loss_is_least(name) -> None:
     rows, slots = begun(name)
-    at = torch.arange(N)
-    for step in range(1, 1001):
-        ROW_OPTIMIZERS.find(name).update(rows, slots, at, 2 * (rows - 3), 0.05, step)
-    assert (rows - 3).abs().max() < 0.5
+    at, far = torch.arange(N), float((rows - 3).abs().max())
+    for step in range(1, 401):
+        ROW_OPTIMIZERS.find(name).update(rows, slots, at, 2 * (rows - 3), 0.1, step)
+    assert float((rows - 3).abs().max()) < far / 2

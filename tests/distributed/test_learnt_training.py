@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ from safetensors.numpy import load_file
 from typed_graphs import typed_store
 
 import partita
+from partita.comm.context import Context
 from partita.core.errors import PartitaError
 from partita.testing.graphs import small_random_store
+from partita.testing.workers import run_workers
+from partita.train.team import PURPOSES
 
 pytestmark = pytest.mark.usefixtures("libraries")
 
@@ -119,3 +123,30 @@ def test_a_plan_is_refused_in_words(folder) -> None:
     config = partita.Config.make({**SETTINGS, "workers": 2, "embed": 4, "model": "rgcn"})
     with pytest.raises(PartitaError, match="does not price learnt rows"):
         partita.make_plan(folder / "typed2", config)
+
+
+def train_on_shards(context: Context, folder: str, out: str, ways: dict[str, dict[str, Any]]) -> list[float]:
+    """Train and evaluate on this host's share of the graph."""
+    found, store = [], Path(folder) / f"shard{context.mesh.host}"
+    for name, way in ways.items():
+        run = Path(out) / name
+        partita.Trainer(store, out=run, context=context, **{**SETTINGS, "topology": "partitioned", **way}).fit()
+        found.append(partita.evaluate(run, split="test", store=store, context=context)["loss"])
+    return found
+
+
+@pytest.mark.parametrize("graph", ["typed", "plain"])
+def test_hosts_with_a_share_of_the_graph_learn_the_same_rows(folder, tmp_path, graph) -> None:
+    whole = folder / ("typed2.whole" if graph == "typed" else "plain.whole")
+    partita.partition(whole, tmp_path / "parts", parts="2x2", algorithm="random")
+    for host in (0, 1):
+        partita.shard(tmp_path / "parts", tmp_path / f"shard{host}", host=host, hosts=2, hot_bytes=320)
+    name, more = ("rgcn-adam", TYPED["rgcn-adam"]) if graph == "typed" else ("gat-adam", PLAIN["gat-adam"])
+    ways = {strategy: {"strategy": strategy, **more} for strategy in ("gdp", "snp", "data@hosts+gsplit@workers")}
+    given = (str(tmp_path), str(tmp_path), ways)
+    losses = run_workers(train_on_shards, 4, *given, hosts=2, purposes=PURPOSES, timeout=280)[0]
+    expected = json.loads((folder / name / "run.json").read_text())["metrics"]["test"]["loss"]
+    assert losses == pytest.approx([expected] * 3, rel=1e-9)
+    for strategy in ways:
+        found = by_original(tmp_path / "parts", "", tmp_path / strategy)
+        assert_same(found, by_original(whole, "", folder / name))

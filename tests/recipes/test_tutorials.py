@@ -85,6 +85,12 @@ def test_typed_graphs(folder):
     assert "(3570, 64)" in run_python("docs/typed_graphs.md", folder)
 
 
+def test_learnt_rows(folder):
+    run_commands("docs/learnt_rows.md", folder)
+    for run, types in (("run", {"author", "institute"}), ("run2", {"author"})):
+        assert set(json.loads((folder / run / "run.json").read_text(encoding="utf-8"))["learnt"]["types"]) == types
+
+
 def test_from_an_edge_list_to_a_report(folder):
     run_commands("docs/quickstart.md", folder)
     assert len((folder / "predictions.csv").read_text().splitlines()) == 1501

@@ -27,6 +27,9 @@ from partita.graph.hashing import fold_array, mix64_inplace
 BLOCK_BYTES = 4 * 2**20
 """What is made, sent or written of a table at once."""
 
+_UPDATE_BYTES = 2**18
+"""Of rows that are moved at once: what is computed on the way then stays in the processor's cache."""
+
 Allocate = Callable[[str, int, int, torch.dtype], Tensor]
 """Makes an array of zeros: of what it is, rows, columns, dtype."""
 
@@ -83,7 +86,7 @@ class RowOptimizer(Protocol):
         lr: float,
         step: int,
     ) -> None:
-        """Move some rows, in place.
+        """Move some rows, in place, each by itself: a step may be made in several calls.
 
         Args:
             rows: the table.
@@ -279,8 +282,10 @@ class LearntRows:
         self.steps += 1
         for each in self._gradients:
             table = self.tables[each.kind]
-            values = each.values if factor == 1.0 else each.values * factor
-            self._optimizer.update(table.rows, table.slots, each.at, values, lr, self.steps)
+            step = max(1, _UPDATE_BYTES // (table.rows.shape[1] * table.rows.element_size()))
+            for at, values in zip(each.at.split(step), each.values.split(step), strict=True):
+                values = values if factor == 1.0 else values * factor
+                self._optimizer.update(table.rows, table.slots, at, values, lr, self.steps)
         self._gradients = []
 
     def blocks(self) -> Iterator[tuple[int, str, int, int, int]]:
