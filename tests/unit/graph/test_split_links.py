@@ -222,6 +222,14 @@ def test_seeds_differ_and_larger_shares_hold_the_same_links_out(tmp_path) -> Non
     assert held(other, "test") != held(few, "test")
 
 
+def test_a_partition_is_split_alike(tmp_path) -> None:
+    store = small_random_store(tmp_path / "g", 60, 500, undirected=True)
+    partita.partition(store, tmp_path / "parts", parts=3, algorithm="random")
+    whole, parts = (partita.split_links(tmp_path / name, tmp_path / f"{name}-out") for name in ("g", "parts"))
+    assert [held(parts, split) for split in SHARES] == [held(whole, split) for split in SHARES]
+    assert sorted(edges_of(parts)) == sorted(edges_of(whole))
+
+
 def test_counts_are_exact(tmp_path) -> None:
     """0.29 of 100 are 29, though 0.29 * 100 is less."""
     edges = np.stack([np.arange(100), np.arange(1, 101)])
@@ -360,7 +368,7 @@ def test_the_command(tmp_path, capsys) -> None:
     made = GraphStore.open(tmp_path / "out")
     check(store, made, [0], 7)
     assert (said["held_out"], said["edges"]) == (made.held_out, made.num_edges)
-    assert made.metadata.notes["links"] == {"val": 0.1, "test": 0.2, "seed": 7}
+    assert made.metadata.notes["links"] == {"val": 0.1, "test": 0.2, "seed": 7, "of": store.fingerprint}
     for words in (["verify"], ["inspect"], ["inspect", "--quick"]):
         with pytest.raises(SystemExit, match="0"):
             main([*words, str(made.path)])
