@@ -55,7 +55,7 @@ def named(tmp_path_factory) -> tuple[Path, Path]:
 def typed(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("typed")
     store = typed_store(folder / "store")
-    settings = {**SETTINGS, "model": "rgcn", "decoder": "distmult", "target_relations": "wrote at", "metric": "loss"}
+    settings = {**SETTINGS, "model": "rgcn", "decoder": "distmult", "target_relations": "wrote at"}
     partita.Trainer(store.path, out=folder / "run", **settings).fit(progress=False)
     return store.path, folder / "run"
 
@@ -82,8 +82,9 @@ def known_of(store: GraphStore) -> set[tuple[int, int, int]]:
     kinds = np.zeros(len(target)) if store.edge_type is None else store.edge_type
     known = {(int(a), int(b), int(r)) for a, b, r in zip(store.indices, target, kinds, strict=True)}
     for split in store.held_out:
-        for a, b in store.held_out_edges(split)[0].T.tolist():
-            known |= {(a, b, 0), (b, a, 0)}  # undirected
+        ends, kinds = store.held_out_edges(split)
+        for number, (a, b) in enumerate(ends.T.tolist()):
+            known |= {(a, b, 0), (b, a, 0)} if kinds is None else {(a, b, int(kinds[number]))}  # else undirected
     return known
 
 
