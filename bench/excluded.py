@@ -22,7 +22,7 @@ import torch
 import partita
 from partita.core.keys import StepKey
 from partita.core.records import TargetEdges
-from partita.kernels import Relabeller, threads
+from partita.kernels import Relabeller
 from partita.sample.blocks import sample_block
 from partita.sample.topology import ArrayTopology, LocalTopology
 
@@ -79,9 +79,7 @@ def main() -> None:
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
     rows = np.concatenate([[0], np.cumsum(np.bincount(pairs[:, 1], minlength=nodes))])
     even = ArrayTopology(torch.from_numpy(rows), torch.from_numpy(pairs[:, 0].astype(np.int32)))
-    print(
-        f"fanouts {FANOUTS}, batches of {options.batch:,} edges, {threads.num_threads()} threads, ms of processor time a step\n"
-    )
+    print(f"fanouts {FANOUTS}, batches of {options.batch:,} edges; processor time, ms a step\n")
     print("| graph | edges | drawn | all edges | without targets | ratio |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:

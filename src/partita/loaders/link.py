@@ -283,7 +283,9 @@ class LinkNeighborLoader(NeighborLoader):
         ends_of = self._ends
         triple = (ends_of.source, ends_of.name, ends_of.target)
         keys = {"src_index": ends_of.source, "dst_pos_index": ends_of.target, "dst_neg_index": ends_of.target}
-        named = {f"{name}_dict": {keys.get(name, triple): value} for name, value in found.items() if value is not None}
+        named: dict[str, Any] = {
+            f"{name}_dict": {keys.get(name, triple): value} for name, value in found.items() if value is not None
+        }
         return TypedLinkBatch(**{**given, "input_type": triple, "y_dict": {}}, **named)
 
     def _targets(self, links: Int64[Tensor, "m 2"]) -> TargetEdges:
@@ -361,7 +363,7 @@ def _negatives(given: NegativeSampling) -> tuple[str | None, float]:
     fits = fits and isinstance(amount, int | float) and 0 < amount < math.inf
     if not fits or (mode == "triplet" and amount != int(amount)):
         raise ConfigError(
-            f"{given!r} is no way to draw negatives",
+            f"negatives cannot be drawn as {given!r} says",
             where="LinkNeighborLoader, neg_sampling",
             fix='Give "binary", "triplet", or {"mode": "binary", "amount": 2}; of triplets a whole number',
         )
