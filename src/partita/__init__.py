@@ -22,6 +22,7 @@ _PUBLIC = {
     "Encoder": "partita.nn.encoder",
     "GraphStore": "partita.graph.store",
     "Model": "partita.nn.model",
+    "LinkNeighborLoader": "partita.loaders.link",
     "NeighborLoader": "partita.loaders.neighbor",
     "PartitaError": "partita.core.errors",
     "HeteroLayer": "partita.nn.layers",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from partita.infer.predict import predict as predict
     from partita.infer.predict_links import predict_links as predict_links
     from partita.isolated.memory_parts import partition_for_memory as partition_for_memory
+    from partita.loaders.link import LinkNeighborLoader as LinkNeighborLoader
     from partita.loaders.neighbor import NeighborLoader as NeighborLoader
     from partita.loaders.pyg import pyg_stores as pyg_stores
     from partita.loaders.pyg import to_pyg as to_pyg

@@ -17,7 +17,7 @@ from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
-from partita.core.records import Block, Removed, RemoteDraws, Sampled, TargetEdges, Traffic
+from partita.core.records import Block, RemoteDraws, Removed, Sampled, TargetEdges, Traffic
 
 Rule = Callable[..., Sampled]
 """What is done with the edges of some nodes where these edges are, for instance to draw some of them.

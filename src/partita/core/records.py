@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Float64, Int, Int64, Shaped, UInt32
+from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped, UInt32
 from torch import Tensor
 
 from partita.core.adding import Adding
@@ -60,8 +60,18 @@ class TargetEdges:
     edge_type: Int[Tensor, "t"] | None = None
     _known: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
 
+    def of(self, chosen: Bool[Tensor, "t"]) -> TargetEdges:
+        """Some of them."""
+        kinds = self.edge_type
+        return TargetEdges(self.dst[chosen], self.src[chosen], None if kinds is None else kinds[chosen])
+
+    def to(self, device: torch.device) -> TargetEdges:
+        """The same on a device."""
+        kinds = self.edge_type
+        return TargetEdges(self.dst.to(device), self.src.to(device), None if kinds is None else kinds.to(device))
+
     def once(self, asker: object, make: Callable[[], Made]) -> Made:
-        """What an object makes of them, made when it first asks: they are those of a step, which asks in every layer."""
+        """What an object makes of them, made when it first asks: a step asks in every layer."""
         if id(asker) not in self._known:
             self._known[id(asker)] = asker, make()  # an object that is kept does not give its id to another
         made: Made = self._known[id(asker)][1]

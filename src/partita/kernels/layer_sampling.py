@@ -31,7 +31,7 @@ def arrival_times(
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
     last_edge: int | None = None,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times at which in-edges of some nodes arrive: functions of ``key`` and ``dst_original``.
 
@@ -88,7 +88,7 @@ def pick_arrivals(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Sampled:
     """Take all in-edges of some nodes that arrive before a time, as often as they do.
 

@@ -31,7 +31,7 @@ def sample_relations(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Sampled:
     """Draw in-neighbors of every destination, relation by relation: a function of ``key`` and ``dst_original``.
 
@@ -84,7 +84,7 @@ def relation_arrival_times(
     replace: bool = False,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times at which in-edges of some nodes arrive, for each relation by itself.
 
@@ -130,7 +130,7 @@ def pick_relation_arrivals(
     positions: bool = False,
     degrees: bool = False,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Sampled:
     """Take all in-edges of some nodes that arrive before a time, which each relation has for itself.
 
@@ -185,7 +185,7 @@ def relation_step(
     num_relations: int,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next along a relation.
 

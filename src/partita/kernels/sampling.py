@@ -25,7 +25,7 @@ def sample_neighbors(
     weights: UInt32[Tensor, "M"] | None = None,
     positions: bool = False,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Sampled:
     """Draw in-neighbors of every destination: a pure function of ``key`` and ``dst_original``.
 

@@ -22,7 +22,7 @@ def random_walks(
     length: int,
     restart: float = 0.0,
     weights: UInt32[Tensor, "M"] | None = None,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Int[Tensor, "nR columns"]:
     """Walk along in-edges: a pure function of ``key`` and ``start_original``.
 
@@ -79,7 +79,7 @@ def walk_step(
     *,
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
-    excluded: Int64[Tensor, "x"] | None = None,
+    excluded: Int64[Tensor, "k"] | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next.
 
@@ -113,7 +113,7 @@ def moved(
     draws: Int64[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int64[Tensor, "x"] | None,
+    excluded: Int64[Tensor, "k"] | None,
 ) -> Int[Tensor, "n"]:
     """As :func:`walk_step`, of rows that need not be nodes; where walks come to is not looked at."""
     if ids.shape != draws.shape:

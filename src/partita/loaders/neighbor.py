@@ -98,6 +98,8 @@ class NeighborLoader:
         StoreError: there is no such store or split, or it is the shard of a host.
     """
 
+    _given = "input_nodes"  # the argument that says what the seeds are
+
     def __init__(
         self,
         store: GraphStore | str | os.PathLike[str],
@@ -117,24 +119,14 @@ class NeighborLoader:
         pin_memory: bool = False,
         **others: Any,
     ) -> None:
-        _check_others(others)
-        if not isinstance(store, (GraphStore, str, os.PathLike)):
-            raise ConfigError(
-                f"a {type(store).__name__} is not a graph store",
-                where="NeighborLoader, store",
-                fix='Make a store of it once, partita.ingest(data, "graph"), and give its path: '
-                'NeighborLoader("graph", ...). In a store of a Data object, nodes keep their numbers',
-            )
-        self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
-        self.store.require_whole("a loader")
+        self._open(store, others)
         schema = self.store.schema
-        self.num_neighbors = _fanouts(schema, num_neighbors)
+        self.num_neighbors = _fanouts(schema, num_neighbors, f"{self._name}, num_neighbors")
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
         self.num_workers, self.transform = num_workers, transform
         self._pins = pin_memory and torch.cuda.is_available()
         self.rank, self.world_size = rank, world_size
-        self._seeds, at = _seeds(self.store, input_nodes)
-        _check_one_type(self.store, self._seeds)
+        self._seeds, at = self._inputs(input_nodes)
         self._check()
         self._order = SeedOrder(at, seed, batch_size * world_size)
         self._topology = LocalTopology(self.store, replace=replace, weighted=weighted, types=True)
@@ -151,6 +143,28 @@ class NeighborLoader:
         self.epoch = self._done = 0
         self._begun = False
 
+    def _open(self, store: GraphStore | str | os.PathLike[str], others: Mapping[str, Any]) -> None:
+        _check_others(type(self), others)
+        if not isinstance(store, (GraphStore, str, os.PathLike)):
+            raise ConfigError(
+                f"a {type(store).__name__} is not a graph store",
+                where=f"{self._name}, store",
+                fix='Make a store of it once, partita.ingest(data, "graph"), and give its path: '
+                f'{self._name}("graph", ...). In a store of a Data object, nodes keep their numbers',
+            )
+        self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
+        self.store.require_whole("a loader")
+
+    def _inputs(self, given: Any) -> tuple[Int64[Tensor, "S ..."], Int64[Tensor, "S"]]:
+        """The seeds, and their places in an order that does not depend on how the store is partitioned."""
+        seeds, at = _seeds(self.store, given)
+        _check_one_type(self.store, seeds)
+        return seeds, at
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
     def _check(self) -> None:
         wrong = {
             "num_neighbors": (
@@ -160,12 +174,12 @@ class NeighborLoader:
             "batch_size": (self.batch_size < 1, "at least 1"),
             "num_workers": (self.num_workers < 0, "at least 0"),
             "rank": (not 0 <= self.rank < self.world_size, "from 0 to world_size - 1"),
-            "input_nodes": (len(self._seeds) < self.world_size, "at least one seed for every process"),
+            self._given: (len(self._seeds) < self.world_size, "at least one seed for every process"),
         }
         for name, (is_wrong, wanted) in wrong.items():
             if is_wrong:
-                given = len(self._seeds) if name == "input_nodes" else getattr(self, name)
-                raise ConfigError(f"{given}: must be {wanted}", where=f"NeighborLoader, {name}")
+                given = len(self._seeds) if name == self._given else getattr(self, name)
+                raise ConfigError(f"{given}: must be {wanted}", where=f"{self._name}, {name}")
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -218,21 +232,29 @@ class NeighborLoader:
         return batch.pin_memory() if self._pins else batch
 
     def _places(self, epoch: int, step: int) -> Int64[Tensor, "B"]:
-        """Of the seeds of a step: where among all seeds they are."""
+        """Of the seeds of a step, those of all processes: where among all seeds they are."""
         order, begin = self._order, step * self._order.batch_size
         end = min(begin + order.batch_size, len(self._seeds))
         places = self._between(epoch, begin, end)
         missing = -len(places) % self.world_size
         if missing:
             places = torch.cat([places, self._between(epoch, 0, missing)])
-        return places[self.rank :: self.world_size]
+        return places
 
     def _between(self, epoch: int, begin: int, end: int) -> Int64[Tensor, "n"]:
         return self._order.between(epoch, begin, end) if self.shuffle else torch.arange(begin, end)
 
     def _sample(self, places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch | TypedBatch:
-        topology, hops = self._topology, len(self.num_neighbors)
-        nodes = self._seeds[places].to(topology.id_dtype)
+        places = places[self.rank :: self.world_size]
+        return self._around(self._seeds[places], places, key, scratch)
+
+    def _around(
+        self, seeds: Int64[Tensor, "n"], places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller
+    ) -> Batch | TypedBatch:
+        """A batch of what is drawn around distinct nodes, for the inputs at these places."""
+        hops = len(self.num_neighbors)
+        topology = self._topology if key.excluded is None else self._topology.without(key.excluded)
+        nodes = seeds.to(topology.id_dtype)
         found, drawn, known = [len(nodes)], list[int](), 0
         sources, destinations, edges, kinds = [], [], [], []
         for hop, fanout in enumerate(self.num_neighbors):
@@ -282,15 +304,14 @@ class NeighborLoader:
         if not 0 <= state["batches"] <= len(self):
             raise ConfigError(
                 f"{state['batches']} batches of an epoch of {len(self)}",
-                where="NeighborLoader, load_state_dict",
+                where=f"{self._name}, load_state_dict",
                 fix="Make the loader with the settings that it had",
             )
         self.epoch, self._done, self._begun = state["epoch"], state["batches"], False
 
 
-def _fanouts(schema: Schema | None, given: NumNeighbors) -> tuple[int | tuple[int, ...], ...]:
+def _fanouts(schema: Schema | None, given: NumNeighbors, where: str) -> tuple[int | tuple[int, ...], ...]:
     """For each hop a number, or of a typed graph one for each relation."""
-    where = "NeighborLoader, num_neighbors"
     if schema is None:
         if isinstance(given, Mapping):
             raise ConfigError("the graph has no relations", where=where, fix="Give a number for each hop, as [10, 5]")
@@ -301,17 +322,17 @@ def _fanouts(schema: Schema | None, given: NumNeighbors) -> tuple[int | tuple[in
     return schema.by_relation({name: tuple(map(index, numbers)) for name, numbers in named.items()}, where)
 
 
-def _check_others(others: Mapping[str, Any]) -> None:
+def _check_others(loader: type[NeighborLoader], others: Mapping[str, Any]) -> None:
     """Refuse arguments that would change what is drawn, or that nobody knows."""
     for name, value in others.items():
         if name in _IDLE or value is None or (name in _DEFAULTS and str(value) == str(_DEFAULTS[name])):
             continue
-        own = [each for each in inspect.signature(NeighborLoader.__init__).parameters if each not in ("self", "others")]
+        own = [each for each in inspect.signature(loader.__init__).parameters if each not in ("self", "others")]
         if name in _DEFAULTS:
             fix: str = f"Leave it out: this loader does what {name}={_DEFAULTS[name]!r} says"
         else:
             fix = _INSTEAD.get(name) or nearest(name, own)
-        raise ConfigError(f"there is no option '{name}'", where=f"NeighborLoader, {name}={value!r}", fix=fix)
+        raise ConfigError(f"there is no option '{name}'", where=f"{loader.__name__}, {name}={value!r}", fix=fix)
 
 
 def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:

@@ -25,7 +25,7 @@ from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.protocols import Rule
 from partita.core.rank_masks import RankMasks
-from partita.core.records import Removed, RemoteDraws, Sampled, TargetEdges, Traffic
+from partita.core.records import RemoteDraws, Removed, Sampled, TargetEdges, Traffic
 from partita.kernels import checks, rank_masks
 from partita.sample.topology import ArrayTopology, remaining_degrees
 
@@ -79,10 +79,9 @@ class CollectiveTopology:
 
     def _without(self, excluded: TargetEdges) -> CollectiveTopology:
         checks.within("dst", excluded.dst, self.num_nodes)
-        own, kinds = self._axis.owner(excluded.dst) == self._axis.rank, excluded.edge_type
-        mine = TargetEdges(excluded.dst[own], excluded.src[own], None if kinds is None else kinds[own])
+        own = excluded.of(self._axis.owner(excluded.dst) == self._axis.rank)
         other = copy(self)
-        other._local = self._local.without(mine)
+        other._local = self._local.without(own)
         other._count_removed = cache(lambda: self._removed_anywhere(excluded.dst.unique(), other._local.removed()))
         return other
 

@@ -19,7 +19,7 @@ from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
 from partita.core.protocols import Rule
-from partita.core.records import Removed, RemoteDraws, Sampled, TargetEdges, Traffic
+from partita.core.records import RemoteDraws, Removed, Sampled, TargetEdges, Traffic
 from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 from partita.kernels import checks
@@ -143,7 +143,7 @@ class ArrayTopology:
         self._tells_degrees = False
         self._weights = weights if weighted else None
         self._edges: dict[str, Any] = {"replace": replace, "weights": self._weights, "first_edge": first_edge}
-        self._excluded: Int64[Tensor, "x"] | None = None
+        self._excluded: Int64[Tensor, "k"] | None = None
         self._count_removed: Callable[[], Removed] | None = None
 
     def arrays(self) -> dict[str, Any]:
@@ -197,28 +197,28 @@ class ArrayTopology:
     def _without(self, excluded: TargetEdges) -> ArrayTopology:
         if int(self.degree_offsets[-1]) != int(self._indptr[-1]):
             raise ConfigError(
-                "edges that are predicted cannot be left out of a part's view of the graph: it does not know all of them",
+                "edges that are predicted cannot be left out of a view of some parts, which does not know all edges",
                 where="views",
                 fix="Leave out views, and the presets grappa and sdt-gnn",
             )
-        checks.within("dst", excluded.dst, self.num_nodes)
-        here = (excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop)
-        device, kinds = self._indices.device, excluded.edge_type
-        dst, src = excluded.dst[here].to(device), excluded.src[here].to(device)
-        kinds = None if kinds is None else kinds[here].to(device)
+        if len(self.nodes) < self.num_nodes:
+            checks.within("dst", excluded.dst, self.num_nodes)
+            excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
+        pairs = excluded.to(self._indices.device)
         found = kernels.find_edges(
-            self._indptr, self._indices, self._edge_type, dst, src, kinds, first_edge=self._first_edge
-        )
-        return self._left(found, cache(lambda: self._removed(found, dst.unique())))
+            self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
+            first_edge=self._first_edge,
+        )  # fmt: skip
+        return self._left(found, cache(lambda: self._removed(found, pairs.dst.unique())))
 
-    def _left(self: _Kind, positions: Int64[Tensor, "x"], count_removed: Callable[[], Removed]) -> _Kind:
+    def _left(self: _Kind, positions: Int64[Tensor, "k"], count_removed: Callable[[], Removed]) -> _Kind:
         """A copy that draws without the edges at these positions."""
         other = copy(self)
         other._edges = {**self._edges, "excluded": positions}
         other._excluded, other._count_removed = positions, count_removed
         return other
 
-    def _removed(self, positions: Int64[Tensor, "x"], ids: Int64[Tensor, "n"]) -> Removed:
+    def _removed(self, positions: Int64[Tensor, "k"], ids: Int64[Tensor, "n"]) -> Removed:
         """How many of the edges at these positions are those of some nodes, which have them all."""
         row = torch.searchsorted(positions, self._indptr[ids])
         counts = torch.searchsorted(positions, self._indptr[ids + 1]) - row
@@ -233,7 +233,7 @@ class ArrayTopology:
         return Removed(ids, counts, torch.zeros_like(counts).index_add_(0, place, loops.long()), sums)
 
     @property
-    def left_out(self) -> Int64[Tensor, "x"]:
+    def left_out(self) -> Int64[Tensor, "k"]:
         """Positions of the edges that it draws without, ascending."""
         return torch.empty(0, dtype=torch.int64) if self._excluded is None else self._excluded
 

@@ -22,7 +22,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey
 from partita.core.protocols import Topology
-from partita.core.records import Block
+from partita.core.records import Block, TargetEdges
 from partita.features.rows import FeatureColumn
 from partita.graph.column_specs import known, type_of_column
 from partita.graph.metadata import StoreMetadata
@@ -236,6 +236,12 @@ def test_a_view_of_all_parts_is_the_whole_graph(stores, name, halo, weighted) ->
     assert torch.equal(view.x, as_tensor(store.x))
     assert torch.equal(view.seeds, as_tensor(store.split("train")))
     assert torch.equal(view.d_local(view.seeds), view.d_global(view.seeds))
+
+
+def test_edges_cannot_be_left_out_of_a_part(stores) -> None:
+    topology = PartView.load(stores["formula"], [2, 5], "one-hop").topology()
+    with pytest.raises(ConfigError, match="cannot be left out of a view of some parts"):
+        topology.without(TargetEdges(torch.tensor([0]), torch.tensor([1])))
 
 
 def test_rows_and_coefficients_of_a_part(stores) -> None:

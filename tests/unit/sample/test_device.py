@@ -8,6 +8,7 @@ import pytest
 import simulated_device
 import torch
 from gpu_imports import gpu_kernels
+from lacking import some_edges
 from simulated_device import DEVICE, held, launch_on_the_device, simulated
 
 from partita import kernels
@@ -15,7 +16,7 @@ from partita.comm.routing import bucket, first_appearance
 from partita.features.rank_bitmap import Positions
 from partita.kernels import memory
 from partita.sample import device
-from partita.sample.device import DeviceTopology, edge_bytes, on_device
+from partita.sample.device import DeviceTopology, HostDraws, edge_bytes, on_device
 from partita.sample.samplers import Fanout
 from partita.sample.topology import ArrayTopology
 
@@ -79,6 +80,27 @@ def test_the_picks_are_those_of_the_host(budget, weighted, replace, pin, types) 
                 assert ours is theirs or torch.equal(ours, theirs)
     nobody = there.sample(dst[:0].to(DEVICE), 17, 3)
     assert held(nobody.indptr).tolist() == [0]
+
+
+@pytest.mark.parametrize("pin", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("budget", [0, 700, 1200, 2**20, None])
+@pytest.mark.parametrize("types", [None, torch.uint8])
+def test_without_some_edges_the_picks_are_those_of_the_host(budget, weighted, pin, types) -> None:
+    """Also where the host draws for the device (no budget)."""
+    whole = topology(weighted, False, types)
+    local = whole.without(some_edges(whole, 4))
+    base = HostDraws(whole, DEVICE) if budget is None else on_device(whole, DEVICE, budget, pin=pin)
+    there = base.without(some_edges(whole, 4))
+    dst = torch.randperm(N, generator=torch.Generator().manual_seed(1))[:40].int()
+    fanouts = (-1, 3) if types is None else (2, (3, 0, -1, 1))
+    for fanout in fanouts:
+        wanted = sampled(local, dst, fanout, False)
+        assert not torch.isin(wanted[1], local.left_out).any()
+        for ours, theirs in zip(sampled(there, dst.to(DEVICE), fanout, False), wanted, strict=True):
+            assert ours is theirs or torch.equal(ours, theirs)
+    assert len(local.left_out) > 20
+    assert torch.equal(held(there.degrees(dst.to(DEVICE))), local.degrees(dst))
 
 
 def test_the_nodes_with_the_most_edges_are_on_the_device() -> None:

@@ -15,10 +15,14 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.intrinsics import prefetch
 
 _BUCKETS = 1 << 12
-_FEW = 6  # up to so many sources in a row are compared one by one; more are looked up in a set
-_AT_ONCE = 256  # edges that are compared before it is seen whether one of them was found
+_FEW = 8  # up to so many sources in a row are compared one by one; more are looked up in a set
+_AT_ONCE = 64  # edges that are compared before it is seen whether one of them was found
+_AHEAD = 12  # rows ahead that are asked for
+_LINE = 16  # edges in a cache line
+_WORDS_PER_EDGE = 2  # rows are short, and each is waited for; for cutting work into ranges
 _SET_WORDS = 1 << 10
 
 
@@ -30,32 +34,28 @@ def find_edges(
     src: Int[Tensor, "t"],
     kinds: Int[Tensor, "t"] | None,
     first_edge: int,
-) -> Int[Tensor, "x"]:
+) -> Int[Tensor, "k"]:
     """See :func:`partita.kernels.reference.find_edges`; pairs are sorted by destination, relation and source."""
-    nodes, store = dst.numpy(), indices.numpy()
-    fresh = np.ones(len(nodes), np.bool_)
-    fresh[1:] = nodes[1:] != nodes[:-1]
-    if kinds is not None:
-        fresh[1:] |= kinds.numpy()[1:] != kinds.numpy()[:-1]
-    heads = np.flatnonzero(fresh)
-    runs = np.append(heads, len(nodes))
-    rows, wanted = nodes[heads], src.numpy().astype(store.dtype)
-    begins, ends = indptr.numpy()[rows] - first_edge, indptr.numpy()[rows + 1] - first_edge
-    if kinds is not None and edge_type is not None:
-        narrow_loop(edge_type.numpy(), kinds.numpy()[heads], begins, ends)
+    store, count = indices.numpy(), dst.shape[0]
+    runs, begins, ends = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    narrow = kinds is not None and edge_type is not None
+    types = or_empty(edge_type if narrow else None, (0,), np.dtype(np.uint8))
+    wanted = or_empty(kinds if narrow else None, (0,), np.dtype(np.int64))
+    rows = rows_loop(indptr.numpy(), first_edge, dst.numpy(), types, wanted, runs, begins, ends)
+    touched = np.zeros(rows + 1, np.int64)
+    np.cumsum(ends[:rows] - begins[:rows], out=touched[1:])
     found: list[tuple[int, np.ndarray]] = []
-    touched = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(ends - begins, out=touched[1:])
+    sources = src.numpy().astype(store.dtype)
 
     def work(low: int, high: int) -> None:
-        found.append((low, find_loop(store, begins, ends, runs, wanted, low, high)))
+        found.append((low, find_loop(store, begins, ends, runs, sources, low, high)))
 
-    threads.run(work, threads.balanced_bounds(touched, 1))
+    threads.run(work, threads.balanced_bounds(touched, _WORDS_PER_EDGE))
     parts = [part for _, part in sorted(found, key=lambda each: each[0])]
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def directory(excluded: Int64[Tensor, "x"]) -> tuple[np.ndarray, np.ndarray]:
+def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
     """Excluded positions, and their directory."""
     positions = or_empty(excluded, (0,), np.dtype(np.int64))
     if not len(positions):
@@ -141,35 +141,57 @@ def remaining_weights(weights, begin, degree, excluded, low, high):
 
 
 @njit(nogil=True, cache=True)
-def narrow_loop(kinds, wanted, begins, ends):
-    """Narrow rows to the edges of one relation each; relations ascend in a row."""
-    for i in range(wanted.shape[0]):
-        for side in range(2):
-            goal, low, high = wanted[i] + side, begins[i], ends[i]
-            while low < high:
-                middle = (low + high) // 2
-                if np.int64(kinds[middle]) < goal:
-                    low = middle + 1
-                else:
-                    high = middle
-            if side == 0:
-                begins[i] = low
-            else:
-                ends[i] = low
+def rows_loop(indptr, first, dst, kinds, wanted, runs, begins, ends):
+    """Rows that are searched, and which of the pairs each of them is searched for: ``runs[i]:runs[i + 1]``.
+
+    Pairs come sorted. Where relations are ``wanted``, rows are narrowed to the edges of one; they ascend in a row.
+    Returns how many rows there are.
+    """
+    count, typed, rows = dst.shape[0], wanted.shape[0] > 0, 0
+    for i in range(count):
+        prefetch(indptr, dst[min(i + _AHEAD, count - 1)])
+        if i and dst[i] == dst[i - 1] and (not typed or wanted[i] == wanted[i - 1]):
+            continue
+        runs[rows] = i
+        begins[rows], ends[rows] = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
+        rows += 1
+    runs[rows] = count
+    if typed:
+        for row in range(rows):
+            kind, begin, end = wanted[runs[row]], begins[row], ends[row]
+            begins[row] = _first_of(kinds, begin, end, kind)
+            ends[row] = _first_of(kinds, begins[row], end, kind + 1)
+    return rows
 
 
 @njit
-def _among(sources, low, high, source):
-    """Whether an id is in ``sources[low:high]``, which ascend."""
+def _first_of(kinds, low, high, kind):
+    """Where the first edge of a relation, or of one after it, is in a row."""
     while low < high:
         middle = (low + high) // 2
-        if sources[middle] == source:
-            return True
-        if sources[middle] < source:
+        if np.int64(kinds[middle]) < kind:
             low = middle + 1
         else:
             high = middle
-    return False
+    return low
+
+
+@njit
+def _has(row, source):
+    """Whether an id is in a row: compared many at a time, so it is not stopped where it is found."""
+    found = False
+    for j in range(row.shape[0]):
+        found |= row[j] == source
+    return found
+
+
+@njit
+def _has_marked(row, marks):
+    """Whether a row may have any of the ids that are marked, which have some bits in common with others."""
+    found = np.uint64(0)
+    for j in range(row.shape[0]):
+        found |= marks[(row[j] >> 6) & (_SET_WORDS - 1)] >> np.uint64(row[j] & 63)
+    return found & np.uint64(1) != 0
 
 
 @njit(nogil=True, cache=True)
@@ -178,34 +200,44 @@ def find_loop(indices, begins, ends, runs, sources, low, high):
     found, size = np.empty(2 * (runs[high] - runs[low]) + 16, np.int64), 0
     marks = np.zeros(_SET_WORDS, np.uint64)
     for i in range(low, high):
+        ahead = min(i + _AHEAD, high - 1)
+        prefetch(indices, begins[ahead])
+        prefetch(indices, min(begins[ahead] + _LINE, max(ends[ahead] - 1, 0)))
         first, last = runs[i], runs[i + 1]
         few = last - first <= _FEW
         if not few:
             for k in range(first, last):
                 marks[(sources[k] >> 6) & (_SET_WORDS - 1)] |= np.uint64(1) << np.uint64(sources[k] & 63)
         for start in range(begins[i], ends[i], _AT_ONCE):
-            stop = min(start + _AT_ONCE, ends[i])
-            hits = 0
+            row = indices[start : min(start + _AT_ONCE, ends[i])]
             if few:
+                hit = False
                 for k in range(first, last):
-                    source = sources[k]
-                    for position in range(start, stop):
-                        hits += indices[position] == source
+                    hit |= _has(row, sources[k])
             else:
-                for position in range(start, stop):
-                    source = indices[position]
-                    word = marks[(source >> 6) & (_SET_WORDS - 1)]
-                    hits += (word >> np.uint64(source & 63)) & np.uint64(1) != 0
-            if hits == 0:
+                hit = _has_marked(row, marks)
+            if not hit:
                 continue
-            for position in range(start, stop):
-                if _among(sources, first, last, indices[position]):
-                    if size == found.shape[0]:
-                        more = np.empty(2 * size, np.int64)
-                        more[:size] = found
-                        found = more
-                    found[size] = position
-                    size += 1
+            for j in range(row.shape[0]):
+                k, end = first, last
+                if not few:  # they ascend
+                    while k < end:
+                        middle = (k + end) // 2
+                        if sources[middle] < row[j]:
+                            k = middle + 1
+                        else:
+                            end = middle
+                    end = min(k + 1, last)
+                while k < end and sources[k] != row[j]:
+                    k += 1
+                if k == end:
+                    continue
+                if size == found.shape[0]:
+                    more = np.empty(2 * size, np.int64)
+                    more[:size] = found
+                    found = more
+                found[size] = start + j
+                size += 1
         if not few:
             for k in range(first, last):
                 marks[(sources[k] >> 6) & (_SET_WORDS - 1)] = np.uint64(0)

@@ -33,7 +33,7 @@ def arrival_times(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> Int[Tensor, "wanted"]:
     """See :func:`partita.kernels.reference.arrival_times`."""
     rows, nodes, original, seed = indptr.numpy(), dst.numpy(), dst_original.numpy(), np.uint64(key)
@@ -71,7 +71,7 @@ def pick_arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.pick_arrivals`."""
     rows, nodes, original, seed = indptr.numpy(), dst.numpy(), dst_original.numpy(), np.uint64(key)

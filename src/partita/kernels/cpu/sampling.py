@@ -41,13 +41,13 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     num_dst = dst.shape[0]
     begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
     skips = directory(excluded)
-    within = np.empty((num_dst if len(skips[0]) else 0, 2), np.int64)
+    within = np.empty((num_dst if len(skips[0]) else 0, 2), np.int32)
     rows = np.zeros(num_dst + 1, np.int64)
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
     run(
@@ -73,7 +73,7 @@ def sample_relations(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
     wanted = np.array(fanouts, np.int64)
@@ -126,7 +126,7 @@ def _runs(
     np.cumsum(room, out=room)
     begins, degrees, originals, counts = (np.empty(int(room[-1]), np.int64) for _ in range(4))
     kinds = np.empty(int(room[-1]), np.int32)
-    within = np.empty((int(room[-1]) if len(skips[0]) else 0, 2), np.int64)
+    within = np.empty((int(room[-1]) if len(skips[0]) else 0, 2), np.int32)
     run(
         find_runs, bounds,
         starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, *skips, room,
@@ -159,7 +159,7 @@ def _picked(
     begins: Shaped[np.ndarray, "n"],
     degrees: Shaped[np.ndarray, "n"],
     rows: Shaped[np.ndarray, "n_1"],
-    excluded: Shaped[np.ndarray, "x"],
+    excluded: Shaped[np.ndarray, "k"],
     within: Shaped[np.ndarray, "_ 2"],
 ) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "_"]]:
     """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known.

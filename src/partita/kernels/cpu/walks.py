@@ -32,7 +32,7 @@ def random_walks(
     length: int,
     threshold: int,
     weights: UInt32[Tensor, "M"] | None,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
     out: Int[Tensor, "nR columns"],
 ) -> None:
     """See :func:`partita.kernels.reference.random_walks`."""
@@ -51,7 +51,7 @@ def walk_step(
     draws: Int[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
     out: Int[Tensor, "n"],
 ) -> None:
     """See :func:`partita.kernels.reference.walk_step`."""

@@ -33,7 +33,7 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
     num_dst = dst.shape[0]
@@ -61,7 +61,7 @@ def find_edges(
     src: Int[Tensor, "t"],
     kinds: Int[Tensor, "t"] | None,
     first_edge: int,
-) -> Int[Tensor, "x"]:
+) -> Int[Tensor, "k"]:
     """See :func:`partita.kernels.reference.find_edges`; by passes over all edges of the destinations."""
     nodes, of_pair = dst.unique(return_inverse=True)
     num_nodes = indptr.shape[0] - 1

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from partita.core.keys import GOLDEN, MASK64, MIX_1, MIX_2
+from partita.core.keys import GOLDEN, MASK64, MIX_1, MIX_2, below
 
 FEISTEL_ROUNDS = 8
 LOG_BITS = 42
@@ -22,6 +22,14 @@ def fold_all(key: UInt64[np.ndarray, "n"], value: UInt64[np.ndarray, "n"]) -> UI
     z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
     return z ^ (z >> np.uint64(31))
+
+
+def below_all(draws: UInt64[np.ndarray, "n"], n: int) -> Int[np.ndarray, "n"]:
+    """:func:`partita.core.keys.below`, elementwise: int64."""
+    if n > 1 << 32:
+        return np.array([below(int(draw), n) for draw in draws], np.int64)
+    high, low, bound = draws >> np.uint64(32), draws & np.uint64(0xFFFFFFFF), np.uint64(n)
+    return ((high * bound + ((low * bound) >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)
 
 
 def lanes(key: UInt64[np.ndarray, "n 1"], columns: int) -> Int[np.ndarray, "n columns"]:

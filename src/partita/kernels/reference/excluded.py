@@ -16,7 +16,7 @@ def find_edges(
     src: Int[Tensor, "t"],
     kinds: Int[Tensor, "t"] | None,
     first_edge: int,
-) -> Int[Tensor, "x"]:
+) -> Int[Tensor, "k"]:
     """Where among the given edges those between some pairs are, ascending."""
     found = set[int]()
     for i, (node, source) in enumerate(zip(dst.tolist(), src.tolist())):
@@ -27,6 +27,6 @@ def find_edges(
     return torch.tensor(sorted(found), dtype=torch.int64)
 
 
-def remaining(excluded: Int[Tensor, "x"], begin: int, end: int) -> Int64[np.ndarray, "d"]:
+def remaining(excluded: Int[Tensor, "k"], begin: int, end: int) -> Int64[np.ndarray, "d"]:
     """Where the edges of a row are that are not left out: its slots."""
     return np.setdiff1d(np.arange(begin, end), excluded.numpy())

@@ -48,7 +48,7 @@ def _arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> Iterator[Iterator[tuple[int, int]]]:
     """Times and positions of the arrivals by each clock of a node."""
     row = remaining(excluded, int(indptr[node]) - first_edge, int(indptr[node + 1]) - first_edge).tolist()
@@ -70,7 +70,7 @@ def arrival_times(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> Int[Tensor, "wanted"]:
     """The smallest distinct times of arrivals, ascending, filled up with :data:`NEVER`."""
     best: list[int] = []
@@ -96,7 +96,7 @@ def pick_arrivals(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """``indptr`` and ``indices`` of the arrivals before a time, and where among the given edges each of them is."""
     positions: list[int] = []

@@ -92,7 +92,7 @@ def drawn_by_run(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> Drawn:
     """Draw with an implementation's ``relation_bounds`` and ``sample_neighbors``: runs of one fanout together."""
     chosen = [relation for relation, fanout in enumerate(fanouts) if fanout]

@@ -55,7 +55,7 @@ def sample_neighbors(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """``indptr``, ``indices`` of the sample, and where among the given edges every sampled one is."""
     rows, weight = indptr.numpy(), None if weights is None else weights.numpy()

@@ -19,7 +19,7 @@ def next_node(
     indices: Int[Tensor, "M"],
     weights: UInt32[Tensor, "M"] | None,
     first: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
     node: int,
     draw: int,
 ) -> int:
@@ -44,7 +44,7 @@ def random_walks(
     length: int,
     threshold: int,
     weights: UInt32[Tensor, "M"] | None,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
     out: Int[Tensor, "nR columns"],
 ) -> None:
     """Fill ``out``."""
@@ -72,7 +72,7 @@ def walk_step(
     draws: Int64[Tensor, "n"],
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    excluded: Int[Tensor, "x"],
+    excluded: Int[Tensor, "k"],
     out: Int[Tensor, "n"],
 ) -> None:
     """Fill ``out``."""
