@@ -86,7 +86,7 @@ def split_links(
         split = _Split.of(linking, chosen, shares, is_named=options.relations is not None)
         columns = _Columns(linking, split.chosen, writer)
         writer.fill({**columns.all(), **split.columns()})
-        note = {name: float(share) for name, share in shares.items()}
+        note: dict[str, Any] = {name: float(share) for name, share in shares.items()}
         note |= {"seed": options.seed, "of": store.fingerprint, **split.notes()}
         writer.finish_like(columns.metadata, {**columns.metadata.notes, "links": note})
     return GraphStore.open(writer.path)

@@ -86,9 +86,9 @@ def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str) -> Ju
     ranks, positive, negative = list[Float64[np.ndarray, "n"]](), list[np.ndarray](), list[np.ndarray]()
     with torch.no_grad():
         for some in links.split(_TOGETHER):
-            ranks.append(_ranks(table, task.decoder, store, some))
+            ranks.append(_ranks(table, task, some))
             positive.append(_scores(table, task.decoder, some))
-            negative.append(_scores(table, task.decoder, no_edges(store, some, split)))
+            negative.append(_scores(table, task.decoder, no_edges(store, some, split, both_ways=task.undirected)))
     both = np.concatenate(ranks, axis=1) if ranks else np.empty((2, 0))
     metrics = link_metrics(both.ravel())
     if len(links):
@@ -106,16 +106,15 @@ def _scores(table: NodeRows, decoder: Decoder, links: Int64[Tensor, "n ends"]) -
     return decoder(heads, tails, _relations(links)).double().numpy()
 
 
-def _ranks(
-    table: NodeRows, decoder: Decoder, store: GraphStore, links: Int64[Tensor, "n ends"]
-) -> Float64[np.ndarray, "2 n"]:
+def _ranks(table: NodeRows, task: EdgeTask, links: Int64[Tensor, "n ends"]) -> Float64[np.ndarray, "2 n"]:
     """Ranks of the tails of links, and of their heads."""
+    decoder, store = task.decoder, task.store
     heads, tails = table.at(links[:, SOURCE]), table.at(links[:, TARGET])
     true, found = decoder(heads, tails, _relations(links)), []
     group = table.inference.context.group("all")
     for side in _SIDES:
         queries = LinkQueries.of(store, links, side)
-        known = known_answers(store, queries)
+        known = known_answers(store, queries, both_ways=task.undirected)
         counts = count_better(
             decoder, queries, heads if side == "tail" else tails, true, table.rows, table.first, store.node_types,
             known=known, memory_limit=min(BLOCK_BYTES, max(1 << 20, table.inference.memory_limit // 4)),
@@ -125,7 +124,9 @@ def _ranks(
     return np.stack(found)
 
 
-def no_edges(store: GraphStore, links: Int64[Tensor, "n ends"], split: str) -> Int64[Tensor, "m ends"]:
+def no_edges(
+    store: GraphStore, links: Int64[Tensor, "n ends"], split: str, *, both_ways: bool = False
+) -> Int64[Tensor, "m ends"]:
     """As many pairs of nodes as links, of the same types and relations, that are no edges: neither of the graph, nor
     held out. They are the same for every run; where none was found in a few tries, there is none.
     """
@@ -138,16 +139,18 @@ def no_edges(store: GraphStore, links: Int64[Tensor, "n ends"], split: str) -> I
         if not len(missing):
             break
         found[missing, SOURCE], found[missing, TARGET] = heads_now[missing], tails_now[missing]
-        free = ~are_edges(store, found[missing]) & (found[missing, SOURCE] != found[missing, TARGET])
+        free = ~are_edges(store, found[missing], both_ways=both_ways) & (
+            found[missing, SOURCE] != found[missing, TARGET]
+        )
         kept[missing[free]] = True
         missing = missing[~free]
     return found[kept]
 
 
-def are_edges(store: GraphStore, pairs: Int64[Tensor, "m ends"]) -> Bool[Tensor, "m"]:
-    """Which pairs are edges of the graph or held out."""
+def are_edges(store: GraphStore, pairs: Int64[Tensor, "m ends"], *, both_ways: bool = False) -> Bool[Tensor, "m"]:
+    """Which pairs are edges of the graph or held out; with ``both_ways`` in one direction or the other."""
     queries = LinkQueries.of(store, pairs, "tail")
-    known: KnownAnswers = known_answers(store, queries)
+    known: KnownAnswers = known_answers(store, queries, both_ways=both_ways)
     wanted = known.question * known.num_nodes + queries.true
     return torch.from_numpy(np.isin(wanted, known.pairs))
 

@@ -168,9 +168,13 @@ class EdgeTask(SampledTask, Protocol):
 
     Attributes:
         decoder: makes them.
+        undirected: links go both ways.
     """
 
     decoder: Decoder
+
+    @property
+    def undirected(self) -> bool: ...  # noqa: D102
 
     def attach(self, model: Model) -> None:
         """Make the decoder the model's; or take the one that the model has."""

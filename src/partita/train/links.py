@@ -46,8 +46,9 @@ def with_held_out(store: GraphStore, config: Config, context: Context | None = N
 
 
 def _beside(store: GraphStore, config: Config) -> Path:
-    options, path = SplitLinksOptions(**_shares(config)), store.path.with_name(store.path.name + SUFFIX)
-    wanted = {"val": options.val, "test": options.test, "seed": options.seed, "of": store.fingerprint}
+    val, test = _shares(config)
+    path = store.path.with_name(store.path.name + SUFFIX)
+    wanted = {"val": val, "test": test, "seed": SplitLinksOptions().seed, "of": store.fingerprint}
     if path.exists():
         note = GraphStore.open(path).metadata.notes.get("links", {})
         if {name: note.get(name) for name in wanted} != wanted:
@@ -58,7 +59,7 @@ def _beside(store: GraphStore, config: Config) -> Path:
             )
         return path
     try:
-        made = split_links(store, path, val=options.val, test=options.test)
+        made = split_links(store, path, val=val, test=test)
     except PermissionError as error:
         raise StoreError(
             f"cannot be written ({error.strerror})",
@@ -70,7 +71,7 @@ def _beside(store: GraphStore, config: Config) -> Path:
     return path
 
 
-def _shares(config: Config) -> dict[str, float]:
+def _shares(config: Config) -> tuple[float, float]:
     """Of the links, for validation and for testing.
 
     Raises:
@@ -82,4 +83,4 @@ def _shares(config: Config) -> dict[str, float]:
         raise ConfigError(
             f"'{config.held_out}' are not two shares", where="held_out", fix="Give two numbers, for instance 0.05,0.1"
         ) from None
-    return {"val": val, "test": test}
+    return val, test

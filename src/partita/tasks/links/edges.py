@@ -43,29 +43,36 @@ def reverses(schema: Schema) -> list[int | None]:
     return found
 
 
-def message_edges(store: GraphStore, relations: list[int] | None) -> Int64[Tensor, "S columns"]:
+def ends_of(store: GraphStore) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
+    """Original indices of the sources and the destinations of all edges, in the order of the store."""
+    destinations = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    return store.to_original(store.indices.astype(np.int64)), store.to_original(destinations)
+
+
+def message_edges(
+    store: GraphStore, relations: list[int] | None, *, undirected: bool = False
+) -> Int64[Tensor, "S columns"]:
     """The edges of a store that a run learns from.
 
     They are in an order that does not depend on how the store is partitioned: by original index of the destination,
-    and in its row. Loops are left out. Where every edge of an untyped graph has its reverse, each is there in one
-    direction, from the lower original index to the higher one.
+    and in its row. Loops are left out.
 
     Args:
         store: the whole graph.
         relations: numbers of those that are taken, in a typed graph.
+        undirected: every edge has its reverse; each is taken in one direction, from the lower original index to the
+            higher one.
 
     Returns:
         int64 (S, 2) sources and destinations; in a typed graph (S, 3), with numbers of relations.
     """
     store.require_whole("link prediction")
-    indptr, indices = np.asarray(store.indptr), np.asarray(store.indices)
-    destinations = np.repeat(np.arange(store.num_nodes), np.diff(indptr))
-    sources = indices.astype(np.int64)
-    ends = store.to_original(sources), store.to_original(destinations)
+    destinations = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    sources, ends = store.indices.astype(np.int64), ends_of(store)
     keep = sources != destinations
     columns = [sources, destinations]
     if store.schema is None:
-        if is_symmetric(*ends, store.num_nodes):
+        if undirected:
             keep &= ends[0] < ends[1]
     else:
         kinds = np.asarray(store.edge_type).astype(np.int64)

@@ -54,7 +54,7 @@ def count_compared(true: Float[Tensor, "B"], others: Float[Tensor, "B K"]) -> In
 
 
 def _count(found: Bool[Tensor, "B K"]) -> Int64[Tensor, "B"]:
-    """How many hold in each row; NumPy counts bytes, which PyTorch sums as 64-bit integers, at a fiftieth of the speed."""
+    """How many hold in each row; NumPy counts bytes, which PyTorch sums as 64-bit integers, far slower."""
     return torch.tensor([np.count_nonzero(row) for row in found.cpu().numpy()], dtype=torch.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,16 @@ from partita.graph.store import GraphStore
 from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
-from partita.tasks.links.edges import RELATION, SOURCE, TARGET, excluded_by, held_out_edges, message_edges
+from partita.tasks.links.edges import (
+    RELATION,
+    SOURCE,
+    TARGET,
+    ends_of,
+    excluded_by,
+    held_out_edges,
+    is_symmetric,
+    message_edges,
+)
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, LinkLoss
 from partita.tasks.links.metrics import LINK_METRICS
@@ -103,6 +113,11 @@ class LinkTask:
         """Of a seed, before its negatives."""
         return 2 if self.store.schema is None else 3
 
+    @cached_property
+    def undirected(self) -> bool:
+        """Whether every edge of an untyped graph has its reverse, so that a link goes both ways."""
+        return self.store.schema is None and is_symmetric(*ends_of(self.store), self.store.num_nodes)
+
     def attach(self, model: Model) -> None:
         """Make the decoder the model's; or take the one that the model has."""
         if model.decoder is None:
@@ -118,7 +133,7 @@ class LinkTask:
         """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
         if split not in self._seeds:
             found = (
-                message_edges(self.store, self.relations)
+                message_edges(self.store, self.relations, undirected=self.undirected)
                 if split == TRAIN
                 else held_out_edges(self.store, split, self.relations)
             )
@@ -214,7 +229,7 @@ class LinkTask:
             output[:, 0], torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
             temperature=config.temperature,
         )  # fmt: skip
-        return (each + self.config.penalty * penalty).sum()
+        return (each + (self.config.penalty or 0.0) * penalty).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
