@@ -326,8 +326,9 @@ def _print_run(summary: RunSummary, *, as_json: bool) -> None:
         sys.stderr.write(f"partita: stopped and saved. Continue with: partita train --resume {path}{trusting}\n")
         sys.exit(INTERRUPTED)
     if not as_json:
+        links = " --links 10" if "decoder" in summary.record["model"] else ""
         tell(
-            f"Next: partita evaluate {summary.path}, partita predict {summary.path} --out predictions.csv, or "
+            f"Next: partita evaluate {summary.path}, partita predict {summary.path}{links} --out predictions.csv, or "
             f"partita report {summary.path} --out report.html"
         )
 
