@@ -51,6 +51,9 @@ RENAMED = {**OLD_NAMES, "placements": "strategy"}
 NO_LAYERS = "none"
 """The model that gives every node its input row."""
 
+ROWS_LR = 0.01
+"""The learning rate of learnt rows alone, unless another is given."""
+
 DEFAULT_FANOUTS = (15, 10, 5)
 _MOST_WEIGHT = 10**9
 """Of a class."""
@@ -335,7 +338,7 @@ class Config(LinkSettings):
     )
     epochs: int = Field(10, ge=1, le=10**6, description="Passes over the training nodes.")
     optimizer: str = Field("adam", description="Optimizer: adam, adamw, sgd.")
-    lr: float = Field(0.003, gt=0, le=10**3, description="Learning rate.")
+    lr: float = Field(0.003, gt=0, le=10**3, description="Learning rate. With model none 0.01.")
     weight_decay: float = Field(0.0, ge=0, le=10**3, description="Weight decay of the optimizer.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum (sgd).")
     schedule: str = Field(
@@ -495,6 +498,7 @@ class Config(LinkSettings):
             if values.setdefault("layers", 1) not in (1, "1"):
                 raise ValueError(f"model {NO_LAYERS} has no layers; leave layers out")
             values.setdefault("embed", str(values.get("hidden", cls.model_fields["hidden"].default)))
+            values.setdefault("lr", ROWS_LR)
         return values
 
     @model_validator(mode="after")
