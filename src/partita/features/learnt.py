@@ -342,14 +342,9 @@ class LazyAdam:
     ) -> None:
         """See :class:`RowOptimizer`."""
         first, second = self.betas
-        mean, square = slots["exp_avg"].index_select(0, at), slots["exp_avg_sq"].index_select(0, at)
-        mean.lerp_(gradient, 1 - first)
-        square.lerp_(gradient.square(), 1 - second)
-        slots["exp_avg"].index_copy_(0, at, mean)
-        slots["exp_avg_sq"].index_copy_(0, at, square)
         size = lr * (1 - second**step) ** 0.5 / (1 - first**step)
-        moved = rows.index_select(0, at).addcdiv_(mean, square.sqrt_().add_(self.eps), value=-size)
-        rows.index_copy_(0, at, moved)
+        moments = slots["exp_avg"], slots["exp_avg_sq"]
+        kernels.adam_rows(rows, *moments, at, gradient, betas=self.betas, eps=self.eps, size=size)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from partita.kernels.sampling import relabel as relabel
 from partita.kernels.sampling import sample_neighbors as sample_neighbors
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads
+from partita.kernels.updates import adam_rows as adam_rows
 from partita.kernels.walks import random_walks as random_walks
 from partita.kernels.walks import top_visits as top_visits
 from partita.kernels.walks import walk_draws as walk_draws

@@ -69,6 +69,9 @@ class Encoder(nn.Module):
         Raises:
             ValueError: there is no :attr:`source` of learnt rows.
         """
+        if len(self.lins) == 1:  # the rows are in order as they are
+            only: Tensor = self.lins[0](self._raw(inputs, 0, self.lins[0]))
+            return only
         heads, tails = list[Tensor](), list[Tensor]()
         for kind, (lin, where) in enumerate(zip(self.lins, inputs.at, strict=True)):
             count = int(torch.searchsorted(where, inputs.head))

@@ -44,7 +44,9 @@ def all_rows(h: Rows) -> Float[Tensor, "S F"]:
 
 def own_rows(block: Block, h: Rows) -> Float[Tensor, "D F"]:
     """The rows of the block's destinations: the first D sources."""
-    return h[: block.num_dst] if isinstance(h, Tensor) else h.of_destinations()
+    if isinstance(h, Tensor):
+        return h if h.shape[0] == block.num_dst else h[: block.num_dst]  # a slice's gradient is a copy
+    return h.of_destinations()
 
 
 def aggregate(block: Block, h: Rows, reduce: Reduce) -> Float[Tensor, "D F"]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from partita.core.errors import ConfigError
 from partita.nn.decoders.base import ProductDecoder, Side, halves_of
 from partita.nn.grouped import grouped_linear
 from partita.nn.initialize import name_key, uniform_
+from partita.nn.ops import pick_rows
 
 
 class Dot(ProductDecoder):
@@ -110,7 +113,7 @@ class DistMult(ProductDecoder):
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """The given row times the relation's, column by column."""
-        return given * self.relation[relations]
+        return given * pick_rows(self.relation, relations)
 
     def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """The relations' rows."""
@@ -140,7 +143,37 @@ class ComplEx(DistMult):
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """``h r`` for tails, ``t conj(r)`` for heads: the score is the real scalar product with the other end."""
-        (a, b), (c, e) = given.split(self.columns, 1), self.relation[relations].split(self.columns, 1)
-        if side == "head":
-            e = -e
-        return torch.cat([a * c - b * e, a * e + b * c], dim=1)
+        return complex_product(given, pick_rows(self.relation, relations), conjugate=side == "head")
+
+
+def complex_product(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"], *, conjugate: bool) -> Float[Tensor, "n d"]:
+    """``x y`` of rows of real parts, then imaginary ones; or ``x conj(y)``."""
+    found: Tensor = _ComplexProduct.apply(x, y, conjugate)
+    return found
+
+
+class _ComplexProduct(Function):
+    """In place, half by half: autograd would keep and copy all four products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, conjugate: bool) -> Tensor:
+        ctx.save_for_backward(x, y)
+        ctx.conjugate = conjugate
+        return _multiply(x, y, conjugate)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        # With z = x y: grad_x = grad conj(y), grad_y = grad conj(x); with z = x conj(y): grad y, and conj(grad) x.
+        x, y = ctx.saved_tensors
+        first, second = (grad, x) if not ctx.conjugate else (x, grad)
+        return _multiply(grad, y, not ctx.conjugate), _multiply(first, second, True), None
+
+
+def _multiply(x: Tensor, y: Tensor, conjugate: bool) -> Tensor:
+    (a, b), (c, e), sign = x.chunk(2, 1), y.chunk(2, 1), -1 if conjugate else 1
+    out = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
+    real, imaginary = out.chunk(2, 1)
+    torch.mul(a, c, out=real).addcmul_(b, e, value=-sign)
+    torch.mul(b, c, out=imaginary).addcmul_(a, e, value=sign)
+    return out

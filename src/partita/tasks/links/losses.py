@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from partita.core.errors import ConfigError
@@ -100,9 +103,35 @@ def softmax(
     InfoNCE, or contrastive loss: van den Oord, Li and Vinyals, "Representation learning with contrastive predictive
     coding" (2018), eq. 4.
     """
-    scores = (negative / temperature).masked_fill(~allowed, -torch.inf)
-    positive = positive / temperature
-    return torch.logsumexp(torch.cat([positive.unsqueeze(1), scores], dim=1), dim=1) - positive
+    return softmax_of_rows(
+        torch.cat([positive.unsqueeze(1), negative.masked_fill(~allowed, -torch.inf)], 1), temperature
+    )
+
+
+def softmax_of_rows(scores: Float[Tensor, "B K_1"], temperature: float) -> Float[Tensor, "B"]:
+    """:func:`softmax` of rows of scores, that of the link first; -inf of negatives that do not count."""
+    found: Tensor = _Softmax.apply(scores, temperature)
+    return found
+
+
+class _Softmax(Function):
+    """By hand, as there are many negatives: a pass over them for the loss, and two for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, temperature: float) -> Tensor:
+        shares = torch.log_softmax(scores if temperature == 1 else scores / temperature, dim=1)
+        ctx.save_for_backward(shares)
+        ctx.temperature = temperature
+        return -shares[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (shares,) = ctx.saved_tensors
+        each = grad / ctx.temperature
+        found = shares.exp().mul_(each.unsqueeze(1))
+        found[:, 0] -= each
+        return found, None
 
 
 def self_adversarial(
@@ -155,6 +184,10 @@ LINK_LOSSES: Registry[LinkLoss] = Registry(
     adapt=_as_loss,
 )
 """By name."""
+
+
+OF_ROWS: dict[LinkLoss, Callable[[Tensor, float], Tensor]] = {softmax: softmax_of_rows}
+"""The same of rows of scores, as the task makes them, of losses that can do without copies of their parts."""
 
 
 def link_losses(

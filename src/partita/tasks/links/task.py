@@ -29,7 +29,7 @@ from partita.tasks.links.edges import (
     message_edges,
 )
 from partita.tasks.links.edges import target_relations as numbers_of
-from partita.tasks.links.losses import LINK_LOSSES, LinkLoss
+from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.metrics import LINK_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
@@ -147,8 +147,10 @@ class LinkTask:
         return torch.cat([batch, *found], dim=1)
 
     def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
-        """What carries no messages in the step of a batch."""
-        return excluded_by(batch.long(), self.store.schema) if self.config.exclude_targets else None
+        """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
+        if not self.config.exclude_targets or self.config.model == NO_LAYERS:
+            return None
+        return excluded_by(batch.long(), self.store.schema)
 
     def requests(self, seeds: Int[Tensor, "B wide"]) -> Int[Tensor, "R"]:
         """The ends of edges, and their negatives, each once, ascending."""
@@ -176,30 +178,37 @@ class LinkTask:
 
     def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
         """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
+        edges, sides = seeds[:, : self.columns_of_edges], self._candidates(seeds)
         nodes = self.requests(seeds)
-
-        def rows_of(ids: Int[Tensor, "n"]) -> Float[Tensor, "n C"]:
-            return ops.pick_rows(rows, torch.searchsorted(nodes, ids.contiguous()))
-
-        edges = seeds[:, : self.columns_of_edges]
-        ends = {"head": rows_of(edges[:, SOURCE]), "tail": rows_of(edges[:, TARGET])}
+        # All rows are picked together, so that backward sums the gradients of a row once.
+        wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for groups in sides for _, each in groups)]
+        picked = ops.pick_rows(rows, torch.searchsorted(nodes, torch.cat(wanted))).split([len(each) for each in wanted])
+        ends, candidates = {"head": picked[0], "tail": picked[1]}, iter(picked[2:])
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
         found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
+        left_out = [torch.zeros_like(found[0], dtype=torch.bool)]
         width = (seeds.shape[1] - edges.shape[1]) // len(self.sides)
-        for side, groups in zip(self.sides, self._candidates(seeds)):
+        for side, groups in zip(self.sides, sides):
             given = ends["tail" if side == "head" else "head"]
-            pieces, order = [found[0].new_empty(0, width)], [kinds[:0]]
-            for places, nodes_of in groups:
+            pieces, without, order = list[Tensor](), list[Tensor](), list[Tensor]()
+            for (places, nodes_of), some in zip(groups, candidates):
                 whose = slice(None) if places is None else places
-                candidates = rows_of(nodes_of.flatten()).view(*nodes_of.shape, rows.shape[1])
-                scores = self.decoder.against(side, given[whose], kinds[whose], candidates)
-                pieces.append(scores.masked_fill(self._left_out(edges[whose], nodes_of, side), -torch.inf))
+                some = some.view(*nodes_of.shape, rows.shape[1])
+                pieces.append(self.decoder.against(side, given[whose], kinds[whose], some))
+                without.append(self._left_out(edges[whose], nodes_of, side))
                 order.append(torch.arange(len(edges)) if places is None else places)
-            scores = torch.cat(pieces)
-            found.append(scores if len(groups) < 2 else scores[torch.cat(order).argsort()])
+            if len(pieces) > 1:
+                place = torch.cat(order).argsort()
+                pieces, without = [torch.cat(pieces)[place]], [torch.cat(without)[place]]
+            found += pieces or [found[0].new_empty(0, width)]
+            left_out += without or [left_out[0].new_empty(0, width)]
         if self.config.penalty:
             found.append(self.decoder.penalty(ends["head"], ends["tail"], kinds).unsqueeze(1))
-        return torch.cat(found, dim=1)
+            left_out.append(left_out[0])
+        scores = torch.cat(found, dim=1)
+        with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
+            scores.masked_fill_(torch.cat(left_out, dim=1), -torch.inf)
+        return scores
 
     def _left_out(
         self, edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side
@@ -221,15 +230,19 @@ class LinkTask:
 
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
         """The losses of all edges, summed, with their penalties."""
-        penalty = output[:, -1] if self.config.penalty else 0.0
-        negative = output[:, 1:-1] if self.config.penalty else output[:, 1:]
-        allowed = negative > -torch.inf
-        config = self.config
-        each = self.loss(
-            output[:, 0], torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
-            temperature=config.temperature,
-        )  # fmt: skip
-        return (each + (self.config.penalty or 0.0) * penalty).sum()
+        config, of_rows = self.config, OF_ROWS.get(self.loss)
+        # The gradient of a split is a copy, that of slices takes a pass more for each.
+        scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if config.penalty else [output]
+        if of_rows is not None:
+            each = of_rows(scores, config.temperature)
+        else:
+            positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
+            allowed = negative > -torch.inf
+            each = self.loss(
+                positive.squeeze(1), torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
+                temperature=config.temperature,
+            )  # fmt: skip
+        return sum(((config.penalty or 0.0) * more.squeeze(1) for more in penalty), start=each).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
