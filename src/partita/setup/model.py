@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from partita.config import Config
+from partita.config import NO_LAYERS, Config
 from partita.core.errors import ConfigError
 from partita.core.memory_need import MemoryNeed
 from partita.graph.store import GraphStore
@@ -90,6 +90,12 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     if store.schema is not None:
         of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
         of_graph["metadata"] = store.schema.metadata
+    if config.model == NO_LAYERS and in_width != out_width:
+        raise ConfigError(
+            f"model {NO_LAYERS} gives the input rows, of {in_width} columns, and {out_width} are wanted",
+            where="model",
+            fix=f"Set hidden {in_width}, or leave embed out, so that rows of that width are learnt",
+        )
     return build_model(
         config.model,
         in_width=in_width,

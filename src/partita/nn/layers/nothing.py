@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.layers.base import ColumnSplit, Layer, Split
@@ -21,22 +20,13 @@ class Nothing(Split, ColumnSplit, Layer):
 
     Args:
         in_width: columns of the input.
-        out_width: columns of the result, as many.
-
-    Raises:
-        ConfigError: they are not as many.
+        out_width: columns of the result: the first ones of the input, and zeros where it has fewer.
     """
 
     name = "none"
     reads_neighbors = False
 
     def __init__(self, in_width: int, out_width: int) -> None:
-        if in_width != out_width:
-            raise ConfigError(
-                f"model none gives the input rows, of {in_width} columns, and {out_width} are wanted",
-                where="model",
-                fix=f"Set hidden {in_width}, or learn rows of that width with embed",
-            )
         super().__init__(in_width, out_width)
         self.state_width = 1
         self.self_width = self.column_width = out_width
@@ -47,7 +37,7 @@ class Nothing(Split, ColumnSplit, Layer):
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
-        return ops.own_rows(block, h)
+        return self._fitted(ops.own_rows(block, h))
 
     def message(self, x_src: Float[Tensor, "S in"]) -> Float[Tensor, "S in"]:
         """The row itself."""
@@ -61,7 +51,7 @@ class Nothing(Split, ColumnSplit, Layer):
 
     def self_term(self, x_dst: Float[Tensor, "D in"], block: Block) -> Float[Tensor, "D out"]:
         """The row itself."""
-        return x_dst
+        return self._fitted(x_dst)
 
     def merge(self, states: Sequence[Float[Tensor, "D 1"]]) -> Float[Tensor, "D 1"]:
         """Their sum."""
@@ -75,9 +65,13 @@ class Nothing(Split, ColumnSplit, Layer):
         self, columns: slice, x_src: Float[Tensor, "S slice"], x_dst: Float[Tensor, "D slice"], block: Block
     ) -> Float[Tensor, "D out"]:
         """The columns at their places, zeros elsewhere."""
-        start, stop, _ = columns.indices(self.out_width)
-        return functional.pad(x_dst, (start, self.out_width - stop))
+        start, stop, _ = columns.indices(self.in_width)
+        return self._fitted(functional.pad(x_dst, (start, self.in_width - stop)))
 
     def finish_columns(self, total: Float[Tensor, "D out"], block: Block, key: int | None) -> Float[Tensor, "D out"]:
         """Nothing more."""
         return total
+
+    def _fitted(self, rows: Float[Tensor, "D in"]) -> Float[Tensor, "D out"]:
+        missing = self.out_width - self.in_width
+        return rows if not missing else functional.pad(rows, (0, missing))
