@@ -46,7 +46,8 @@ def make_graph(folder: Path, scale: int, edges_per_node: int, seeds: int) -> Pat
     dst = np.repeat(np.arange(store.num_nodes), np.diff(indptr))
     between = np.flatnonzero(indices != dst)
     chosen = np.random.default_rng(0).permutation(between)[:seeds]
-    arrays = {"indptr": indptr, "indices": indices, "seeds": np.stack([indices[chosen], dst[chosen]], axis=1)}
+    arrays = {"indptr": indptr, "indices": indices, "positions": chosen}
+    arrays["seeds"] = np.stack([indices[chosen], dst[chosen]], axis=1)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges", flush=True)

@@ -232,7 +232,8 @@ class LinkTask:
         """The losses of all edges, summed, with their penalties."""
         config, of_rows = self.config, OF_ROWS.get(self.loss)
         # The gradient of a split is a copy, that of slices takes a pass more for each.
-        scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if config.penalty else [output]
+        weight = config.penalty or 0.0
+        scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
         if of_rows is not None:
             each = of_rows(scores, config.temperature)
         else:
