@@ -15,7 +15,7 @@ _OF_RELATIONS = ("mrr", "hits@1", "hits@3", "hits@10")
 
 
 def _found(run: RunFiles) -> dict[str, Any]:
-    return run.answers if run.answers.get("kind") == "links" else {}
+    return run.answers if "ranks" in run.answers else {}
 
 
 def metrics(run: RunFiles) -> Table | None:
@@ -26,7 +26,7 @@ def metrics(run: RunFiles) -> Table | None:
     names = list(dict.fromkeys(name for of in reached.values() for name in of))
     rows = [[split, *(score(of.get(name)) for name in names)] for split, of in reached.items()]
     note = "MRR and Hits@k: of both ends of every edge, among all nodes of their type that make no other known edge."
-    if "auc" in names:
+    if any(of.get("auc") is not None for of in reached.values()):
         note += " AUC and AP: beside as many random pairs that are no edges."
     return Table("Metrics", ["", *map(metric_label, names)], rows, note)
 

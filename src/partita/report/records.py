@@ -50,7 +50,7 @@ class RunFiles:
     @property
     def seed_noun(self) -> str:
         """What the model was asked about."""
-        return "edge" if self.task == "links" else "node"
+        return "edge" if "decoder" in self.record["model"] else "node"
 
     @property
     def workers(self) -> int:
