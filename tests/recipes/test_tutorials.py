@@ -77,6 +77,27 @@ def test_typed_tables(folder):
     assert "papers" in run_script("\n".join([*before, after]), folder)
 
 
+def test_links(folder):
+    """The first piece of Python writes what the commands read, the others read what they have written."""
+    before, answers, after = blocks("docs/links.md", "python")
+    run_script(before, folder)
+    run_commands("docs/links.md", folder)
+    right, _, asked = run_script(f"{before}\n{answers}", folder).split()
+    assert int(right) > 0.6 * int(asked)
+    assert 0 < float(run_script(after, folder)) < 1
+    assert partita_module.evaluate(folder / "cited")["auc"] > 0.6
+    assert len((folder / "new.csv").read_text().splitlines()) == 3 * 1500 + 1
+    assert (folder / "best.parquet").exists()
+
+
+def test_recommendations(folder):
+    """What is recommended is better than what is popular, which the page itself asserts."""
+    before, after = blocks("docs/recommendation.md", "python")
+    run_script(before, folder)
+    run_commands("docs/recommendation.md", folder)
+    assert "bought later" in run_script(f"{before}\n{after}", folder)
+
+
 def test_typed_graphs(folder):
     """Both of its runs train the same model."""
     run_commands("docs/typed_graphs.md", folder)

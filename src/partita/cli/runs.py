@@ -398,7 +398,7 @@ def train_worker(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     *,
-    split: Annotated[str, typer.Option(help="Which nodes; all for all that have a label.")] = "test",
+    split: Annotated[str, typer.Option(help="Which nodes or links; all for all nodes that have a label.")] = "test",
     store: StorePath = None,
     trust: Trust = None,
     workers: Workers = 1,
@@ -408,8 +408,14 @@ def evaluate(
     """Evaluate."""
     options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
     result = _infer("evaluate", workers, options, quiet=json)
-    if result is not None:
-        finish(result, f"{run} on {split}", as_json=json)
+    if result is None:
+        return
+    relations = {} if json else result.pop("relations", {})
+    finish(result, f"{run} on {split}", as_json=json)
+    if relations:
+        from partita.report.terminal import relations_table
+
+        print_table(relations_table(relations))
 
 
 def predict(

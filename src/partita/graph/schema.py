@@ -6,6 +6,7 @@ and so on; within the row of a node, its in-edges are sorted by relation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -199,6 +200,12 @@ class Schema:
                 found[at] = numbers
         others = given.get(OTHERS, (0,) * layers.pop())
         return tuple(zip(*(found.get(at, others) for at in range(len(self.relations))), strict=True))
+
+    @property
+    def short_relations(self) -> list[str]:
+        """Of each relation its own name, or, where several have it, the whole one."""
+        often = Counter(each.name for each in self.relations)
+        return [each.name if often[each.name] == 1 else str(each) for each in self.relations]
 
     def relation_numbers(self, name: str, where: str = "relation") -> list[int]:
         """Numbers of the relations that a user means: one by its whole name, or all with a short one.

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -107,8 +107,26 @@ class Outcome:
     sample: Int64[np.ndarray, "n"]
     embeddings: Float[Tensor, "n F"] | None
 
+    def analyzed(self, task: Task) -> dict[str, Any]:
+        """See :meth:`Finding.analyzed`."""
+        return analyze(task, self) if len(self.seeds) else {}
 
-Observer = Callable[[Outcome], None]
+
+@runtime_checkable
+class Finding(Protocol):
+    """What an evaluation of a split has found."""
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+        ...
+
+    def analyzed(self, task: Task) -> dict[str, Any]:
+        """What ``analysis.json`` says of the split; nothing where there was nothing to answer."""
+        ...
+
+
+Observer = Callable[[Finding], None]
 
 
 class Analysis:
@@ -123,10 +141,10 @@ class Analysis:
         self._task = task
         self._found: dict[str, Any] = {"format": ANALYSIS_FORMAT, "checkpoint": checkpoint, "splits": {}}
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, found: Finding) -> None:
         """Analyze a split; an :data:`Observer`."""
-        if len(outcome.seeds):
-            self._found["splits"][outcome.split] = analyze(self._task, outcome)
+        if analyzed := found.analyzed(self._task):
+            self._found["splits"][found.split] = analyzed
 
     def write(self, path: Path) -> None:
         """Write ``analysis.json``; splits that are there already and of the same checkpoint are kept."""
@@ -141,11 +159,6 @@ class Analysis:
         """Whether a file holds the analysis of a split by a checkpoint."""
         found = _readable(path)
         return found.get("checkpoint") == checkpoint and split in found["splits"]
-
-
-def analysis_of(task: Task, checkpoint: str) -> Analysis | None:
-    """What gathers the analysis of a task; ``None`` of tasks that it is not for. Arguments as of :class:`Analysis`."""
-    return None if isinstance(task, EdgeTask) else Analysis(task, checkpoint)
 
 
 def _readable(path: Path) -> dict[str, Any]:
@@ -254,10 +267,10 @@ def _values_analysis(task: Task, outcome: Outcome, targets: Tensor) -> dict[str,
         found["by_degree"] = _by_degree(task.store, nodes, np.abs(residual))
         worst = np.argsort(-np.abs(residual), kind="stable")[:PAIRS]
         found["worst"] = {
-            "nodes": _names(task.store, nodes[worst]), "true": _short(truth[worst]), "predicted": _short(said[worst])
+            "nodes": _names(task.store, nodes[worst]), "true": short(truth[worst]), "predicted": short(said[worst])
         }  # fmt: skip
-    found["points"] = {"nodes": names, "true": _short(truth[sample]), "predicted": _short(said[sample])}
-    found |= _map(task, outcome, _short(truth[sample]), None)
+    found["points"] = {"nodes": names, "true": short(truth[sample]), "predicted": short(said[sample])}
+    found |= _map(task, outcome, short(truth[sample]), None)
     return found
 
 
@@ -306,7 +319,7 @@ def _confused(
             {
                 "true": names[true], "predicted": names[predicted], "nodes": int(counts[at]),
                 "of": int(of_class[true]), "examples": _names(task.store, nodes[surest]),
-                "confidence": _short(confidence[surest]),
+                "confidence": short(confidence[surest]),
             }
         )  # fmt: skip
     return found
@@ -331,7 +344,7 @@ def _calibration(pieces: Iterable[tuple[Float64[np.ndarray, "n"], Bool[np.ndarra
         "bins": BINS,
         "counts": counts.astype(np.int64).tolist(),
         "correct": correct.astype(np.int64).tolist(),
-        "confidence": _short(sums),
+        "confidence": short(sums),
         "expected_error": float(np.abs(correct - sums).sum() / max(1.0, counts.sum())),
     }
 
@@ -349,10 +362,10 @@ def _by_degree(
         "from": [0 if each == 0 else 1 << (each - 1) for each in kept.tolist()],
         "to": [0 if each == 0 else (1 << each) - 1 for each in kept.tolist()],
         "nodes": counts[kept].tolist(),
-        "sum": _short(np.bincount(bucket, weights=value, minlength=number)[kept]),
+        "sum": short(np.bincount(bucket, weights=value, minlength=number)[kept]),
     }
     if other is not None:
-        found["wrong"] = _short(np.bincount(bucket, weights=other, minlength=number)[kept])
+        found["wrong"] = short(np.bincount(bucket, weights=other, minlength=number)[kept])
     return found
 
 
@@ -410,10 +423,10 @@ def _curve(score: Float64[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> 
     last = last[np.unique(np.linspace(0, len(last) - 1, CURVE).round().astype(np.int64))]
     true, taken = hits[last], last + 1
     return {
-        "threshold": _short(score[order][last]),
-        "true_positive_rate": _short(true / positives),
-        "false_positive_rate": _short((taken - true) / (len(positive) - positives)),
-        "precision": _short(true / taken),
+        "threshold": short(score[order][last]),
+        "true_positive_rate": short(true / positives),
+        "false_positive_rate": short((taken - true) / (len(positive) - positives)),
+        "precision": short(true / taken),
     }
 
 
@@ -424,7 +437,7 @@ def _histogram(values: Float64[np.ndarray, "n"], bins: int = 40) -> dict[str, An
         low, high = low - 0.5, high + 0.5
     counts, edges = np.histogram(values, bins, (low, high))
     return {
-        "edges": _short(edges), "counts": counts.tolist(),
+        "edges": short(edges), "counts": counts.tolist(),
         "below": int((values < low).sum()), "above": int((values > high).sum()),
     }  # fmt: skip
 
@@ -446,8 +459,8 @@ def _map(task: Task, outcome: Outcome, labels: list[Any], right: Any) -> dict[st
             "nodes": _names(task.store, nodes[outcome.sample]),
             "labels": labels,
             **({} if right is None else {"correct": [int(each) for each in right]}),
-            "components": [_short(row) for row in components],
-            "variance": _short(variance),
+            "components": [short(row) for row in components],
+            "variance": short(variance),
         }
     }
 
@@ -486,7 +499,7 @@ def _labels(task: Task) -> dict[str, Any]:
     """How many nodes of every split are of each class or have each label; of values, their distribution."""
     found: dict[str, Any] = {}
     values: dict[str, Float64[np.ndarray, "n"]] = {}
-    for split in task.store.splits:
+    for split in () if isinstance(task, EdgeTask) else task.store.splits:
         targets = _targets(task, split)
         if targets.is_floating_point():
             values[split] = targets.double().numpy()
@@ -501,7 +514,7 @@ def _labels(task: Task) -> dict[str, Any]:
         low, high = float(together.min()), float(together.max())
         edges = np.linspace(low, high if high > low else low + 1.0, 31)
         counts = {split: np.histogram(each, edges)[0].tolist() for split, each in values.items()}
-        return {"kind": "values", "edges": _short(edges), "splits": counts}
+        return {"kind": "values", "edges": short(edges), "splits": counts}
     return {"kind": "classes", **_most(task.class_names, found)} if found else {}
 
 
@@ -551,6 +564,6 @@ def _mean(task: Task, truth: Float64[np.ndarray, "n"]) -> dict[str, Any]:
     return {"rule": "mean of the training nodes", "answer": f"{mean:.6g}", "metrics": metrics}
 
 
-def _short(values: Any) -> list[float]:
+def short(values: Any) -> list[float]:
     """Floats with six significant digits."""
     return [float(f"{each:.6g}") for each in np.asarray(values, dtype=np.float64).tolist()]

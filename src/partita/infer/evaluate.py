@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from partita.comm.context import Context
 from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
-from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, analysis_of, sample_positions
+from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.links import judge_links
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
@@ -42,7 +42,7 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observ
         StoreError: the store has no such split.
     """
     if isinstance(task, EdgeTask):
-        return judge_links(inference, task, split)
+        return judge_links(inference, task, split, observer)
     seeds = task.seeds(split)
     sample = EmbeddingSample(seeds) if observer is not None and _has_embeddings(inference.model, seeds) else None
     inference.tap = sample
@@ -107,8 +107,9 @@ def evaluate(
         context: of this worker, where the caller has made one.
 
     Returns:
-        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers; and ``"notes"``, a
-        list of texts, where something is not as it was in training.
+        ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers. Of a run on links
+        ``"edges"`` in place of ``"nodes"``, and of a typed graph ``"relations"``, the edges and metrics of each by its
+        name; and ``"notes"``, a list of texts, where something is not as it was in training.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
@@ -125,7 +126,7 @@ def evaluate(
     if isinstance(task, EdgeTask):
         task.attach(loaded.model)
     missing = context.agree(lambda: not loaded.notes and _lacks_analysis(RunFolder(run), loaded.store, name, split))
-    observer = analysis_of(task, name) if missing else None
+    observer = Analysis(task, name) if missing else None
     judged = evaluate_split(inference, task, split, observer)
     if observer is not None and context.mesh.rank == 0:
         observer.write(RunFolder(run).analysis)
@@ -135,6 +136,7 @@ def evaluate(
         **({"edges": len(task.seeds(split))} if isinstance(task, EdgeTask) else {"nodes": len(graph.split(split))}),
         "checkpoint": loaded.checkpoint.name,
         **judged.metrics,
+        **({"relations": judged.relations} if judged.relations else {}),
         **notes,
     }
 

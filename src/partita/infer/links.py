@@ -11,8 +11,10 @@ from torch import Tensor
 
 from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
+from partita.infer.analysis import Observer
 from partita.infer.known_answers import KnownAnswers, LinkQueries, known_answers
 from partita.infer.layerwise import LayerwiseInference
+from partita.infer.link_analysis import LinkOutcome
 from partita.infer.ranking import BLOCK_BYTES, count_better
 from partita.infer.scratch import Scratch
 from partita.nn.decoders import Decoder, Side
@@ -69,14 +71,20 @@ class NodeRows:
         return found
 
 
-def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str) -> Judged:
+def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str, observer: Observer | None = None) -> Judged:
     """Metrics of a model on the held-out edges of a split.
 
     ``mrr`` and ``hits@k`` are of both ends of every edge, ranked among all nodes of their type, but for those that make
     another edge of the graph or of a split (filtered). ``auc`` and ``ap`` are of the edges beside as many pairs of
-    nodes of these types, drawn alike, that are none.
+    nodes of these types, drawn alike, that are none; where no such pairs were found, they are left out.
 
     Collective: every worker compares with the nodes that it computes.
+
+    Args:
+        inference: over the store of the task.
+        task: what the model has learned.
+        split: its name.
+        observer: is given what was found, on the first worker.
 
     Raises:
         StoreError: the store has no such split.
@@ -89,12 +97,18 @@ def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str) -> Ju
             ranks.append(_ranks(table, task, some))
             positive.append(_scores(table, task.decoder, some))
             negative.append(_scores(table, task.decoder, no_edges(store, some, split, both_ways=task.undirected)))
-    both = np.concatenate(ranks, axis=1) if ranks else np.empty((2, 0))
-    metrics = link_metrics(both.ravel())
-    if len(links):
-        metrics["auc"] = auc(np.concatenate(positive), np.concatenate(negative))
-        metrics["ap"] = average_precision(np.concatenate(positive), np.concatenate(negative))
-    return Judged(metrics, None)
+    none = np.empty(0)
+    found = LinkOutcome(
+        split, links.numpy(), np.concatenate([np.empty((2, 0)), *ranks], axis=1),
+        np.concatenate([none, *positive]), np.concatenate([none, *negative]),
+    )  # fmt: skip
+    if observer is not None and inference.context.mesh.rank == 0:
+        observer(found)
+    metrics = link_metrics(found.ranks.ravel())
+    if len(found.scores) and len(found.others):
+        metrics["auc"] = auc(found.scores, found.others)
+        metrics["ap"] = average_precision(found.scores, found.others)
+    return Judged(metrics, None, found.of_relations(store))
 
 
 def _relations(links: Int64[Tensor, "n ends"]) -> Int64[Tensor, "n"]:

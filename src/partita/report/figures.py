@@ -61,7 +61,8 @@ def _loss(runs: Sequence[RunFiles]) -> Figure:
         if checked:
             x, y = [epoch["epoch"] + 1 for epoch in checked], [epoch["val_loss"] for epoch in checked]
             data.append(_line(_label(runs, run, "validation"), x, y, color, dash="dot"))
-    note = "Mean per node. The training loss is measured during the epoch, with dropout."
+    noun = runs[0].seed_noun
+    note = f"Mean per {noun}. The training loss is measured during the epoch, with dropout."
     return Figure("Loss", note + _apart(data), data, {"xaxis": _titled("epoch"), "yaxis": _titled("loss")})
 
 
@@ -84,7 +85,7 @@ def _metric(runs: Sequence[RunFiles], metric: str, *, by_seconds: bool) -> Figur
                 {"type": "scatter", "mode": "markers", "x": [best["epoch"]], "y": [best["value"]], "marker": mark,
                  "name": "best", "showlegend": False, "hovertemplate": f"best {shown} %{{y:.4f}}<extra></extra>"}
             )  # fmt: skip
-    note = "On validation nodes, with all their neighbors." + ("" if by_seconds else " Star: best epoch.")
+    note = f"On validation {runs[0].seed_noun}s, with all neighbors." + ("" if by_seconds else " Star: best epoch.")
     over = "training time (s)" if by_seconds else "epoch"
     title = f"Validation {shown}" + (" over time" if by_seconds else "")
     note += _apart(data)

@@ -20,8 +20,19 @@ _METRICS = {
     "mae": "MAE",
     "rmse": "RMSE",
     "r2": "R²",
+    "mrr": "MRR",
+    "hits@1": "Hits@1",
+    "hits@3": "Hits@3",
+    "hits@10": "Hits@10",
+    "auc": "AUC",
+    "ap": "AP",
 }
-_TASKS = {"classes": "classification", "multilabel": "multi-label classification", "regression": "regression"}
+_TASKS = {
+    "classes": "classification",
+    "multilabel": "multi-label classification",
+    "regression": "regression",
+    "links": "link prediction",
+}
 
 
 def stage_label(name: str) -> str:

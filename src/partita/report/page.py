@@ -14,7 +14,7 @@ from typing import Any
 
 from partita.core.errors import ConfigError
 from partita.core.files import require_parent, write_text
-from partita.report import answers, figures, tables
+from partita.report import answers, figures, link_answers, tables
 from partita.report.cards import headline
 from partita.report.figures import Figure
 from partita.report.records import RunFiles, of_files, read_runs
@@ -76,10 +76,11 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
     split = runs[0].shown_split
     if len(runs) > 1:
         yield "Comparison", _there(tables.summary(runs), tables.differences(runs))
-    yield "Training", [*figures.curves(runs), *each(answers.metrics)]
+    yield "Training", [*figures.curves(runs), *each(answers.metrics, link_answers.metrics)]
     yield (
-        f"Predictions on {split} nodes",
+        f"Predictions on {split} {runs[0].seed_noun}s",
         [
+            *each(link_answers.ranks, link_answers.scores, link_answers.relations, link_answers.examples),
             *each(answers.confusion, answers.confused, answers.values),
             *tables.classes(runs),
             *each(answers.by_degree, answers.by_homophily, answers.calibration, answers.curves_of_two),

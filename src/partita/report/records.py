@@ -48,6 +48,11 @@ class RunFiles:
         return str(self.record.get("task", self.record["store"]["task"]))
 
     @property
+    def seed_noun(self) -> str:
+        """What the model was asked about."""
+        return "edge" if "decoder" in self.record["model"] else "node"
+
+    @property
     def workers(self) -> int:
         """How many there were last."""
         return len(self.record.get("workers") or [None])

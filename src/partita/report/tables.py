@@ -227,14 +227,18 @@ def node_types(run: RunFiles) -> Table | None:
     store = run.record["store"]
     if "node_types" not in store:
         return None
-    features = store["type_features"]
+    features, learnt = store["type_features"], (run.record.get("learnt") or {}).get("types", {})
     rows = [
-        [name, f"{size:,}", f"{features[name]:,}" if name in features else "-"]
+        [
+            name,
+            f"{size:,}",
+            f"{features[name]:,}" if name in features else "-",
+            *([f"{learnt[name]['columns']:,}" if name in learnt else "-"] if learnt else []),
+        ]
         for name, size in store["node_types"].items()
     ]
-    return Table(
-        "Node types", ["node type", "nodes", "features"], rows, "Types without features have a learned vector."
-    )
+    head = ["node type", "nodes", "features", *(["learnt row"] if learnt else [])]
+    return Table("Node types", head, rows, f"Types without {'either' if learnt else 'features'} have a learned vector.")
 
 
 def relations(run: RunFiles) -> Table | None:

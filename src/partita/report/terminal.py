@@ -183,6 +183,24 @@ def type_tables(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> 
     yield table
 
 
+_MOST_RELATIONS_SHOWN = 20
+
+
+def relations_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Metrics of relations, those with most edges.
+
+    Args:
+        found: edges and metrics by relation, most edges first.
+    """
+    names = [name for name in next(iter(found.values())) if name != "edges"]
+    table = _plain_table("relation", *(Column(name, justify="right") for name in ("edges", *map(metric_label, names))))
+    for relation, of in list(found.items())[:_MOST_RELATIONS_SHOWN]:
+        table.add_row(Text(relation), f"{of['edges']:,}", *(f"{of[name]:.4f}" for name in names))
+    if (left := len(found) - _MOST_RELATIONS_SHOWN) > 0:
+        table.caption, table.caption_justify = f"{left:,} more with fewer edges: --json has them", "left"
+    return table
+
+
 def _plain_table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, padding=(0, 2), header_style="dim")
 

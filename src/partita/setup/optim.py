@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,7 +35,9 @@ def _maker(kind: type[torch.optim.Optimizer], *settings: str) -> Callable[[Param
         # One kernel that updates everything takes a third of the time of an operation per parameter and term.
         fused = all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
         options = {name: getattr(config, name) for name in settings}
-        return bare(parameters, **options, fused=fused)
+        # Of a model whose rows are all that is learnt there are none: PyTorch refuses an empty list, no empty group.
+        given: Any = parameters or [{"params": []}]
+        return bare(given, **options, fused=fused)
 
     return make
 

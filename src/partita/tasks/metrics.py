@@ -28,10 +28,12 @@ class Judged(NamedTuple):
     Attributes:
         metrics: over all classes together.
         classes: of each class; ``None`` where the task has none.
+        relations: edges and metrics of each relation by its name; ``None`` where these are not what is predicted.
     """
 
     metrics: Metrics
     classes: ClassCounts | None
+    relations: dict[str, dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

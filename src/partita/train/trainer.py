@@ -24,7 +24,7 @@ from partita.core.profiling import named
 from partita.core.progress import is_watched
 from partita.core.records import Counts
 from partita.graph.store import GraphStore
-from partita.infer.analysis import analysis_of
+from partita.infer.analysis import Analysis
 from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.engine import MiniBatch
@@ -486,9 +486,9 @@ class Trainer:
             if self.job.learnt is not None and best is not None:
                 folder = self.recorder.folder.checkpoints / best.checkpoint
                 restore_learnt(self.job.team.context, folder, self.job.learnt)
-            analysis = analysis_of(self.job.task, self._state.name if best is None else best.checkpoint)
+            analysis = Analysis(self.job.task, self._state.name if best is None else best.checkpoint)
             metrics = {name: self._evaluation.of(name, analysis) for name in self._evaluation.splits}
-            if self.job.team.leads and analysis is not None:
+            if self.job.team.leads:
                 analysis.write(self.recorder.folder.analysis)
             return metrics
 

@@ -188,3 +188,14 @@ def test_strategies_that_are_refused_for_one_reason_are_one_line():
     assert text.count("too few parts") == 1
     assert "2 strategies" in text
     assert "no memory" in text
+
+
+def test_relations_that_are_many_are_cut() -> None:
+    found = {f"[r{at}]": {"edges": 1000 - at, "mrr": at / 100, "hits@1": 0.0} for at in range(23)}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(terminal.relations_table(found))
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].split() == ["relation", "edges", "MRR", "Hits@1"]
+    assert lines[1].split() == ["[r0]", "1,000", "0.0000", "0.0000"]
+    assert "[r19]" in lines[20]
+    assert "3 more with fewer edges" in lines[21]

@@ -116,3 +116,13 @@ def test_schedules_are_those_of_torch() -> None:
     assert learning_rate(Config.make({"schedule": "plateau", "lr_decay": 0.1, "lr": 1.0}), 5, 9, 2) == pytest.approx(
         0.01
     )
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_a_model_without_parameters(name) -> None:
+    """Its rows may be all that is learnt."""
+    optimizer = make_optimizer([], Config.make({"optimizer": name, "lr": 0.5}))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert optimizer.state_dict()["state"] == {}
