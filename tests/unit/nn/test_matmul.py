@@ -210,7 +210,7 @@ def test_all_layers_give_the_same_rows_and_gradients(monkeypatch, make_block, na
             out = made(block, x, 5)
         out.backward(filled(*out.shape, seed=6, wanted=False))
         results.append([out.detach(), x.grad, *(parameter.grad for parameter in made.parameters())])
-        assert (len(calls) > before) == (backend != TORCH)
+        assert (len(calls) > before) == (backend != TORCH and bool(list(made.parameters())))
     assert_close(*results)
 
 
