@@ -436,7 +436,8 @@ def predict(
         bool, typer.Option("--embeddings", help="Also write the output of the last hidden layer.")
     ] = False,
     links: Annotated[
-        int | None, typer.Option("--links", min=1, help="Of a run on links: so many new neighbors of each node.")
+        int | None,
+        typer.Option("--links", min=1, max=10**6, help="Of a run on links: so many new neighbors of each node."),
     ] = None,
     pairs: Annotated[
         Path | None, typer.Option("--pairs", help="Of a run on links: score the pairs of nodes in this table.")
