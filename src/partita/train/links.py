@@ -11,7 +11,7 @@ from partita.core.errors import ConfigError, StoreError
 from partita.graph.options import SplitLinksOptions
 from partita.graph.split_links import split_links
 from partita.graph.store import GraphStore
-from partita.setup.check import LINKS
+from partita.setup.check import LINKS, check_names
 
 SUFFIX = ".links"
 """Of the store with links held out, behind the name of the one that has them all."""
@@ -29,10 +29,11 @@ def with_held_out(store: GraphStore, config: Config, context: Context | None = N
 
     Raises:
         StoreError: what is beside the store is something else, or nothing can be written there.
-        ConfigError: the shares are impossible.
+        ConfigError: the shares are impossible, or a name in the settings stands for nothing.
     """
     if config.task != LINKS or store.held_out:
         return store
+    check_names(config)  # before anything is written
     store.require_whole("holding links out")
     if context is None or context.mesh.size == 1:
         return GraphStore.open(_beside(store, config))
