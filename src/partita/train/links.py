@@ -9,7 +9,6 @@ from partita.config import Config
 from partita.core import progress
 from partita.core.errors import ConfigError, StoreError
 from partita.graph.options import SplitLinksOptions
-from partita.graph.split_links import split_links
 from partita.graph.store import GraphStore
 from partita.setup.check import LINKS, check_names
 
@@ -47,6 +46,8 @@ def with_held_out(store: GraphStore, config: Config, context: Context | None = N
 
 
 def _beside(store: GraphStore, config: Config) -> Path:
+    from partita.graph.split_links import split_links  # imports a compiler, which other runs can do without
+
     val, test = _shares(config)
     path = store.path.with_name(store.path.name + SUFFIX)
     wanted = {"val": val, "test": test, "seed": SplitLinksOptions().seed, "of": store.fingerprint}

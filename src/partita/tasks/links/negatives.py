@@ -22,7 +22,6 @@ from partita.graph.store import GraphStore
 from partita.kernels.links import Alias
 from partita.nn.decoders import Side
 from partita.sample.topology import as_tensor
-from partita.tasks.links.alias import alias_table
 
 _CHUNK = 1 << 22
 """Edges that are looked at together."""
@@ -184,6 +183,8 @@ class Weighted(Negatives):
                     where=str(self.store.path),
                     fix="Use negatives uniform",
                 )
+        from partita.tasks.links.alias import alias_table  # imports a compiler, which others can do without
+
         thresholds, others = alias_table(weights, self._first[chosen], self._sizes[chosen])
         return torch.from_numpy(thresholds), torch.from_numpy(others)
 
