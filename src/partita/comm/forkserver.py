@@ -141,6 +141,8 @@ class ForkServer:
         message: dict[str, Any] = json.loads(line)
         if "ended" in message:
             self._ended[message["ended"]] = message["code"]
+        else:  # the system gives numbers of processes that have ended to others
+            self._ended.pop(message.get("forked"), None)
         return message
 
 

@@ -76,6 +76,16 @@ def test_exit_codes_and_signals_are_told(server, plan) -> None:
     assert server.fits
 
 
+def test_a_number_that_an_earlier_process_had_says_nothing(server, plan) -> None:
+    """The system gives numbers again; here as if all of them had been taken before."""
+    server._ended = dict.fromkeys(range(1 << 22), 0)
+    sleeping = start(server, plan, "sleep")
+    wait_for(plan.parent / "note")
+    assert sleeping.poll() is None
+    sleeping.kill()
+    assert sleeping.wait(60) == -signal.SIGKILL
+
+
 def test_ctrl_c_right_after_the_fork_is_not_lost(server, plan) -> None:
     """It ends a worker that has just been forked as it ends one that works: with an error that is noted."""
     output, environment = plan.parent / "output", {**os.environ, "HOW": "sleep", "NOTE": str(plan.parent / "note")}
