@@ -141,8 +141,8 @@ class ForkServer:
         message: dict[str, Any] = json.loads(line)
         if "ended" in message:
             self._ended[message["ended"]] = message["code"]
-        else:  # the system gives numbers of processes that have ended to others
-            self._ended.pop(message.get("forked"), None)
+        elif message.get("forked") is not None:  # the system gives numbers of processes that have ended to others
+            self._ended.pop(message["forked"], None)
         return message
 
 
