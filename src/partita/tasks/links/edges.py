@@ -26,21 +26,10 @@ def target_relations(schema: Schema, names: str) -> list[int]:
     if not names.strip():
         return [
             at
-            for at, (each, other) in enumerate(zip(schema.relations, reverses(schema), strict=True))
-            if other is None or not each.name.startswith(REVERSE_PREFIX)
+            for at, (each, other) in enumerate(zip(schema.relations, schema.reverses.tolist(), strict=True))
+            if other < 0 or not each.name.startswith(REVERSE_PREFIX)
         ]
     return sorted({at for name in names.split() for at in schema.relation_numbers(name, "target_relations")})
-
-
-def reverses(schema: Schema) -> list[int | None]:
-    """Of each relation the number of the one that holds its edges the other way round; ``None``: there is none."""
-    number = {(each.source, each.name, each.target): at for at, each in enumerate(schema.relations)}
-    found: list[int | None] = []
-    for each in schema.relations:
-        name = each.name
-        other = name.removeprefix(REVERSE_PREFIX) if name.startswith(REVERSE_PREFIX) else REVERSE_PREFIX + name
-        found.append(number.get((each.target, other, each.source)))
-    return found
 
 
 def ends_of(store: GraphStore) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray, "E"]]:
@@ -126,7 +115,7 @@ def excluded_by(edges: Int64[Tensor, "B columns"], schema: Schema | None) -> Tar
     if schema is None:
         return TargetEdges(dst=torch.cat([target, source]), src=torch.cat([source, target]), edge_type=None)
     kind = edges[:, RELATION]
-    other = torch.tensor([-1 if at is None else at for at in reverses(schema)])[kind]
+    other = torch.from_numpy(schema.reverses)[kind]
     loops = torch.from_numpy(schema.ends[:, 0] == schema.ends[:, 1])[kind]
     back = other >= 0
     return TargetEdges(
