@@ -53,7 +53,7 @@ def _beside(store: GraphStore, config: Config) -> Path:
     wanted = {"val": val, "test": test, "seed": SplitLinksOptions().seed, "of": store.fingerprint}
     if path.exists():
         note = GraphStore.open(path).metadata.notes.get("links", {})
-        if {name: note.get(name) for name in wanted} != wanted:
+        if {name: note.get(name, 0.0) for name in wanted} != wanted:  # a share of 0 is not noted
             raise StoreError(
                 "holds out other links than this run is to be judged by",
                 where=str(path),
