@@ -59,6 +59,12 @@ class LinkSettings(BaseModel):
         description="Weight of the penalty N3 (cubes of the numbers that a score is made of) of an edge; default 0.1 "
         "with model none and decoders distmult and complex, else 0.",
     )
+    eval_negatives: int = Field(
+        0,
+        ge=0,
+        le=MOST_NEIGHBORS,
+        description="Evaluation ranks each end of an edge among so many sampled nodes of its type; 0: among all.",
+    )
     held_out: str = Field(
         "0.05,0.10",
         description="Shares of the edges that are held out for validation and for testing, where the store has none "

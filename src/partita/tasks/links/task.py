@@ -129,6 +129,11 @@ class LinkTask:
         self.decoder = model.decoder
 
     @property
+    def eval_negatives(self) -> int:
+        """See :class:`partita.tasks.task.EdgeTask`."""
+        return self.config.eval_negatives
+
+    @property
     def supervision(self) -> TargetEdges | None:
         """With the setting ``message_share``, all edges that are learned; see :class:`partita.tasks.task.EdgeTask`."""
         return None if self.config.message_share is None else excluded_by(self.seeds(TRAIN), self.store.schema)
