@@ -229,21 +229,23 @@ class LinkTask:
         return torch.ones(len(targets), dtype=torch.bool)
 
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The losses of all edges, summed, with their penalties."""
-        config, of_rows = self.config, OF_ROWS.get(self.loss)
+        """The losses of all edges, summed, with their penalties: of an edge the mean over the sides that are replaced."""
+        config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
         # The gradient of a split is a copy, that of slices takes a pass more for each.
         weight = config.penalty or 0.0
         scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
         if of_rows is not None:
-            each = of_rows(scores, config.temperature)
+            each = of_rows(scores, config.temperature, sides)
         else:
             positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
+            negative = negative.reshape(len(scores) * sides, negative.shape[1] // sides)
             allowed = negative > -torch.inf
-            each = self.loss(
-                positive.squeeze(1), torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
-                temperature=config.temperature,
+            found = self.loss(
+                positive.expand(-1, sides).reshape(-1), torch.where(allowed, negative, 0.0), allowed,
+                margin=config.margin, temperature=config.temperature,
             )  # fmt: skip
-        return sum(((config.penalty or 0.0) * more.squeeze(1) for more in penalty), start=each).sum()
+            each = found.view(len(scores), sides).mean(1)
+        return sum((weight * more.squeeze(1) for more in penalty), start=each).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
