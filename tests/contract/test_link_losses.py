@@ -142,10 +142,11 @@ def test_the_loss_of_a_link_is_the_mean_over_its_sides(tmp_path, name, corrupt, 
     columns = [positive[:, None], *(some.masked_fill(~which, -torch.inf) for some, which in sides)]
     more = torch.rand(5, 1, dtype=torch.float64)
     output = torch.cat([*columns, more] if penalty else columns, dim=1).requires_grad_()
-    torch.testing.assert_close(task.loss_sum(output, torch.zeros(5, dtype=torch.int64)), (each + penalty * more[:, 0]).sum())
+    targets = torch.zeros(5, dtype=torch.int64)
+    torch.testing.assert_close(task.loss_sum(output, targets), (each + penalty * more[:, 0]).sum())
     if name != "self_adversarial":  # its weights have no gradient
         finite = output.detach().clamp(min=-1e3).requires_grad_()
-        assert torch.autograd.gradcheck(lambda rows: task.loss_sum(rows, torch.zeros(5, dtype=torch.int64)), finite)
+        assert torch.autograd.gradcheck(lambda rows: task.loss_sum(rows, targets), finite)
 
 
 def test_what_is_no_loss_is_refused() -> None:

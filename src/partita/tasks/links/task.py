@@ -229,7 +229,7 @@ class LinkTask:
         return torch.ones(len(targets), dtype=torch.bool)
 
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The losses of all edges, summed, with their penalties: of an edge the mean over the sides that are replaced."""
+        """The losses of all edges, summed, with their penalties; that of an edge is the mean over its sides."""
         config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
         # The gradient of a split is a copy, that of slices takes a pass more for each.
         weight = config.penalty or 0.0
