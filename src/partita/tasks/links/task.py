@@ -18,6 +18,7 @@ from partita.graph.store import GraphStore
 from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
+from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
@@ -31,7 +32,8 @@ from partita.tasks.links.edges import (
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.metrics import LINK_METRICS
-from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
+from partita.tasks.links.negatives import NEGATIVES, Negatives
+from partita.tasks.links.true_edges import require_negatives, true_edges
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
 
 TRAIN = "train"
@@ -141,10 +143,9 @@ class LinkTask:
         return self._seeds[split]
 
     def examples(self, batch: Int[Tensor, "B columns"], key: StepKey) -> Int64[Tensor, "B wide"]:
-        """Edges with their negatives: a function of the key and the whole batch."""
+        """Edges with their negatives, or what these follow from: a function of the key and the whole batch."""
         batch = batch.long()
-        found = [self.negatives.candidates(batch, key, side) for side in self.sides]
-        return torch.cat([batch, *found], dim=1)
+        return torch.cat([batch, self.negatives.drawn(batch, key, self.sides)], dim=1)
 
     def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
         """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
@@ -158,27 +159,15 @@ class LinkTask:
         found += [each.flatten() for side in self._candidates(seeds) for _, each in side]
         return torch.cat(found).unique()
 
-    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[tuple[Tensor | None, Tensor]]]:
-        """Of each side the rows, ``None`` for all, and their negatives: (K) where they share them, else (b, K)."""
-        columns = seeds[:, self.columns_of_edges :]
-        if columns.shape[1] == 0:
-            return []
-        parts = columns.chunk(len(self.sides), dim=1)
-        if not self.negatives.shared:
-            return [[(None, part)] for part in parts]
-        schema = self.store.schema
-        if schema is None or len(schema.node_types) == 1:
-            return [[(None, part[0])] if len(part) else [] for part in parts]
-        found = []
-        for side, part in zip(self.sides, parts, strict=True):
-            kinds = torch.from_numpy(schema.ends[:, SOURCE if side == "head" else TARGET])[seeds[:, RELATION]]
-            groups = [(kinds == kind).nonzero().squeeze(1) for kind in kinds.unique()]
-            found.append([(rows, part[rows[0]]) for rows in groups])
-        return found
+    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[Group]]:
+        """Of each side the negatives of groups of edges; none of seeds that have no negatives behind them."""
+        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+        return self.negatives.groups(edges, drawn, self.sides) if drawn.shape[1] else []
 
     def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
         """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
-        edges, sides = seeds[:, : self.columns_of_edges], self._candidates(seeds)
+        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+        sides = self._candidates(seeds)
         nodes = self.requests(seeds)
         # All rows are picked together, so that backward sums the gradients of a row once.
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for groups in sides for _, each in groups)]
@@ -187,7 +176,7 @@ class LinkTask:
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
         found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
         left_out = [torch.zeros_like(found[0], dtype=torch.bool)]
-        width = (seeds.shape[1] - edges.shape[1]) // len(self.sides)
+        width = self.negatives.width_of(drawn, self.sides)
         for side, groups in zip(self.sides, sides):
             given = ends["tail" if side == "head" else "head"]
             pieces, without, order = list[Tensor](), list[Tensor](), list[Tensor]()
