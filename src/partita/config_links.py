@@ -26,7 +26,8 @@ class LinkSettings(BaseModel):
         0,
         ge=0,
         le=MOST_NEIGHBORS,
-        description="Negatives per edge and side; 0: 512 of joint and in_batch, 1 of others.",
+        description="Negatives per edge and side; 0: 512 of joint, 1 of uniform and degree. Not for in_batch and all, "
+        "whose number is given.",
     )
     corrupt: Literal["auto", "tail", "head", "both"] = Field(
         "auto", description="End of an edge that a negative replaces; auto: both with model none, else tail."
