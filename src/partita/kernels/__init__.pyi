@@ -34,6 +34,8 @@ from partita.kernels.sampling import sample_neighbors as sample_neighbors
 from partita.kernels.softmax import side_softmax as side_softmax
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads
+from partita.kernels.triples import complex_rows as complex_rows
+from partita.kernels.triples import complex_rows_backward as complex_rows_backward
 from partita.kernels.updates import adam_rows as adam_rows
 from partita.kernels.walks import random_walks as random_walks
 from partita.kernels.walks import top_visits as top_visits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
 from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
+    COLUMN,
     RELATION,
     SOURCE,
     TARGET,
@@ -172,42 +174,63 @@ class LinkTask:
         # All rows are picked together, so that backward sums the gradients of a row once.
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for groups in sides for _, each in groups)]
         picked = ops.pick_rows(rows, torch.searchsorted(nodes, torch.cat(wanted))).split([len(each) for each in wanted])
-        ends, candidates = {"head": picked[0], "tail": picked[1]}, iter(picked[2:])
+        ends: dict[Side, Tensor] = {"head": picked[0], "tail": picked[1]}
+        candidates = iter(picked[2:])
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
-        found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
-        left_out = [torch.zeros_like(found[0], dtype=torch.bool)]
         width = self.negatives.width_of(drawn, self.sides)
-        for side, groups in zip(self.sides, sides):
-            given = ends["tail" if side == "head" else "head"]
-            pieces, without, order = list[Tensor](), list[Tensor](), list[Tensor]()
-            for (places, nodes_of), some in zip(groups, candidates):
-                whose = slice(None) if places is None else places
-                some = some.view(*nodes_of.shape, rows.shape[1])
-                pieces.append(self.decoder.against(side, given[whose], kinds[whose], some))
-                without.append(self._left_out(edges[whose], nodes_of, side))
-                order.append(torch.arange(len(edges)) if places is None else places)
-            if len(pieces) > 1:
-                place = torch.cat(order).argsort()
-                pieces, without = [torch.cat(pieces)[place]], [torch.cat(without)[place]]
-            found += pieces or [found[0].new_empty(0, width)]
-            left_out += without or [left_out[0].new_empty(0, width)]
-        if self.config.penalty:
-            found.append(self.decoder.penalty(ends["head"], ends["tail"], kinds).unsqueeze(1))
-            left_out.append(left_out[0])
-        scores = torch.cat(found, dim=1)
+        scores = self._scores(ends, kinds, sides, candidates, width)
         with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
-            scores.masked_fill_(torch.cat(left_out, dim=1), -torch.inf)
+            for side, groups, part in zip(self.sides, sides, scores[:, 1:].split(max(width, 1), dim=1)):
+                for places, nodes_of in groups:
+                    self._leave_out(part, edges, places, nodes_of, side)
+        if self.config.penalty:
+            penalty = self.decoder.penalty(ends["head"], ends["tail"], kinds)
+            scores = torch.cat([scores, penalty.unsqueeze(1)], dim=1)
         return scores
 
-    def _left_out(
-        self, edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side
-    ) -> Bool[Tensor, "b K"]:
-        """Which negatives are the edge itself, or make another edge where these are no negatives."""
-        own = edges[:, SOURCE if side == "head" else TARGET]
-        found = candidates == own.unsqueeze(1)
+    def _scores(
+        self,
+        ends: dict[Side, Float[Tensor, "B C"]],
+        kinds: Int64[Tensor, "B"],
+        sides: list[list[Group]],
+        candidates: Iterator[Float[Tensor, "_ C"]],
+        width: int,
+    ) -> Float[Tensor, "B K_1"]:
+        """Of edges and of candidates, whose rows come group by group, ``width`` of them on each side."""
+        if all(len(groups) == 1 and groups[0][0] is None for groups in sides):
+            given = zip(self.sides, sides, candidates)
+            shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for side, groups, some in given}
+            return self.decoder.scores(ends["head"], ends["tail"], kinds, shaped)
+        found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
+        for side, groups in zip(self.sides, sides, strict=True):
+            known = ends["tail" if side == "head" else "head"]
+            pieces, order = [found[0].new_empty(0, width)], [kinds[:0]]
+            for (places, nodes_of), some in zip(groups, candidates):
+                assert places is not None
+                some = some.view(*nodes_of.shape, some.shape[1])
+                pieces.append(self.decoder.against(side, known[places], kinds[places], some))
+                order.append(places)
+            found.append(torch.cat(pieces)[torch.cat(order).argsort()])
+        return torch.cat(found, dim=1)
+
+    def _leave_out(
+        self, scores: Float[Tensor, "B K"], edges: Int[Tensor, "B columns"], places: Int64[Tensor, "b"] | None,
+        candidates: Int[Tensor, "... K"], side: Side,
+    ) -> None:  # fmt: skip
+        """Give -inf to negatives that are the edge itself, or make another edge where these are no negatives."""
+        some = edges if places is None else edges[places]
+        own = some[:, COLUMN[side]]
+        if candidates.ndim == 1 and self.config.known_negatives:
+            rows, columns = _equal_pairs(own, candidates)
+            scores[rows if places is None else places[rows], columns] = -torch.inf
+            return
+        left_out = candidates == own.unsqueeze(1)
         if not self.config.known_negatives:
-            found |= true_edges(self.store, edges, candidates.expand(len(edges), -1), side)
-        return found
+            left_out |= true_edges(self.store, some, candidates.expand(len(some), -1), side)
+        if places is None:
+            scores.masked_fill_(left_out, -torch.inf)
+        else:
+            scores[places] = scores[places].masked_fill_(left_out, -torch.inf)
 
     def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
         """Which of the scores is that of the edge."""
@@ -257,3 +280,13 @@ class LinkTask:
 
     def baseline(self) -> None:
         """There is none."""
+
+
+def _equal_pairs(values: Int[Tensor, "n"], others: Int[Tensor, "m"]) -> tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]]:
+    """Places of all pairs of a value and one of the others that are the same, few of n m."""
+    (ascending, order), values = others.sort(), values.contiguous()
+    begins = torch.searchsorted(ascending, values)
+    counts = torch.searchsorted(ascending, values, right=True).sub_(begins)
+    rows = torch.repeat_interleave(counts)
+    before = counts.cumsum(0).sub_(counts)
+    return rows, order[begins[rows] + torch.arange(len(rows), device=rows.device) - before[rows]]
