@@ -38,6 +38,13 @@ class LinkSettings(BaseModel):
     exclude_targets: bool = Field(
         True, description="The edges of a step, and their reverses, carry no messages in that step."
     )
+    message_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the training edges that carry messages; only the others are predicted. Default: all are "
+        "predicted, and carry messages in steps that do not predict them.",
+    )
     known_negatives: bool = Field(
         True, description="Negatives may be edges of the graph; with --no-known-negatives they are left out."
     )

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.tasks.links.losses import LINK_LOSSES, link_losses
+from partita.tasks.task import adjusted_task
+from partita.testing.graphs import formula_store
 
 every_loss = pytest.mark.parametrize("name", list(LINK_LOSSES))
 SETTINGS = {"margin": 0.7, "temperature": 0.6}
@@ -118,6 +121,32 @@ def test_losses_are_those_of_the_equations() -> None:
         torch.testing.assert_close(link_losses(name, positive, negative, allowed, **SETTINGS), losses)
     alike = link_losses("self_adversarial", positive, negative, allowed, temperature=0.0)
     torch.testing.assert_close(alike, entropy)
+
+
+@every_loss
+@pytest.mark.parametrize("corrupt", ["tail", "both"])
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+def test_the_loss_of_a_link_is_the_mean_over_its_sides(tmp_path, name, corrupt, penalty) -> None:
+    """Of the scores that a task makes: each side has a loss of its own, also one whose negatives are all left out."""
+    store = formula_store(tmp_path / "g", num_nodes=20)
+    config = Config.make(
+        {"task": "links", "loss": name, "corrupt": corrupt, "penalty": penalty, "decoder": "distmult", **SETTINGS}
+    )
+    task, _ = adjusted_task(config, store)
+    positive, negative, allowed = scores()
+    allowed[2, 3:] = False
+    sides = [(negative, allowed)]
+    if corrupt == "both":
+        sides.append((negative.flip(0) * 2, allowed.flip(1)))
+    each = torch.stack([link_losses(name, positive, some, which, **SETTINGS) for some, which in sides]).mean(0)
+    columns = [positive[:, None], *(some.masked_fill(~which, -torch.inf) for some, which in sides)]
+    more = torch.rand(5, 1, dtype=torch.float64)
+    output = torch.cat([*columns, more] if penalty else columns, dim=1).requires_grad_()
+    targets = torch.zeros(5, dtype=torch.int64)
+    torch.testing.assert_close(task.loss_sum(output, targets), (each + penalty * more[:, 0]).sum())
+    if name != "self_adversarial":  # its weights have no gradient
+        finite = output.detach().clamp(min=-1e3).requires_grad_()
+        assert torch.autograd.gradcheck(lambda rows: task.loss_sum(rows, targets), finite)
 
 
 def test_what_is_no_loss_is_refused() -> None:

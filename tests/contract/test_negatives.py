@@ -72,6 +72,29 @@ def test_shared_ones_are_a_view(untyped, name, side) -> None:
     assert kind.candidates(batch[:0], KEY, side).shape[0] == 0
 
 
+@every_kind
+@pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head")])
+@pytest.mark.parametrize("step", range(4))  # of keys with and without their highest bit
+def test_rows_carry_their_candidates(untyped, typed, name, sides, step) -> None:
+    """Whoever gets which of them: in groups of what they share."""
+    key = StepKey(3, 0, step)
+    for store in (untyped[1], typed[1]):
+        batch = in_store(store, edges_of(store))[::5]
+        of = {"relations": [0]} if name in ONE_SIZE and store is typed[1] else {}
+        batch = batch[batch[:, 2] == 0] if of else batch
+        kind = NEGATIVES.find(name).of(store, 4, **of)
+        drawn = kind.drawn(batch, key, sides)
+        for rows in (torch.arange(len(batch)), torch.tensor([2, 7]), torch.arange(0)):
+            assert kind.width_of(drawn[rows], sides) == kind.width(len(batch))
+            for side, groups in zip(sides, kind.groups(batch[rows], drawn[rows], sides), strict=True):
+                wanted = kind.candidates(batch, key, side)[rows]
+                found = torch.full_like(wanted, -1)
+                for places, nodes in groups:
+                    found[slice(None) if places is None else places] = nodes
+                assert torch.equal(found, wanted)
+                assert len(groups) <= (len(typed[1].schema.node_types) if kind.shared else 1)
+
+
 @every_side
 def test_what_is_not_drawn_is_known(untyped, side) -> None:
     batch = edges_of(untyped[0])[:20]

@@ -38,6 +38,7 @@ class Purpose(IntEnum):
     EVALUATION_WALK = 11
     NEGATIVE = 12
     LINK_SPLIT = 13
+    MESSAGE_SHARE = 14
 
 
 def mix64(z: int) -> int:
@@ -76,5 +77,8 @@ class StepKey:
 
     def at(self, purpose: Purpose, layer: int) -> int:
         """The 64-bit key of one purpose in one layer (1 = input-side layer, K = seed layer)."""
-        key = fold(int(purpose), self.seed)
-        return fold(fold(fold(key, self.epoch), self.step), layer)
+        return fold(self.before(purpose), layer)
+
+    def before(self, purpose: Purpose) -> int:
+        """What :func:`fold` gives the key of a layer from, see :meth:`at`."""
+        return fold(fold(fold(int(purpose), self.seed), self.epoch), self.step)

@@ -176,6 +176,11 @@ class EdgeTask(SampledTask, Protocol):
     @property
     def undirected(self) -> bool: ...  # noqa: D102
 
+    @property
+    def supervision(self) -> TargetEdges | None:
+        """Edges that carry no messages in any step of training; ``None``: each step has its own."""
+        ...
+
     def attach(self, model: Model) -> None:
         """Make the decoder the model's; or take the one that the model has."""
         ...

@@ -17,7 +17,8 @@ from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
 from partita.tasks.links.alias import alias_table
-from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
+from partita.tasks.links.negatives import NEGATIVES, Joint, Negatives
+from partita.tasks.links.true_edges import require_negatives, true_edges
 
 every_side = pytest.mark.parametrize("side", list(COLUMN))
 
@@ -161,3 +162,15 @@ def test_negatives_of_ones_own(untyped) -> None:
         assert found.tolist() == [[0, 1]]
     finally:
         NEGATIVES.remove("next")
+
+
+class Picked(Joint):
+    """Shared by a batch, and no function of a key."""
+
+    def pick(self, batch, types, key, side):
+        return batch[:1, COLUMN[side], None].expand(len(batch), self.count)
+
+
+def test_a_pick_of_what_follows_from_a_key_is_refused(untyped) -> None:
+    with pytest.raises(ConfigError, match="Picked picks candidates itself"):
+        Picked.of(untyped[0], 2)

@@ -12,9 +12,13 @@ from partita.core.keys import MIX_1, MIX_2
 from partita.core.records import TargetEdges
 from partita.graph.schema import REVERSE_PREFIX, Schema
 from partita.graph.store import GraphStore
+from partita.nn.decoders import Side
 
 SOURCE, TARGET, RELATION = 0, 1, 2
 """Columns of an edge; an untyped graph's have no third."""
+
+COLUMN: dict[Side, int] = {"head": SOURCE, "tail": TARGET}
+"""Of the ends of an edge."""
 
 
 def target_relations(schema: Schema, names: str) -> list[int]:

@@ -108,30 +108,43 @@ def softmax(
     )
 
 
-def softmax_of_rows(scores: Float[Tensor, "B K_1"], temperature: float) -> Float[Tensor, "B"]:
-    """:func:`softmax` of rows of scores, that of the link first; -inf of negatives that do not count."""
-    found: Tensor = _Softmax.apply(scores, temperature)
+def softmax_of_rows(scores: Float[Tensor, "B K_1"], temperature: float, sides: int = 1) -> Float[Tensor, "B"]:
+    """The mean over sides of :func:`softmax`, of rows of scores as the task makes them.
+
+    Args:
+        scores: of a link, then those of its negatives, as many of each side; -inf of those that do not count.
+        temperature: of the softmax.
+        sides: number of the sides.
+    """
+    found: Tensor = _Softmax.apply(scores, temperature, sides)
     return found
 
 
 class _Softmax(Function):
-    """By hand, as there are many negatives: a pass over them for the loss, and two for its gradient."""
+    """By hand, as there are many negatives: the scores are kept as they are, and their gradient is written once."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, temperature: float) -> Tensor:
-        shares = torch.log_softmax(scores if temperature == 1 else scores / temperature, dim=1)
-        ctx.save_for_backward(shares)
+    def forward(ctx: Any, scores: Tensor, temperature: float, sides: int) -> Tensor:
+        scaled = scores if temperature == 1 else scores / temperature
+        positive, negative = scaled[:, :1], scaled[:, 1:].unflatten(1, (sides, -1))
+        others = negative.logsumexp(2) if negative.shape[2] else negative.new_full(negative.shape[:2], -torch.inf)
+        ctx.save_for_backward(scaled, others)
         ctx.temperature = temperature
-        return -shares[:, 0]
+        return functional.softplus(others - positive).mean(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (shares,) = ctx.saved_tensors
-        each = grad / ctx.temperature
-        found = shares.exp().mul_(each.unsqueeze(1))
-        found[:, 0] -= each
-        return found, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        scaled, others = ctx.saved_tensors
+        sides = others.shape[1]
+        positive, negative = scaled[:, :1], scaled[:, 1:].unflatten(1, (sides, -1))
+        each = (grad / (ctx.temperature * sides)).unsqueeze(1)
+        found = torch.empty_like(scaled)
+        shares = found[:, 1:].unflatten(1, (sides, -1))
+        torch.sub(negative, torch.logaddexp(others, positive).unsqueeze(2), out=shares)
+        shares.exp_().mul_(each.unsqueeze(2))
+        torch.sum(torch.sigmoid(others - positive).mul_(-each), dim=1, out=found[:, 0])
+        return found, None, None
 
 
 def self_adversarial(
@@ -186,7 +199,7 @@ LINK_LOSSES: Registry[LinkLoss] = Registry(
 """By name."""
 
 
-OF_ROWS: dict[LinkLoss, Callable[[Tensor, float], Tensor]] = {softmax: softmax_of_rows}
+OF_ROWS: dict[LinkLoss, Callable[[Tensor, float, int], Tensor]] = {softmax: softmax_of_rows}
 """The same of rows of scores, as the task makes them, of losses that can do without copies of their parts."""
 
 

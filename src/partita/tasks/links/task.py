@@ -18,6 +18,7 @@ from partita.graph.store import GraphStore
 from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
+from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
@@ -30,8 +31,11 @@ from partita.tasks.links.edges import (
 )
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
+from partita.tasks.links.message_share import supervision_edges
 from partita.tasks.links.metrics import LINK_METRICS
-from partita.tasks.links.negatives import NEGATIVES, Negatives, require_negatives, true_edges
+from partita.tasks.links.negatives import NEGATIVES, Negatives
+from partita.tasks.links.settings import check_link_settings
+from partita.tasks.links.true_edges import require_negatives, true_edges
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
 
 TRAIN = "train"
@@ -50,7 +54,8 @@ class LinkTask:
     (B, 1 + K): that of the edge, and those of its negatives, which are -inf where they are left out; and one column
     more where there is a penalty.
 
-    Seeds of training are the edges of the graph; those of other splits are held out, so no messages go along them.
+    Seeds of training are the edges of the graph, or with the setting ``message_share`` those of them that never carry
+    messages; those of other splits are held out, so no messages go along them.
 
     Args:
         store: the whole graph.
@@ -65,7 +70,6 @@ class LinkTask:
     def __init__(self, store: GraphStore) -> None:
         self.store = store
         self.target_scale: tuple[float, float] | None = None
-        self._seeds: dict[str, Tensor] = {}
         self._take(Config.make({}))
 
     def adjust(self, config: Config) -> dict[str, Any]:
@@ -76,6 +80,7 @@ class LinkTask:
 
     def _take(self, config: Config) -> dict[str, Any]:
         schema, alone = self.store.schema, config.model == NO_LAYERS
+        self._seeds = dict[str, Tensor]()
         chosen = {
             "decoder": ("dot" if schema is None else "distmult", config.decoder),
             "loss": ("softmax" if alone else "cross_entropy", config.loss),
@@ -88,6 +93,7 @@ class LinkTask:
             found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
         found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
+        check_link_settings(self.config)
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
         if schema is None and config.target_relations:
             raise ConfigError(
@@ -125,6 +131,11 @@ class LinkTask:
         self.decoder = model.decoder
 
     @property
+    def supervision(self) -> TargetEdges | None:
+        """With the setting ``message_share``, all edges that are learned; see :class:`partita.tasks.task.EdgeTask`."""
+        return None if self.config.message_share is None else excluded_by(self.seeds(TRAIN), self.store.schema)
+
+    @property
     def splits(self) -> list[str]:
         """Those that have edges held out."""
         return list(self.store.held_out)
@@ -132,23 +143,23 @@ class LinkTask:
     def seeds(self, split: str) -> Int64[Tensor, "S columns"]:
         """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
         if split not in self._seeds:
-            found = (
-                message_edges(self.store, self.relations, undirected=self.undirected)
-                if split == TRAIN
-                else held_out_edges(self.store, split, self.relations)
-            )
+            if split != TRAIN:
+                found = held_out_edges(self.store, split, self.relations)
+            else:
+                found = message_edges(self.store, self.relations, undirected=self.undirected)
+                if (share := self.config.message_share) is not None:
+                    found = supervision_edges(self.store, found, share, self.config.seed)
             self._seeds[split] = found
         return self._seeds[split]
 
     def examples(self, batch: Int[Tensor, "B columns"], key: StepKey) -> Int64[Tensor, "B wide"]:
-        """Edges with their negatives: a function of the key and the whole batch."""
+        """Edges with their negatives, or what these follow from: a function of the key and the whole batch."""
         batch = batch.long()
-        found = [self.negatives.candidates(batch, key, side) for side in self.sides]
-        return torch.cat([batch, *found], dim=1)
+        return torch.cat([batch, self.negatives.drawn(batch, key, self.sides)], dim=1)
 
     def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
         """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
-        if not self.config.exclude_targets or self.config.model == NO_LAYERS:
+        if not self.config.exclude_targets or self.config.model == NO_LAYERS or self.config.message_share is not None:
             return None
         return excluded_by(batch.long(), self.store.schema)
 
@@ -158,27 +169,15 @@ class LinkTask:
         found += [each.flatten() for side in self._candidates(seeds) for _, each in side]
         return torch.cat(found).unique()
 
-    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[tuple[Tensor | None, Tensor]]]:
-        """Of each side the rows, ``None`` for all, and their negatives: (K) where they share them, else (b, K)."""
-        columns = seeds[:, self.columns_of_edges :]
-        if columns.shape[1] == 0:
-            return []
-        parts = columns.chunk(len(self.sides), dim=1)
-        if not self.negatives.shared:
-            return [[(None, part)] for part in parts]
-        schema = self.store.schema
-        if schema is None or len(schema.node_types) == 1:
-            return [[(None, part[0])] if len(part) else [] for part in parts]
-        found = []
-        for side, part in zip(self.sides, parts, strict=True):
-            kinds = torch.from_numpy(schema.ends[:, SOURCE if side == "head" else TARGET])[seeds[:, RELATION]]
-            groups = [(kinds == kind).nonzero().squeeze(1) for kind in kinds.unique()]
-            found.append([(rows, part[rows[0]]) for rows in groups])
-        return found
+    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[Group]]:
+        """Of each side the negatives of groups of edges; none of seeds that have no negatives behind them."""
+        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+        return self.negatives.groups(edges, drawn, self.sides) if drawn.shape[1] else []
 
     def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
         """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
-        edges, sides = seeds[:, : self.columns_of_edges], self._candidates(seeds)
+        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+        sides = self._candidates(seeds)
         nodes = self.requests(seeds)
         # All rows are picked together, so that backward sums the gradients of a row once.
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for groups in sides for _, each in groups)]
@@ -187,7 +186,7 @@ class LinkTask:
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
         found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
         left_out = [torch.zeros_like(found[0], dtype=torch.bool)]
-        width = (seeds.shape[1] - edges.shape[1]) // len(self.sides)
+        width = self.negatives.width_of(drawn, self.sides)
         for side, groups in zip(self.sides, sides):
             given = ends["tail" if side == "head" else "head"]
             pieces, without, order = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -229,21 +228,23 @@ class LinkTask:
         return torch.ones(len(targets), dtype=torch.bool)
 
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
-        """The losses of all edges, summed, with their penalties."""
-        config, of_rows = self.config, OF_ROWS.get(self.loss)
+        """The losses of all edges, summed, with their penalties; that of an edge is the mean over its sides."""
+        config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
         # The gradient of a split is a copy, that of slices takes a pass more for each.
         weight = config.penalty or 0.0
         scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
         if of_rows is not None:
-            each = of_rows(scores, config.temperature)
+            each = of_rows(scores, config.temperature, sides)
         else:
             positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
+            negative = negative.reshape(len(scores) * sides, negative.shape[1] // sides)
             allowed = negative > -torch.inf
-            each = self.loss(
-                positive.squeeze(1), torch.where(allowed, negative, 0.0), allowed, margin=config.margin,
-                temperature=config.temperature,
+            found = self.loss(
+                positive.expand(-1, sides).reshape(-1), torch.where(allowed, negative, 0.0), allowed,
+                margin=config.margin, temperature=config.temperature,
             )  # fmt: skip
-        return sum(((config.penalty or 0.0) * more.squeeze(1) for more in penalty), start=each).sum()
+            each = found.view(len(scores), sides).mean(1)
+        return sum((weight * more.squeeze(1) for more in penalty), start=each).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
