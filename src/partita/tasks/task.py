@@ -169,9 +169,13 @@ class EdgeTask(SampledTask, Protocol):
     Attributes:
         decoder: makes them.
         undirected: links go both ways.
+        eval_negatives: among how many sampled nodes an end of a link is ranked; 0: among all of its type.
     """
 
     decoder: Decoder
+
+    @property
+    def eval_negatives(self) -> int: ...  # noqa: D102
 
     @property
     def undirected(self) -> bool: ...  # noqa: D102

@@ -91,7 +91,8 @@ class LinkTask:
         kind = NEGATIVES.find(found["negative_sampler"])
         if config.penalty is None:
             found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
-        found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
+        if kind.counted:
+            found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
         check_link_settings(self.config)
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
@@ -99,7 +100,7 @@ class LinkTask:
             raise ConfigError(
                 "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
             )
-        self.negatives: Negatives = kind.of(self.store, found["negatives"], self.relations)
+        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
         self.sides = _SIDES[found["corrupt"]]
@@ -129,6 +130,11 @@ class LinkTask:
         if model.decoder is None:
             model.decoder = self.decoder
         self.decoder = model.decoder
+
+    @property
+    def eval_negatives(self) -> int:
+        """See :class:`partita.tasks.task.EdgeTask`."""
+        return self.config.eval_negatives
 
     @property
     def supervision(self) -> TargetEdges | None:
