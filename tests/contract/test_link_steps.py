@@ -81,3 +81,22 @@ def test_gradients_of_learnt_rows_are_those_of_one_process(store, strategy, work
         )  # fmt: skip
         found = distributed(step, strategy, workers, seed_split="even" if number % 2 else "owner")
         assert difference(found, reference(step), least=ROUNDING) < 1e-9, (decoder, negatives)
+
+
+@pytest.mark.parametrize("workers", PARTS)
+@pytest.mark.parametrize("strategy", PAIRS)
+def test_gradients_without_messages_of_what_is_predicted_are_those_of_one_process(
+    store, typed, strategy, workers
+) -> None:
+    """With ``message_share``; coefficients of gcn are those of the graph that carries messages."""
+    settings = (("message_share", 0.7), ("negative_sampler", "joint"))
+    for split_topology in (False, True):
+        plain = LinkStep(
+            store, "gcn", fanouts=(3, 2), parts=PARTS[workers], settings=settings, split_topology=split_topology
+        )
+        relational = TypedLinkStep(
+            typed[workers], "rgcn", fanouts=(3, 2), settings=settings, split_topology=split_topology
+        )
+        for step in (plain, relational):
+            found = distributed(step, strategy, workers, seed_split="even" if split_topology else "owner")
+            assert difference(found, reference(step), least=ROUNDING) < 1e-9

@@ -26,8 +26,9 @@ ALONE = {
     "held_out": "0.1,0.1", "negatives": 6,
 }  # fmt: skip
 CASES = {
-    "features": {**SETTINGS, "strategy": "snp", "loss": "bpr"},
+    "features": {**SETTINGS, "strategy": "snp", "loss": "bpr", "eval_negatives": 9},
     "both": {**SETTINGS, "strategy": "gsplit", "embed": "5", "decoder": "mlp", "negative_sampler": "joint"},
+    "disjoint": {**SETTINGS, "strategy": "snp", "model": "gcn", "topology": "partitioned", "message_share": 0.6},
     "partitioned": {**SETTINGS, "strategy": "dnp", "topology": "partitioned", "corrupt": "both"},
     "rows": {**ALONE, "decoder": "complex", "embed_optimizer": "adagrad"},
     "adversarial": {**ALONE, "decoder": "rotate", "loss": "self_adversarial", "negative_sampler": "degree"},
@@ -68,7 +69,9 @@ def test_any_number_of_workers_trains_one_model(store, tmp_path) -> None:
         ).fit()
         for case, settings in CASES.items()
     }
-    for workers, cases in ((2, CASES), (3, {"both": CASES["both"] | {"strategy": "gdp"}, "rows": CASES["rows"]})):
+    on_three = {case: CASES[case] | {"strategy": "gdp"} for case in ("features", "both", "rows")}
+    on_three |= {"disjoint": CASES["disjoint"] | {"strategy": "gdp", "topology": "replicated"}}
+    for workers, cases in ((2, CASES), (3, on_three)):
         runs = {tmp_path / f"{case}-{workers}": settings for case, settings in cases.items()}
         records = train_on_workers(store, workers, runs)
         for run, record in records.items():
@@ -118,6 +121,13 @@ def test_an_edge_that_is_learned_is_not_seen(tmp_path) -> None:
         assert run.metrics["test"]["auc"] == pytest.approx(0.5, abs=0.1)
     assert loss[True] > 0.6
     assert loss[False] < 0.45
+
+
+def test_an_edge_that_carries_messages_is_not_learned(tmp_path) -> None:
+    """Where a predicted edge would be all that there is to see, a model learns nothing."""
+    settings = {**SETTINGS, "layers": 1, "fanout": (2,), "hidden": 16, "epochs": 5, "lr": 0.01, "norm": "none"}
+    partita.Trainer(matching(tmp_path / "g", 3000), out=tmp_path / "run", message_share=0.5, **settings).fit()
+    assert last_loss(tmp_path / "run") > 0.6
 
 
 def last_loss(run: Path) -> float:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lacking import lacking
 from learnt_steps import LearntStep
 from steps import KEY, Step
 from torch import Tensor, nn
 from typed_graphs import TypedStep
 
+from partita.comm.axis import Workers
 from partita.config import Config
 from partita.core.keys import StepKey
+from partita.core.protocols import Topology
 from partita.nn.model import Model
+from partita.sample.topology import ArrayTopology
+from partita.tasks.links.negatives import NEGATIVES
 from partita.tasks.links.task import LinkTask
 from partita.tasks.task import key_of, seed_order
 
@@ -29,8 +34,10 @@ class _Links(Step):
 
     def task(self) -> LinkTask:
         task = LinkTask(self.store)
-        config = {"task": "links", "hidden": self.classes, "negatives": 4, "batch_size": len(self.seeds)}
-        task.adjust(Config.make({**config, **dict(self.settings)}))
+        settings = {"task": "links", "hidden": self.classes, "batch_size": len(self.seeds), **dict(self.settings)}
+        if NEGATIVES.find(str(settings.get("negative_sampler", "uniform"))).counted:
+            settings.setdefault("negatives", 4)
+        task.adjust(Config.make(settings))
         return task
 
     def model(self) -> Model:
@@ -47,6 +54,17 @@ class _Links(Step):
 
     def key(self) -> StepKey:
         return key_of(*self._order(), replace(KEY, epoch=0, step=1))
+
+    def topology_of(self, context: Workers) -> Topology:
+        if (supervision := self.task().supervision) is None:
+            return super().topology_of(context)
+        found = super().topology_of(context) if self.split_topology else super().topology()
+        return found.without(supervision)
+
+    def topology(self) -> ArrayTopology:
+        """What the reference draws from: what is predicted in all steps was taken out of the arrays."""
+        found, supervision = super().topology(), self.task().supervision
+        return found if supervision is None else lacking(found, supervision)
 
     def requests(self, seeds: Tensor) -> Tensor:
         return self.task().requests(seeds).to(self.topology().id_dtype)

@@ -38,6 +38,7 @@ class Purpose(IntEnum):
     EVALUATION_WALK = 11
     NEGATIVE = 12
     LINK_SPLIT = 13
+    MESSAGE_SHARE = 14
 
 
 def mix64(z: int) -> int:

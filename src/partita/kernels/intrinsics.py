@@ -88,6 +88,18 @@ def leading_zeros(typing_context, value):
 
 
 @intrinsic
+def count_bits(typing_context, value):
+    """Number of bits of a uint64 that are 1, int64."""
+    if value != types.uint64:
+        return None
+
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(value), generate
+
+
+@intrinsic
 def prefetch(typing_context, array, offset):
     """Ask for the cache line of element ``offset`` (counted in C order) of a contiguous array; any offset is safe."""
     if not (isinstance(array, types.Array) and array.layout == "C" and isinstance(offset, types.Integer)):

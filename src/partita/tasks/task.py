@@ -169,12 +169,21 @@ class EdgeTask(SampledTask, Protocol):
     Attributes:
         decoder: makes them.
         undirected: links go both ways.
+        eval_negatives: among how many sampled nodes an end of a link is ranked; 0: among all of its type.
     """
 
     decoder: Decoder
 
     @property
+    def eval_negatives(self) -> int: ...  # noqa: D102
+
+    @property
     def undirected(self) -> bool: ...  # noqa: D102
+
+    @property
+    def supervision(self) -> TargetEdges | None:
+        """Edges that carry no messages in any step of training; ``None``: each step has its own."""
+        ...
 
     def attach(self, model: Model) -> None:
         """Make the decoder the model's; or take the one that the model has."""

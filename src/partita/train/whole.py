@@ -22,7 +22,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.tasks.task import Task, key_of, seed_order, weights_of
+from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import TrainPhase, Views
 from partita.train.team import Team
 
@@ -61,6 +61,9 @@ class WholeGraph(Views):
             local, rows, self._notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
             self._cache = replace(self._cache, bytes=placed.cache)
         topology = place_topology(local, config.topology, store, context)
+        if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
+            topology = topology.without(supervision)
+            topology.removed()  # workers exchange it, and steps that are sampled at once would ask in any order
         sampler = make_sampler(config, context.group("all", "sample"), store.schema)
         self.engine = build_engine(
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, self._part_offsets, self._cache

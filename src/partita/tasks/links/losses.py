@@ -192,6 +192,14 @@ LINK_LOSSES: Registry[LinkLoss] = Registry(
 )
 """By name."""
 
+LOSS_SETTINGS: dict[str, str | None] = {
+    "cross_entropy": None,
+    "margin": "margin",
+    "bpr": None,
+    "softmax": "temperature",
+    "self_adversarial": "temperature",
+}
+"""Which setting each loss reads, of those that only some do; losses of users are told all."""
 
 OF_ROWS: dict[LinkLoss, Callable[[Tensor, float, int], Tensor]] = {softmax: softmax_of_rows}
 """The same of rows of scores, as the task makes them, of losses that can do without copies of their parts."""

@@ -33,8 +33,10 @@ from partita.tasks.links.edges import (
 )
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
+from partita.tasks.links.message_share import supervision_edges
 from partita.tasks.links.metrics import LINK_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives
+from partita.tasks.links.settings import check_link_settings
 from partita.tasks.links.true_edges import require_negatives, true_edges
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
 
@@ -54,7 +56,8 @@ class LinkTask:
     (B, 1 + K): that of the edge, and those of its negatives, which are -inf where they are left out; and one column
     more where there is a penalty.
 
-    Seeds of training are the edges of the graph; those of other splits are held out, so no messages go along them.
+    Seeds of training are the edges of the graph, or with the setting ``message_share`` those of them that never carry
+    messages; those of other splits are held out, so no messages go along them.
 
     Args:
         store: the whole graph.
@@ -69,7 +72,6 @@ class LinkTask:
     def __init__(self, store: GraphStore) -> None:
         self.store = store
         self.target_scale: tuple[float, float] | None = None
-        self._seeds: dict[str, Tensor] = {}
         self._take(Config.make({}))
 
     def adjust(self, config: Config) -> dict[str, Any]:
@@ -80,6 +82,7 @@ class LinkTask:
 
     def _take(self, config: Config) -> dict[str, Any]:
         schema, alone = self.store.schema, config.model == NO_LAYERS
+        self._seeds = dict[str, Tensor]()
         chosen = {
             "decoder": ("dot" if schema is None else "distmult", config.decoder),
             "loss": ("softmax" if alone else "cross_entropy", config.loss),
@@ -90,14 +93,16 @@ class LinkTask:
         kind = NEGATIVES.find(found["negative_sampler"])
         if config.penalty is None:
             found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
-        found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
+        if kind.counted:
+            found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
+        check_link_settings(self.config)
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
         if schema is None and config.target_relations:
             raise ConfigError(
                 "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
             )
-        self.negatives: Negatives = kind.of(self.store, found["negatives"], self.relations)
+        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
         self.sides = _SIDES[found["corrupt"]]
@@ -129,6 +134,16 @@ class LinkTask:
         self.decoder = model.decoder
 
     @property
+    def eval_negatives(self) -> int:
+        """See :class:`partita.tasks.task.EdgeTask`."""
+        return self.config.eval_negatives
+
+    @property
+    def supervision(self) -> TargetEdges | None:
+        """With the setting ``message_share``, all edges that are learned; see :class:`partita.tasks.task.EdgeTask`."""
+        return None if self.config.message_share is None else excluded_by(self.seeds(TRAIN), self.store.schema)
+
+    @property
     def splits(self) -> list[str]:
         """Those that have edges held out."""
         return list(self.store.held_out)
@@ -136,11 +151,12 @@ class LinkTask:
     def seeds(self, split: str) -> Int64[Tensor, "S columns"]:
         """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
         if split not in self._seeds:
-            found = (
-                message_edges(self.store, self.relations, undirected=self.undirected)
-                if split == TRAIN
-                else held_out_edges(self.store, split, self.relations)
-            )
+            if split != TRAIN:
+                found = held_out_edges(self.store, split, self.relations)
+            else:
+                found = message_edges(self.store, self.relations, undirected=self.undirected)
+                if (share := self.config.message_share) is not None:
+                    found = supervision_edges(self.store, found, share, self.config.seed)
             self._seeds[split] = found
         return self._seeds[split]
 
@@ -151,7 +167,7 @@ class LinkTask:
 
     def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
         """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
-        if not self.config.exclude_targets or self.config.model == NO_LAYERS:
+        if not self.config.exclude_targets or self.config.model == NO_LAYERS or self.config.message_share is not None:
             return None
         return excluded_by(batch.long(), self.store.schema)
 
