@@ -1,6 +1,7 @@
 from partita.kernels.dispatch import load as load
 from partita.kernels.dispatch import use as use
 from partita.kernels.dispatch import will_compile as will_compile
+from partita.kernels.edge_positions import locate_edges as locate_edges
 from partita.kernels.excluded import find_edges as find_edges
 from partita.kernels.layer_sampling import arrival_times as arrival_times
 from partita.kernels.layer_sampling import importance as importance
@@ -31,8 +32,11 @@ from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
 from partita.kernels.sampling import keyed_permutation as keyed_permutation
 from partita.kernels.sampling import relabel as relabel
 from partita.kernels.sampling import sample_neighbors as sample_neighbors
+from partita.kernels.softmax import side_softmax as side_softmax
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads
+from partita.kernels.triples import complex_rows as complex_rows
+from partita.kernels.triples import complex_rows_backward as complex_rows_backward
 from partita.kernels.updates import adam_rows as adam_rows
 from partita.kernels.walks import random_walks as random_walks
 from partita.kernels.walks import top_visits as top_visits

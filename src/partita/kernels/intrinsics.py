@@ -48,6 +48,20 @@ def narrow(typing_context, value, array):
 
 
 @intrinsic
+def power_of_two(typing_context, exponent):
+    """2^n of a whole float32 n from -126 to 127, made of its bits."""
+    if exponent != types.float32:
+        return None
+
+    def generate(context, builder, signature, args):
+        bits = ir.IntType(32)
+        biased = builder.add(builder.fptosi(args[0], bits), bits(127))
+        return builder.bitcast(builder.shl(biased, bits(23)), ir.FloatType())
+
+    return types.float32(exponent), generate
+
+
+@intrinsic
 def multiply_high(typing_context, a, b):
     """``floor(a * b / 2^64)`` of two uint64."""
     if a != types.uint64 or b != types.uint64:
@@ -71,6 +85,18 @@ def leading_zeros(typing_context, value):
         return builder.ctlz(args[0], ir.IntType(1)(1))
 
     return types.uint64(value), generate
+
+
+@intrinsic
+def count_bits(typing_context, value):
+    """Number of bits of a uint64 that are 1, int64."""
+    if value != types.uint64:
+        return None
+
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(value), generate
 
 
 @intrinsic

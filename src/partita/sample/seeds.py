@@ -39,6 +39,7 @@ class SeedOrder:
         self.batch_size = batch_size
         self._seed, self._examples = seed, examples
         self._key = fold(int(Purpose.SEED_ORDER), seed)
+        self._last: tuple[tuple[int, int, int] | None, Tensor] = None, seeds[:0]
 
     @property
     def num_steps(self) -> int:
@@ -66,6 +67,10 @@ class SeedOrder:
         return found if self._examples is None else self._examples(found, StepKey(self._seed, epoch, step))
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
-        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
-        seeds = self.seeds
-        return seeds[keyed_permutation(start, stop, seeds.shape[0], fold(self._key, epoch), device=seeds.device)]
+        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order; the last answer is kept."""
+        (asked, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
+        if asked != question:
+            key = fold(self._key, epoch)
+            found = seeds[keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)]
+            self._last = question, found
+        return found

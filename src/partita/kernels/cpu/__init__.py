@@ -1,5 +1,6 @@
 """The kernels on the CPU: arrays to the compiled loops, ranges of rows to the threads."""
 
+from partita.kernels.cpu.edge_positions import locate_edges
 from partita.kernels.cpu.excluded import find_edges
 from partita.kernels.cpu.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.cpu.links import draw_candidates, find_links
@@ -23,5 +24,7 @@ from partita.kernels.cpu.sampling import (
     sample_neighbors,
     sample_relations,
 )
+from partita.kernels.cpu.softmax import side_softmax
+from partita.kernels.cpu.triples import complex_rows, complex_rows_backward
 from partita.kernels.cpu.updates import adam_rows
 from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

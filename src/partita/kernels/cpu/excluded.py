@@ -1,8 +1,10 @@
 """Edges that are left out of rows, compiled: how they are found, and how draws step over them.
 
 Excluded positions are few and ascending. For every row that is drawn from it must be known whether it has any, so their
-list comes with a directory: element b + 1 says how many of them are in the buckets before bucket b, and element 0 how
-many bits of a position's distance from the first of them are left out to get its bucket.
+list comes with a directory: a bitmap of all positions from the first of them to the last, many positions to a bit, so
+that one word or two tell of nearly every row without excluded edges that it has none. Element 0 is how many low bits of
+a position's distance from the first one are dropped to get the number of its bit; then there are two elements for each
+word of 64 bits: the word, and how many excluded positions are before those of the word.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import torch
 from jaxtyping import Int, Int64, Shaped
 from numba import njit
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
-from partita.kernels.intrinsics import prefetch
+from partita.kernels.cpu.draws import ONE, U
+from partita.kernels.intrinsics import count_bits, prefetch
 
-_BUCKETS = 1 << 12
+_WORDS = 1 << 10  # of a directory, at least: few enough for the first cache
+_BITS_PER_EDGE = 32  # at least; so a short row is taken for one with excluded edges once in 32 times
+FEW_EXCLUDED = 16  # up to so many in a row are compared one by one, with many positions at a time
+_ROWS_AT_ONCE = 256
 _FEW = 8  # up to so many sources in a row are compared one by one; more are looked up in a set
 _AT_ONCE = 64  # edges that are compared before it is seen whether one of them was found
 _AHEAD = 12  # rows ahead that are asked for
@@ -55,55 +62,116 @@ def find_edges(
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
+_directories = WeakTensorKeyDictionary()
+
+
 def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    """Excluded positions, and their directory."""
+    """Excluded positions, and their directory: made once, as they are those of all layers of a step, or of all steps."""
+    if excluded not in _directories:
+        _directories[excluded] = _directory(excluded)
+    found: tuple[np.ndarray, np.ndarray] = _directories[excluded]
+    return found
+
+
+def _directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
     positions = or_empty(excluded, (0,), np.dtype(np.int64))
     if not len(positions):
         return positions, positions
     span = int(positions[-1] - positions[0])
-    shift = max(0, span.bit_length() - _BUCKETS.bit_length() + 1)
-    starts = np.empty((span >> shift) + 3, np.int64)
-    starts[0] = shift
-    fill_directory(positions, starts)
-    return positions, starts
+    words = max(_WORDS, 1 << (len(positions) * _BITS_PER_EDGE // 64 - 1).bit_length())
+    shift = max(0, span.bit_length() - (64 * words).bit_length() + 1)
+    marks = np.zeros(2 * ((span >> shift >> 6) + 1) + 3, np.int64)
+    marks[0] = shift
+    fill_directory(positions, marks)
+    return positions, marks
 
 
 @njit(nogil=True, cache=True)
-def fill_directory(excluded, starts):
-    """Fill all elements of a directory but the first."""
-    starts[1:] = 0
+def fill_directory(excluded, marks):
+    """Fill all elements of a directory but the first; they are 0 before. One word follows that has no bits."""
     for position in excluded:
-        starts[((position - excluded[0]) >> starts[0]) + 2] += 1
-    for bucket in range(2, starts.shape[0]):
-        starts[bucket] += starts[bucket - 1]
+        bit = (position - excluded[0]) >> marks[0]
+        marks[1 + 2 * (bit >> 6)] |= np.int64(1) << (bit & 63)
+        marks[4 + 2 * (bit >> 6)] += 1
+    for at in range(4, marks.shape[0], 2):
+        marks[at] += marks[at - 2]
 
 
 @njit
-def excluded_before(excluded, buckets, position):
-    """How many excluded positions are below one."""
-    count = excluded.shape[0]
-    if count == 0 or position <= excluded[0]:
-        return np.int64(0)
-    if position > excluded[count - 1]:
-        return np.int64(count)
-    bucket = (position - excluded[0]) >> buckets[0]
-    low, high = buckets[bucket + 1], buckets[bucket + 2]
+def _before(excluded, marks, position):
+    """How many excluded positions, of which there are some, are below one."""
+    first, last = excluded[0], excluded[excluded.shape[0] - 1]
+    beyond = np.int64(position > last)
+    position = min(max(position, first), last)
+    bit = (position - first) >> marks[0]
+    word = 1 + 2 * (bit >> 6)
+    bits, low, high = U(marks[word]), marks[word + 1], marks[word + 3]
+    if count_bits(bits) == high - low:  # each has a bit of its own
+        low += count_bits(bits & ((ONE << U(bit & 63)) - ONE))
+        return low + (excluded[low] < position) + beyond
     while low < high:
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         if excluded[middle] < position:
             low = middle + 1
         else:
             high = middle
-    return low
+    return low + beyond
 
 
 @njit
-def excluded_within(excluded, buckets, begin, end):
-    """Which of the excluded positions are in a row: the first, and one past the last."""
-    low = excluded_before(excluded, buckets, begin)
-    if low == excluded.shape[0] or excluded[low] >= end:
-        return low, low
-    return low, excluded_before(excluded, buckets, end)
+def _may_have(excluded, marks, begin, end):
+    """Whether a row may have excluded edges; there are some. Without a branch that depends on the row, or hardly."""
+    first, last = excluded[0], excluded[excluded.shape[0] - 1]
+    low = (min(max(begin, first), last) - first) >> marks[0]
+    high = (min(max(end - 1, first), last) - first) >> marks[0]
+    word, other = 1 + 2 * (low >> 6), 1 + 2 * (high >> 6)
+    found = U(marks[word]) >> U(low & 63)
+    if word == other:
+        found <<= U(63 - max(high - low, 0))
+    else:
+        found |= (U(marks[other]) << U(63 - (high & 63))) | U(other - word > 2)
+    return begin < end and found != 0
+
+
+@njit
+def excluded_within(excluded, marks, begin, end):
+    """Which of the excluded positions are in a row: the first, and one past the last; equal where there are none."""
+    low = high = np.int64(0)
+    if excluded.shape[0] > 0 and _may_have(excluded, marks, begin, end):
+        low, high = _before(excluded, marks, begin), _before(excluded, marks, end)
+    return low, high
+
+
+@njit
+def leave_out(excluded, marks, begins, degrees, skipped, low, high):
+    """Tell of rows ``low`` to ``high`` which have excluded edges; degrees are then those without these.
+
+    The others stay as they are. Where the first excluded edge of a row is the k-th of all, its first edge in ``begins``
+    becomes -1 - k, and ``skipped[k]`` has that first edge, and the number of the excluded edge after its last one.
+    """
+    first, last, shift = excluded[0], excluded[excluded.shape[0] - 1], marks[0]
+    some = np.empty(_ROWS_AT_ONCE, np.int64)
+    for start in range(low, high, _ROWS_AT_ONCE):
+        count = 0  # Rows that may have any are listed first: a call in a branch has numba count references to arrays.
+        for i in range(start, min(start + _ROWS_AT_ONCE, high)):
+            begin, end = begins[i], begins[i] + degrees[i]
+            one = (min(max(begin, first), last) - first) >> shift
+            other = max((min(max(end - 1, first), last) - first) >> shift, one)
+            head, tail = 1 + 2 * (one >> 6), 1 + 2 * (other >> 6)
+            found = U(marks[head]) >> U(one & 63)
+            if head == tail:
+                found <<= U(63 - (other - one))
+            else:
+                found |= (U(marks[tail]) << U(63 - (other & 63))) | U(tail - head > 2)
+            some[count] = i
+            count += found != 0
+        for place in range(count):
+            i = some[place]
+            begin, end = begins[i], begins[i] + degrees[i]
+            before, after = _before(excluded, marks, begin), _before(excluded, marks, end)
+            if before < after:
+                skipped[before, 0], skipped[before, 1] = begin, after
+                begins[i], degrees[i] = -1 - before, degrees[i] - (after - before)
 
 
 @njit
@@ -111,7 +179,7 @@ def step_over(excluded, low, high, position):
     """See :func:`partita.kernels.excluded.stepped`; ``low`` to ``high`` are those of the row."""
     first, last = low, high
     while first < last:
-        middle = (first + last) // 2
+        middle = (first + last) >> 1
         if excluded[middle] - (middle - low) <= position:
             first = middle + 1
         else:
@@ -168,7 +236,7 @@ def rows_loop(indptr, first, dst, kinds, wanted, runs, begins, ends):
 def _first_of(kinds, low, high, kind):
     """Where the first edge of a relation, or of one after it, is in a row."""
     while low < high:
-        middle = (low + high) // 2
+        middle = (low + high) >> 1  # no division: that could raise, which costs more than the search
         if np.int64(kinds[middle]) < kind:
             low = middle + 1
         else:
@@ -222,7 +290,7 @@ def find_loop(indices, begins, ends, runs, sources, low, high):
                 k, end = first, last
                 if not few:  # they ascend
                     while k < end:
-                        middle = (k + end) // 2
+                        middle = (k + end) >> 1
                         if sources[middle] < row[j]:
                             k = middle + 1
                         else:

@@ -112,10 +112,10 @@ def _bounds(indptr: np.ndarray, nodes: np.ndarray, weights: UInt32[Tensor, "M"] 
 
 
 @njit
-def _row(indptr, first, node, excluded, buckets):
+def _row(indptr, first, node, excluded, marks):
     """First edge and degree of a row, the latter without excluded edges; and which of these are in it."""
     begin, end = indptr[node] - first, indptr[node + 1] - first
-    left, right = excluded_within(excluded, buckets, begin, end)
+    left, right = excluded_within(excluded, marks, begin, end)
     return begin, end - begin - (right - left), left, right
 
 
@@ -159,13 +159,13 @@ def _grown(seen, stamps, stamp):
 
 @njit(nogil=True, cache=True)
 def _smallest_even(
-    indptr, first, table, dst, original, key, wanted, replace, excluded, buckets, limit, times, low, high
+    indptr, first, table, dst, original, key, wanted, replace, excluded, marks, limit, times, low, high
 ):  # fmt: skip
     """:func:`_smallest` without weights, of the times before ``limit``."""
     size = 0
     seen, stamps = np.empty(_SEEN, np.int64), np.full(_SEEN, np.int64(-1))
     for i in range(low, high):
-        _, degree, _, _ = _row(indptr, first, dst[i], excluded, buckets)
+        _, degree, _, _ = _row(indptr, first, dst[i], excluded, marks)
         node_key = fold(key, U(original[i]))
         log, a, distinct = U(0), U(0), 0
         while degree > 0 and (replace or distinct < degree):
@@ -192,7 +192,7 @@ def _smallest_even(
 
 @njit(nogil=True, cache=True)
 def _smallest(
-    indptr, first, weights, table, dst, original, key, wanted, replace, excluded, buckets, times, low, high
+    indptr, first, weights, table, dst, original, key, wanted, replace, excluded, marks, times, low, high
 ):  # fmt: skip
     """The smallest distinct times of destinations ``low`` to ``high``, into ``times``; returns how many there are.
 
@@ -200,7 +200,7 @@ def _smallest(
     """
     size, limit = 0, _NEVER
     for i in range(low, high):
-        begin, degree, before, after = _row(indptr, first, dst[i], excluded, buckets)
+        begin, degree, before, after = _row(indptr, first, dst[i], excluded, marks)
         row, start = weights, begin
         if before < after:
             row, start = remaining_weights(weights, begin, degree, excluded, before, after), 0
@@ -230,13 +230,13 @@ def _smallest(
 
 @njit(nogil=True, cache=True)
 def _pick_even(
-    indptr, first, table, dst, original, key, before, replace, excluded, buckets, rows, positions, low, high
+    indptr, first, table, dst, original, key, before, replace, excluded, marks, rows, positions, low, high
 ):  # fmt: skip
     """:func:`_pick` without weights."""
     counting = positions.shape[0] == 0
     seen, stamps = np.empty(_SEEN, np.int64), np.full(_SEEN, np.int64(-1))
     for i in range(low, high):
-        begin, degree, left, right = _row(indptr, first, dst[i], excluded, buckets)
+        begin, degree, left, right = _row(indptr, first, dst[i], excluded, marks)
         node_key = fold(key, U(original[i]))
         at = np.int64(0) if counting else rows[i]
         if before == _NEVER and not replace:
@@ -273,7 +273,7 @@ def _pick_even(
 
 @njit(nogil=True, cache=True)
 def _pick(
-    indptr, first, weights, table, dst, original, key, before, replace, excluded, buckets, rows, positions, low, high
+    indptr, first, weights, table, dst, original, key, before, replace, excluded, marks, rows, positions, low, high
 ):  # fmt: skip
     """Arrivals of destinations ``low`` to ``high`` before a time: their positions; without room for any, their number.
 
@@ -281,7 +281,7 @@ def _pick(
     """
     counting = positions.shape[0] == 0
     for i in range(low, high):
-        begin, degree, left, right = _row(indptr, first, dst[i], excluded, buckets)
+        begin, degree, left, right = _row(indptr, first, dst[i], excluded, marks)
         node_key = fold(key, U(original[i]))
         at = np.int64(0) if counting else rows[i]
         if not counting and rows[i + 1] == at:

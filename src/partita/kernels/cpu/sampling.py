@@ -19,7 +19,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
-from partita.kernels.cpu.excluded import directory, excluded_within, remaining_weights, step_all
+from partita.kernels.cpu.excluded import FEW_EXCLUDED, directory, leave_out, remaining_weights, step_all
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.reference.relations import Runs
@@ -47,17 +47,17 @@ def sample_neighbors(
     num_dst = dst.shape[0]
     begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
     skips = directory(excluded)
-    within = np.empty((num_dst if len(skips[0]) else 0, 2), np.int32)
+    skipped = np.empty((len(skips[0]), 2), np.int64)
     rows = np.zeros(num_dst + 1, np.int64)
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
-        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, within,
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, skipped,
     )  # fmt: skip
     np.cumsum(counts, out=counts)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
     ids, positions, _ = _picked(
-        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], within
+        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], skipped
     )
     return torch.from_numpy(rows), ids, positions
 
@@ -78,11 +78,13 @@ def sample_relations(
     """See :func:`partita.kernels.reference.sample_relations`. A *run* is the edges of one relation in a row."""
     wanted = np.array(fanouts, np.int64)
     skips = directory(excluded)
-    begins, degrees, originals, kinds, counts, within, rows = _runs(
-        indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge, skips
+    skipped = np.empty((len(skips[0]), 2), np.int64)
+    begins, degrees, originals, kinds, counts, rows = _runs(
+        indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge, skips, skipped
     )
     counts = np.concatenate([[0], np.cumsum(counts)])
-    drawn = _picked(indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts, skips[0], within)
+    given = (indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
+    drawn = _picked(*given, skips[0], skipped)
     return torch.from_numpy(counts[rows]), *drawn
 
 
@@ -96,8 +98,8 @@ def relation_runs(
     """See :func:`partita.kernels.reference.relation_runs`."""
     wanted = -np.array(chosen, np.int64)  # all edges, or none
     none = np.empty(0, np.int64)
-    begins, degrees, _, kinds, _, _, rows = _runs(
-        indptr, edge_type, dst, dst, wanted, False, None, first_edge, (none, none)
+    begins, degrees, _, kinds, _, rows = _runs(
+        indptr, edge_type, dst, dst, wanted, False, None, first_edge, (none, none), none.reshape(0, 2)
     )
     begins += first_edge
     row = np.repeat(np.arange(len(rows) - 1), np.diff(rows))
@@ -115,6 +117,7 @@ def _runs(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
     skips: tuple[np.ndarray, np.ndarray],
+    skipped: Shaped[np.ndarray, "k 2"],
 ) -> list[Shaped[np.ndarray, "_ ..."]]:
     """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
     num_dst = dst.shape[0]
@@ -126,14 +129,13 @@ def _runs(
     np.cumsum(room, out=room)
     begins, degrees, originals, counts = (np.empty(int(room[-1]), np.int64) for _ in range(4))
     kinds = np.empty(int(room[-1]), np.int32)
-    within = np.empty((int(room[-1]) if len(skips[0]) else 0, 2), np.int32)
     run(
         find_runs, bounds,
         starts, stops, edge_type, weight, weights is not None, dst_original, wanted, replace, *skips, room,
-        begins, degrees, originals, kinds, counts, within, rows[1:],
+        begins, degrees, originals, kinds, counts, skipped, rows[1:],
     )  # fmt: skip
     np.cumsum(rows, out=rows)
-    columns = (begins, degrees, originals, kinds, counts, within)
+    columns = (begins, degrees, originals, kinds, counts)
     return [*(_joined(column, bounds, room, rows) for column in columns), rows]
 
 
@@ -160,11 +162,11 @@ def _picked(
     degrees: Shaped[np.ndarray, "n"],
     rows: Shaped[np.ndarray, "n_1"],
     excluded: Shaped[np.ndarray, "k"],
-    within: Shaped[np.ndarray, "_ 2"],
+    skipped: Shaped[np.ndarray, "k 2"],
 ) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "_"]]:
     """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known.
 
-    ``within`` says which of the excluded positions are in each row, see :func:`count_picks`; degrees are without them.
+    Of rows with excluded edges ``begins`` and ``skipped`` tell as :func:`~partita.kernels.cpu.excluded.leave_out` says.
     """
     store, seed, size = indices.numpy(), np.uint64(key), int(rows[-1])
     positions, ids = np.empty(size, np.int64), np.empty(size, store.dtype)
@@ -174,7 +176,7 @@ def _picked(
         seen_size = 0 if most <= SCAN or replace else 1 << (2 * most - 1).bit_length()
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
-            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, excluded, within, seen_size,
+            store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, excluded, skipped, seen_size,
             positions, ids, types,
         )  # fmt: skip
     else:
@@ -182,7 +184,7 @@ def _picked(
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
             store, weights, log_table(), originals, seed, fanouts, kinds, replace, begins, degrees, rows,
-            excluded, within,
+            excluded, skipped,
             positions, ids, types,
         )  # fmt: skip
     return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(types)
@@ -259,10 +261,13 @@ def _run_end(kinds, low, high, kind):
 
 
 @njit
-def _able(weights, begin, end, excluded, first, last):
-    """Edges of positive weight, without those that are excluded."""
-    able = np.int64(0)
-    for position in range(begin, end):
+def _able(weights, begin, degree, excluded, skipped):
+    """Edges of positive weight in a row, without those that are excluded; as :func:`leave_out` tells of it."""
+    able, first, last = np.int64(0), 0, 0
+    if begin < 0:
+        first = -1 - begin
+        begin, last = skipped[first]
+    for position in range(begin, begin + degree + last - first):
         able += weights[position] > 0
     for k in range(first, last):
         able -= weights[excluded[k]] > 0
@@ -280,12 +285,12 @@ def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
 
 @njit(nogil=True, cache=True)
 def find_runs(
-    starts, stops, kinds, weights, weighted, original, fanouts, replace, excluded, buckets, room,
-    begins, degrees, originals, kind_of_run, counts, within, found, low, high,
+    starts, stops, kinds, weights, weighted, original, fanouts, replace, excluded, marks, room,
+    begins, degrees, originals, kind_of_run, counts, skipped, found, low, high,
 ):  # fmt: skip
     """First edge, degree, key, relation and number of picks of the runs of whose relations anything is drawn.
 
-    Degrees are without excluded edges; which of these each run has is in ``within``, as in :func:`count_picks`.
+    Of runs with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says.
 
     Those of all destinations ``low`` to ``high`` follow one another from ``room[low]`` on; ``found`` says how many each
     one has.
@@ -299,46 +304,40 @@ def find_runs(
             kind = np.int64(kinds[at])
             stop, fanout = _run_end(kinds, at + 1, end, kind), fanouts[kind] if kind < relations else 0
             if fanout != 0 and place < room[high]:  # of a damaged column there may be more runs than relations
-                first, last = excluded_within(excluded, buckets, at, stop)
-                if excluded.shape[0]:
-                    within[place, 0], within[place, 1] = first, last
-                able = degree = stop - at - (last - first)
-                if weighted:
-                    able = _able(weights, at, stop, excluded, first, last)
-                begins[place], degrees[place], kind_of_run[place] = at, degree, kind
+                begins[place], degrees[place], kind_of_run[place] = at, stop - at, kind
                 originals[place] = original[i] * relations + kind
-                counts[place] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
                 place += 1
             at = stop
         found[i] = place - before
+    if excluded.shape[0]:
+        leave_out(excluded, marks, begins, degrees, skipped, room[low], place)
+    for at in range(room[low], place):
+        able, fanout = degrees[at], fanouts[kind_of_run[at]]
+        if weighted:
+            able = _able(weights, begins[at], able, excluded, skipped)
+        counts[at] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
 
 
 @njit(nogil=True, cache=True)
 def count_picks(
-    indptr, first, weights, weighted, dst, fanout, replace, excluded, buckets, begins, degrees, counts, within,
+    indptr, first, weights, weighted, dst, fanout, replace, excluded, marks, begins, degrees, counts, skipped,
     low, high,
 ):  # fmt: skip
     """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on.
 
-    Degrees are without the excluded edges of the row; where there are any at all, ``within`` says which those are.
+    Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says.
     """
     for i in range(low, high):
         node = dst[i]
         begins[i] = indptr[node] - first
         degrees[i] = indptr[node + 1] - indptr[node]
+    if excluded.shape[0]:
+        leave_out(excluded, marks, begins, degrees, skipped, low, high)
     for i in range(low, high):
-        stop = begins[i] + degrees[i]
-        before, after = excluded_within(excluded, buckets, begins[i], stop)
-        if excluded.shape[0]:
-            within[i, 0], within[i, 1] = before, after
-            degrees[i] -= after - before
         able = degrees[i]
         if weighted:
-            able = _able(weights, begins[i], stop, excluded, before, after)
-        if fanout < 0 or able == 0 or (able <= fanout and not replace):
-            counts[i] = able
-        else:
-            counts[i] = fanout
+            able = _able(weights, begins[i], able, excluded, skipped)
+        counts[i] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
 
 
 @njit
@@ -373,7 +372,7 @@ def _floyd(node_key, begin, degree, fanout, seen, positions, at):
 
 @njit(nogil=True, cache=True)
 def pick_uniform(
-    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, within, seen_size,
+    indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, skipped, seen_size,
     positions, ids, types, low, high,
 ):  # fmt: skip
     """Picks of destinations ``low`` to ``high``: positions in the store, the ids that stand there, and their kinds.
@@ -389,12 +388,18 @@ def pick_uniform(
             fanout = fanouts[kind]
             if kinds.shape[0]:
                 types[at : at + count] = kind
-            skips = excluded.shape[0] > 0 and within[i, 0] < within[i, 1]
+            skips, first, last = begin < 0, 0, 0
+            if skips:
+                first = -1 - begin
+                begin, last = skipped[first]
             if count == degree and not (replace and fanout >= 0):
+                place = begin
                 for slot in range(degree):
-                    positions[at + slot] = begin + slot
-                if skips:
-                    step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
+                    while first < last and excluded[first] == place:
+                        first += 1
+                        place += 1
+                    positions[at + slot] = place
+                    place += 1
                 prefetch(indices, begin)
                 continue
             node_key = fold(key, U(original[i]))
@@ -403,8 +408,13 @@ def pick_uniform(
                     positions[at + s] = begin + below(fold(node_key, U(s)), degree)
             else:
                 _floyd(node_key, begin, degree, fanout, seen, positions, at)
-            if skips:
-                step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
+            if last - first > FEW_EXCLUDED:
+                step_all(excluded, first, last, positions, at, at + count)
+            elif skips:
+                for k in range(first, last):
+                    lost = excluded[k]
+                    for e in range(at, at + count):
+                        positions[e] += positions[e] >= lost
             for e in range(at, at + count):
                 prefetch(indices, positions[e])
         for e in range(indptr[group], indptr[stop]):
@@ -443,7 +453,7 @@ def _sort(times, slots, size):
 
 @njit(nogil=True, cache=True)
 def pick_weighted(
-    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, within,
+    indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, skipped,
     positions, ids, types, low, high,
 ):  # fmt: skip
     """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
@@ -459,10 +469,11 @@ def pick_weighted(
         if count == 0:
             continue
         node_key = fold(key, U(original[i]))
-        row, first = weights, begin
-        skips = excluded.shape[0] > 0 and within[i, 0] < within[i, 1]
-        if skips:
-            row, first = remaining_weights(weights, begin, degree, excluded, within[i, 0], within[i, 1]), 0
+        row, first, before, after = weights, begin, 0, 0
+        if begin < 0:
+            before = -1 - begin
+            begin, after = skipped[before]
+            row, first = remaining_weights(weights, begin, degree, excluded, before, after), 0
         if replace and fanout >= 0:
             total = U(0)
             for slot in range(degree):
@@ -504,8 +515,8 @@ def pick_weighted(
                 _sort(times, slots, fanout)
                 for s in range(fanout):
                     positions[at + s] = begin + slots[s]
-        if skips:
-            step_all(excluded, within[i, 0], within[i, 1], positions, at, at + count)
+        if before < after:
+            step_all(excluded, before, after, positions, at, at + count)
         for e in range(at, at + count):
             ids[e] = indices[positions[e]]
 

@@ -90,10 +90,10 @@ def top_visits(
 
 
 @njit
-def _position(indptr, first, weights, weighted, excluded, buckets, node, draw):
+def _position(indptr, first, weights, weighted, excluded, marks, node, draw):
     """Position of the in-edge that a walk takes from a node; :data:`SINK` where there is none."""
     begin, end = indptr[node] - first, indptr[node + 1] - first
-    low, high = excluded_within(excluded, buckets, begin, end)
+    low, high = excluded_within(excluded, marks, begin, end)
     left = end - begin - (high - low)
     if left == 0:
         return SINK
@@ -117,10 +117,10 @@ def _position(indptr, first, weights, weighted, excluded, buckets, node, draw):
 
 
 @njit(nogil=True, cache=True)
-def step_loop(indptr, indices, first, weights, weighted, excluded, buckets, ids, draws, out, low, high):
+def step_loop(indptr, indices, first, weights, weighted, excluded, marks, ids, draws, out, low, high):
     """Where walks ``low`` to ``high`` go from ``ids``; -1 where there is nowhere to go."""
     for i in range(low, high):
-        position = _position(indptr, first, weights, weighted, excluded, buckets, ids[i], U(draws[i]))
+        position = _position(indptr, first, weights, weighted, excluded, marks, ids[i], U(draws[i]))
         out[i] = -1 if position == SINK else indices[position]
 
 
@@ -137,7 +137,7 @@ def draw_loop(original, key, walks, step, threshold, moves, restarts, low, high)
 
 @njit(nogil=True, cache=True)
 def walk_loop(
-    indptr, indices, weights, weighted, excluded, buckets, start, original, key, walks, length, threshold, out,
+    indptr, indices, weights, weighted, excluded, marks, start, original, key, walks, length, threshold, out,
     low, high,
 ):  # fmt: skip
     """All walks of starts ``low`` to ``high``."""
@@ -158,7 +158,7 @@ def walk_loop(
                 if (fold(h, ONE) & LANE_MASK) < threshold:
                     positions[r] = RESTART
                     continue
-                positions[r] = _position(indptr, 0, weights, weighted, excluded, buckets, node, fold(h, ZERO))
+                positions[r] = _position(indptr, 0, weights, weighted, excluded, marks, node, fold(h, ZERO))
                 prefetch(indices, positions[r])
             for r in range(walks):
                 node, position = out[i * walks + r, s], positions[r]
