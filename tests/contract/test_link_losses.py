@@ -129,7 +129,7 @@ def test_losses_are_those_of_the_equations() -> None:
 def test_the_loss_of_a_link_is_the_mean_over_its_sides(tmp_path, name, corrupt, penalty) -> None:
     """Of the scores that a task makes: each side has a loss of its own, also one whose negatives are all left out."""
     store = formula_store(tmp_path / "g", num_nodes=20)
-    read = {setting: value for setting, value in SETTINGS.items() if setting == LOSS_SETTINGS[name]}
+    read = {setting: value for setting, value in SETTINGS.items() if LOSS_SETTINGS.get(name, setting) == setting}
     config = Config.make(
         {"task": "links", "loss": name, "corrupt": corrupt, "penalty": penalty, "decoder": "distmult", **read}
     )

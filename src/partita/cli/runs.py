@@ -435,7 +435,10 @@ def predict(
     out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file; .npy for embeddings alone.")],
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
     node_type: Annotated[
-        str | None, typer.Option(help="Of a typed graph only the nodes of this type; default those that have labels.")
+        str | None,
+        typer.Option(
+            help="Of a typed graph only the nodes of this type; default those that have labels, of links all."
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probabilities of all classes.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped, UInt8, UInt16
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
@@ -91,8 +94,22 @@ def _sorted_once(values: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "m"]:
 def numbers(excluded: Int64[Tensor, "k"] | None, first_edge: int, like: Tensor) -> Int64[Tensor, "k"]:
     """Where among the edges at hand those are that are left out, as implementations take it; none for ``None``."""
     if excluded is None:
-        return torch.empty(0, dtype=torch.int64, device=like.device)
-    return (excluded - first_edge if first_edge else excluded).contiguous()
+        return _none(like.device)
+    if not first_edge:
+        return excluded.contiguous()
+    known = _numbers.get(excluded)
+    if known is None or known[0] != first_edge:
+        known = _numbers[excluded] = first_edge, excluded - first_edge
+    found: Tensor = known[1]
+    return found
+
+
+_numbers = WeakTensorKeyDictionary()  # so that what is made of them is made once, too
+
+
+@cache
+def _none(device: torch.device) -> Int64[Tensor, "0"]:
+    return torch.empty(0, dtype=torch.int64, device=device)
 
 
 def left_out(

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int, Int64, Shaped
 from numba import njit
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
@@ -61,8 +62,18 @@ def find_edges(
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
+_directories = WeakTensorKeyDictionary()
+
+
 def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    """Excluded positions, and their directory."""
+    """Excluded positions, and their directory: made once, as they are those of all layers of a step, or of all steps."""
+    if excluded not in _directories:
+        _directories[excluded] = _directory(excluded)
+    found: tuple[np.ndarray, np.ndarray] = _directories[excluded]
+    return found
+
+
+def _directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
     positions = or_empty(excluded, (0,), np.dtype(np.int64))
     if not len(positions):
         return positions, positions

@@ -1,0 +1,66 @@
+"""Where the edges of links are: codes and groups against a search of every row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita import kernels
+
+RELATIONS = 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 2**32), st.sampled_from([1, 4, 40]), st.sampled_from([3, 30, 900]), st.sampled_from([0, 1, 9, 300]),
+    st.booleans(), st.sampled_from(["all", "one", "each", "untyped"]), st.sampled_from([torch.int32, torch.int64]),
+)  # fmt: skip
+def test_every_link_has_its_edges(both, seed, nodes, longest, links, backward, typed, dtype) -> None:
+    random = np.random.default_rng(seed)
+    degrees = random.integers(0, longest + 1, nodes) * (random.random(nodes) < 0.8)
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64))
+    row, count = np.repeat(np.arange(nodes), degrees), int(indptr[-1])
+    indices = torch.from_numpy(random.integers(0, nodes, count)).to(dtype)
+    kinds = random.integers(0, RELATIONS, count)
+    kinds = torch.from_numpy(kinds[np.lexsort((kinds, row))].astype(np.uint8))
+    columns = [random.integers(0, nodes, links), random.integers(0, nodes, links)]
+    relations, meant = None, torch.full((links,), -5)
+    if typed == "each":
+        columns.append(random.integers(0, RELATIONS, links))
+        relations = torch.from_numpy(random.integers(-1, RELATIONS, RELATIONS))
+        meant = relations[columns[2]]
+    elif typed == "one":
+        relations = torch.tensor([int(random.integers(-1, RELATIONS))])
+        meant = relations.expand(links)
+    given = torch.from_numpy(np.stack(columns, axis=1))
+    found, wanted = both(
+        lambda: kernels.locate_edges(
+            indptr, indices, None if typed == "untyped" else kinds, given, relations, backward=backward
+        )
+    )
+    assert found[0].dtype == torch.int32
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted))
+    codes, offsets, positions = (column.tolist() for column in found)
+    for (source, target, *_), kind, code in zip(given.tolist(), meant.tolist(), codes):
+        dst, src = (source, target) if backward else (target, source)
+        edges = range(int(indptr[dst]), int(indptr[dst + 1]))
+        own = [e for e in edges if int(indices[e]) == src and (relations is None or int(kinds[e]) == kind)]
+        if code < -1:
+            assert len(own) > 1
+            assert own == positions[offsets[-2 - code] : offsets[-1 - code]]
+        else:
+            assert own == [code] * (code >= 0)
+
+
+def test_wrong_links_are_refused() -> None:
+    indptr, indices = torch.tensor([0, 1, 2]), torch.tensor([1, 0], dtype=torch.int32)
+    kinds = torch.zeros(2, dtype=torch.uint8)
+    with pytest.raises(IndexError, match="links"):
+        kernels.locate_edges(indptr, indices, None, torch.tensor([[0, 2]]))
+    with pytest.raises(IndexError, match="relations"):
+        kernels.locate_edges(indptr, indices, kinds, torch.tensor([[0, 1, 1]]), torch.tensor([0]))
+    with pytest.raises(ValueError, match="number of edges"):
+        kernels.locate_edges(indptr, indices[:1], None, torch.tensor([[0, 1]]))
