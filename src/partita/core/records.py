@@ -53,22 +53,34 @@ class TargetEdges:
         dst: int64 (t), store ids of destinations, in any order. Pairs may be repeated, or have no edge at all.
         src: int64 (t), store ids of sources. Where an edge goes both ways, so do two of the pairs.
         edge_type: (t) number of the relation whose edges are meant; ``None``: those of all relations.
+        positions: int64 (k), where all of these edges are in the store, ascending; ``None``: they are looked for.
     """
 
     dst: Int64[Tensor, "t"]
     src: Int64[Tensor, "t"]
     edge_type: Int[Tensor, "t"] | None = None
+    positions: Int64[Tensor, "k"] | None = None
     _known: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, chosen: Bool[Tensor, "t"]) -> TargetEdges:
-        """Some of them."""
-        kinds = self.edge_type
-        return TargetEdges(self.dst[chosen], self.src[chosen], None if kinds is None else kinds[chosen])
+    def of(self, chosen: Bool[Tensor, "t"], known: Bool[Tensor, "k"] | None) -> TargetEdges:
+        """Some of them, and of their positions, where they are known, those that are theirs."""
+        kinds, positions = self.edge_type, self.positions
+        return TargetEdges(
+            self.dst[chosen],
+            self.src[chosen],
+            None if kinds is None else kinds[chosen],
+            None if positions is None else positions[known],
+        )
 
     def to(self, device: torch.device) -> TargetEdges:
         """The same on a device."""
-        kinds = self.edge_type
-        return TargetEdges(self.dst.to(device), self.src.to(device), None if kinds is None else kinds.to(device))
+        kinds, positions = self.edge_type, self.positions
+        return TargetEdges(
+            self.dst.to(device),
+            self.src.to(device),
+            None if kinds is None else kinds.to(device),
+            None if positions is None else positions.to(device),
+        )
 
     def once(self, asker: object, make: Callable[[], Made]) -> Made:
         """What an object makes of them, made when it first asks: a step asks in every layer."""

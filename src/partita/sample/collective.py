@@ -79,7 +79,7 @@ class CollectiveTopology:
 
     def _without(self, excluded: TargetEdges) -> CollectiveTopology:
         checks.within("dst", excluded.dst, self.num_nodes)
-        own = excluded.of(self._axis.owner(excluded.dst) == self._axis.rank)
+        own = self._local._some_of(excluded, lambda ids: self._axis.owner(ids) == self._axis.rank)
         other = copy(self)
         other._local = self._local.without(own)
         other._count_removed = cache(lambda: self._removed_anywhere(excluded.dst.unique(), other._local.removed()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.core.keys import Purpose, StepKey, fold
@@ -39,7 +39,7 @@ class SeedOrder:
         self.batch_size = batch_size
         self._seed, self._examples = seed, examples
         self._key = fold(int(Purpose.SEED_ORDER), seed)
-        self._last: tuple[tuple[int, int, int] | None, Tensor] = None, seeds[:0]
+        self._last: tuple[tuple[int, int, int], Int64[Tensor, "B"]] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -67,10 +67,13 @@ class SeedOrder:
         return found if self._examples is None else self._examples(found, StepKey(self._seed, epoch, step))
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
-        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order; the last answer is kept."""
-        (asked, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
-        if asked != question:
+        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
+        return self.seeds[self.numbers(epoch, start, stop)]
+
+    def numbers(self, epoch: int, start: int, stop: int) -> Int64[Tensor, "B"]:
+        """The same as numbers of seeds in their list. A step asks for its own twice, so the last ones are kept."""
+        asked, last, seeds = (epoch, start, stop), self._last, self.seeds
+        if last is None or last[0] != asked:
             key = fold(self._key, epoch)
-            found = seeds[keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)]
-            self._last = question, found
-        return found
+            self._last = last = asked, keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
+        return last[1]

@@ -186,7 +186,9 @@ class ArrayTopology:
         return other
 
     def without(self, excluded: TargetEdges) -> ArrayTopology:
-        """The same one without some edges; see :class:`partita.core.protocols.Topology`. They are looked for once.
+        """The same one without some edges; see :class:`partita.core.protocols.Topology`.
+
+        Where their positions are not known, they are looked for once.
 
         Raises:
             ConfigError: rows hold only some of a node's edges, so that it is not known how many others there are.
@@ -203,13 +205,22 @@ class ArrayTopology:
             )
         if len(self.nodes) < self.num_nodes:
             checks.within("dst", excluded.dst, self.num_nodes)
-            excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
+            excluded = self._some_of(excluded, lambda ids: (ids >= self.nodes.start) & (ids < self.nodes.stop))
         pairs = excluded.to(self._indices.device)
-        found = kernels.find_edges(
-            self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
-            first_edge=self._first_edge,
-        )  # fmt: skip
+        found = pairs.positions
+        if found is None:
+            found = kernels.find_edges(
+                self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
+                first_edge=self._first_edge,
+            )  # fmt: skip
         return self._left(found, cache(lambda: self._removed(found, pairs.dst.unique())))
+
+    def _some_of(self, excluded: TargetEdges, of_nodes: Callable[[Tensor], Tensor]) -> TargetEdges:
+        """Those in the rows of some nodes."""
+        known = excluded.positions
+        if known is not None:
+            known = of_nodes(torch.searchsorted(self._indptr, known.to(self._indptr.device), right=True).cpu() - 1)
+        return excluded.of(of_nodes(excluded.dst), known)
 
     def _left(self: _Kind, positions: Int64[Tensor, "k"], count_removed: Callable[[], Removed]) -> _Kind:
         """A copy that draws without the edges at these positions."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped
@@ -23,11 +25,11 @@ def locate_edges(
     indptr: Int[Tensor, "N_1"],
     indices: Int[Tensor, "M"],
     edge_type: Shaped[Tensor, "M"] | None,
-    links: Int64[Tensor, "L columns"],
+    links: Int64[Tensor, "S columns"],
     relations: Int64[Tensor, "R"] | None,
     backward: bool,
-    codes: Int[Tensor, "L"],
-) -> tuple[Int[Tensor, "L"], Int64[Tensor, "G_1"], Int64[Tensor, "P"]]:
+    codes: Int[Tensor, "S"],
+) -> tuple[Int[Tensor, "S"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]:
     """See :func:`partita.kernels.reference.locate_edges`."""
     rows, store, asked = indptr.numpy(), indices.numpy(), links.numpy()
     kinds = or_empty(edge_type, (0,), np.dtype(np.uint8))
@@ -44,7 +46,7 @@ def locate_edges(
 
     threads.run(work, bounds)
     groups = 0
-    for low, high in zip(bounds, bounds[1:]):
+    for low, high in pairwise(bounds):
         if groups:
             renumber(out, order, begins[low], begins[high], groups)
         groups += len(found[low][0])

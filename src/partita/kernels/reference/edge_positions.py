@@ -13,11 +13,11 @@ def locate_edges(
     indptr: Int[Tensor, "N_1"],
     indices: Int[Tensor, "M"],
     edge_type: Shaped[Tensor, "M"] | None,
-    links: Int64[Tensor, "L columns"],
+    links: Int64[Tensor, "S columns"],
     relations: Int64[Tensor, "R"] | None,
     backward: bool,
-    codes: Int[Tensor, "L"],
-) -> tuple[Int[Tensor, "L"], Int64[Tensor, "G_1"], Int64[Tensor, "P"]]:
+    codes: Int[Tensor, "S"],
+) -> tuple[Int[Tensor, "S"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]:
     """Fill ``codes``, and list the parallel edges."""
     wanted = []
     for source, target, *kind in links.tolist():

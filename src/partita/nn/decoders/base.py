@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from partita.core.errors import ConfigError
 from partita.nn import initialize
+from partita.nn.decoders.cubes import cubes
 from partita.nn.decoders.side_by_side import side_by_side
 from partita.nn.layers.base import global_key
 from partita.nn.matmul import by_torch, linear
@@ -92,9 +93,9 @@ class Decoder(nn.Module):
             found.append(self.against(side, heads if side == "tail" else tails, relations, rows))
         return torch.cat(found, dim=1)
 
-    def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
-        """Sizes of the numbers that rows of nodes, or of relations, are made of."""
-        return rows.abs()
+    def cubes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B"]:
+        """The sum of the cubes of the sizes of the numbers that rows of nodes, or of relations, are made of."""
+        return cubes(rows)
 
     def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"] | None:
         """Rows of relations that are multiplied with those of nodes; ``None``: there are none."""
@@ -109,7 +110,7 @@ class Decoder(nn.Module):
         eq. 4.
         """
         rows = [heads, tails] if (factors := self.factors(relations)) is None else [heads, factors, tails]
-        return torch.stack([self.magnitudes(each).pow(3).sum(1) for each in rows]).sum(0)
+        return torch.stack([self.cubes(each) for each in rows]).sum(0)
 
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """What :meth:`against` gives some of the rows, for who asks for the same rows many times.

@@ -20,14 +20,15 @@ from partita.graph.store import GraphStore
 from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
+from partita.sample.targets import LinkPositions, TargetSide, target_edges
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
     ends_of,
-    excluded_by,
     held_out_edges,
     is_symmetric,
     message_edges,
+    target_sides,
 )
 from partita.tasks.links.edges import target_relations as numbers_of
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
@@ -141,7 +142,7 @@ class LinkTask:
     @property
     def supervision(self) -> TargetEdges | None:
         """With the setting ``message_share``, all edges that are learned; see :class:`partita.tasks.task.EdgeTask`."""
-        return None if self.config.message_share is None else excluded_by(self.seeds(TRAIN), self.store.schema)
+        return None if self.config.message_share is None else target_edges(self.seeds(TRAIN), self._target_sides)
 
     @property
     def splits(self) -> list[str]:
@@ -165,11 +166,23 @@ class LinkTask:
         batch = batch.long()
         return torch.cat([batch, self.negatives.drawn(batch, key, self.sides)], dim=1)
 
-    def excluded(self, batch: Int[Tensor, "B columns"]) -> TargetEdges | None:
+    def excluded(
+        self, batch: Int[Tensor, "B columns"], numbers: Int64[Tensor, "B"] | None = None
+    ) -> TargetEdges | None:
         """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
         if not self.config.exclude_targets or self.config.model == NO_LAYERS or self.config.message_share is not None:
             return None
-        return excluded_by(batch.long(), self.store.schema)
+        known = None if numbers is None else self._positions.of(numbers)
+        return target_edges(batch.long(), self._target_sides, known)
+
+    @cached_property
+    def _target_sides(self) -> list[TargetSide]:
+        return target_sides(self.store.schema)
+
+    @cached_property
+    def _positions(self) -> LinkPositions:
+        """Where the edges of training are, and their reverses."""
+        return LinkPositions(self.store, self.seeds(TRAIN), self._target_sides)
 
     def requests(self, seeds: Int[Tensor, "B wide"]) -> Int[Tensor, "R"]:
         """The ends of edges, and their negatives, each once, ascending."""

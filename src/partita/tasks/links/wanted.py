@@ -13,7 +13,7 @@ from torch import Tensor
 from partita.graph.store import GraphStore
 from partita.nn.decoders import Side
 from partita.tasks.links.candidates import Group, Negatives
-from partita.tasks.links.edges import COLUMN, SOURCE, TARGET
+from partita.tasks.links.edges import SOURCE, TARGET
 from partita.tasks.links.true_edges import true_edges
 
 
@@ -61,32 +61,39 @@ class Wanted:
         if drawn.shape[1]:
             groups, width = negatives.groups(edges, drawn, sides), negatives.width_of(drawn, sides)
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for side in groups for _, each in side)]
-        nodes, places = np.unique(torch.cat(wanted).numpy(), return_inverse=True)
+        sizes = [len(each) for each in wanted]
+        nodes, places = _distinct(torch.cat(wanted))
+        sources, targets, *others = places.split(sizes)
+        own, of_groups = {"head": sources, "tail": targets}, iter(others)
         left_out = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
         for number, (side, some) in enumerate(zip(sides, groups)):
-            for which, candidates in some:
-                whose = edges if which is None else edges[which]
-                rows, columns = _no_negatives(whose, candidates, side, true_of)
+            for (which, candidates), at in zip(some, of_groups):
+                mine, whose = (own[side], edges) if which is None else (own[side][which], edges[which])
+                if true_of is None:
+                    rows, columns = _equal(mine, at.view(candidates.shape), len(nodes))
+                else:
+                    true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side)
+                    rows, columns = (true | (at.view(candidates.shape) == mine[:, None])).nonzero().unbind(1)
                 left_out[0].append(rows if which is None else which[rows])
                 left_out[1].append(columns + (1 + number * width))
-        return cls(
-            edges, groups, width, torch.from_numpy(nodes), [len(each) for each in wanted],
-            torch.from_numpy(places.reshape(-1)), (torch.cat(left_out[0]), torch.cat(left_out[1])),
-        )  # fmt: skip
+        return cls(edges, groups, width, nodes, sizes, places, (torch.cat(left_out[0]), torch.cat(left_out[1])))
 
 
-def _no_negatives(
-    edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side, true_of: GraphStore | None
+def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
+    """Every node once, ascending, and where each is among these."""
+    found, places = np.unique(nodes.numpy(), return_inverse=True)
+    return torch.from_numpy(found), torch.from_numpy(places.reshape(-1))
+
+
+def _equal(
+    own: Int64[Tensor, "b"], candidates: Int64[Tensor, "... K"], bound: int
 ) -> tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]]:
-    """Rows and columns of candidates that are the edge itself, or make another one."""
-    own = edges[:, COLUMN[side]]
-    if true_of is not None:
-        found = true_edges(true_of, edges, candidates.expand(len(edges), -1), side) | (candidates == own[:, None])
-        rows, columns = found.nonzero().unbind(1)
-        return rows, columns
+    """Rows and columns of candidates that are the own node, all below a bound; where rows share them, few are."""
     if candidates.ndim == 2:
         rows, columns = (candidates == own[:, None]).nonzero().unbind(1)
         return rows, columns
-    some = torch.from_numpy(np.flatnonzero(np.isin(own.numpy(), candidates.numpy())))
+    among = torch.zeros(bound, dtype=torch.bool)
+    among[candidates] = True
+    some = among[own].nonzero().squeeze(1)
     at, columns = (candidates == own[some, None]).nonzero().unbind(1)
     return some[at], columns
