@@ -26,7 +26,8 @@ class LinkSettings(BaseModel):
         0,
         ge=0,
         le=MOST_NEIGHBORS,
-        description="Negatives per edge and side; 0: 512 of joint and in_batch, 1 of others.",
+        description="Negatives per edge and side; 0: 512 of joint, 1 of uniform and degree. Not for in_batch and all, "
+        "whose number is given.",
     )
     corrupt: Literal["auto", "tail", "head", "both"] = Field(
         "auto", description="End of an edge that a negative replaces; auto: both with model none, else tail."
@@ -58,6 +59,12 @@ class LinkSettings(BaseModel):
         le=10**6,
         description="Weight of the penalty N3 (cubes of the numbers that a score is made of) of an edge; default 0.1 "
         "with model none and decoders distmult and complex, else 0.",
+    )
+    eval_negatives: int = Field(
+        0,
+        ge=0,
+        le=MOST_NEIGHBORS,
+        description="Evaluation ranks each end of an edge among so many sampled nodes of its type; 0: among all.",
     )
     held_out: str = Field(
         "0.05,0.10",

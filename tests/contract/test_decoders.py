@@ -10,7 +10,8 @@ from torch import Tensor
 
 import partita
 from partita.core.errors import ConfigError
-from partita.nn.decoders import DECODERS, Decoder, ProductDecoder, base, build_decoder, from_description
+from partita.nn.decoders import DECODERS, Decoder, DistMult, ProductDecoder, base, build_decoder, from_description
+from partita.nn.decoders.side_by_side import side_by_side
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 WIDTH, RELATIONS, ROWS, CANDIDATES = 6, 4, 5, 7
@@ -91,6 +92,61 @@ class Against(torch.nn.Module):
 
     def forward(self, *args):
         return self.decoder.against(*args)
+
+
+@every_decoder
+@pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head"), ("head", "tail"), ()])
+@pytest.mark.parametrize("shared", [True, False])
+def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared) -> None:
+    """And so are the gradients, those of second backward passes included."""
+    decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
+    heads, tails = some_rows(ROWS, seed=3).requires_grad_(), some_rows(ROWS, seed=4).requires_grad_()
+    shape = (CANDIDATES,) if shared else (ROWS, CANDIDATES)
+    candidates = {side: some_rows(*shape, seed=5 + at).requires_grad_() for at, side in enumerate(sides)}
+    given = {"tail": heads, "head": tails}
+    wanted = [decoder(heads, tails, relations)[:, None]]
+    wanted += [decoder.against(side, given[side], relations, rows) for side, rows in candidates.items()]
+    found, wanted = decoder.scores(heads, tails, relations, candidates), torch.cat(wanted, dim=1)
+    torch.testing.assert_close(found, wanted, **CLOSE)
+    tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
+    for seed in (1, 2):
+        weight = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=found.dtype)
+        for mine, theirs in zip(
+            torch.autograd.grad((found * weight).sum(), tensors, retain_graph=True),
+            torch.autograd.grad((wanted * weight).sum(), tensors, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+def test_scores_beside_each_other_have_gradients() -> None:
+    shapes = [(4, 3), (4, 3), (4, 3), (5, 3), (2, 3)]
+    draw = torch.Generator().manual_seed(1)
+    tensors = [torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
+    assert torch.autograd.gradcheck(lambda true, q, p, rows, more: side_by_side(true, [q, p], [rows, more]), tensors)
+
+
+class Doubled(DistMult):
+    """A user's own, whose scores of triples are others."""
+
+    def forward(self, heads, tails, relations):
+        return 2 * super().forward(heads, tails, relations)
+
+
+class Squeezed(DistMult):
+    """A user's own, whose scores of candidates are others."""
+
+    def against(self, side, given, relations, candidates):
+        return super().against(side, given, relations, candidates).tanh()
+
+
+@pytest.mark.parametrize("kind", [Doubled, Squeezed])
+def test_scores_of_ones_own_are_used(kind) -> None:
+    decoder, relations = kind(WIDTH, RELATIONS).double(), torch.tensor([3, 0, 3, 1, 0])
+    heads, tails, rows = some_rows(ROWS), some_rows(ROWS, seed=2), some_rows(CANDIDATES, seed=3)
+    found = decoder.scores(heads, tails, relations, {"head": rows})
+    wanted = [decoder(heads, tails, relations)[:, None], decoder.against("head", tails, relations, rows)]
+    assert torch.equal(found, torch.cat(wanted, dim=1))
 
 
 @every_decoder

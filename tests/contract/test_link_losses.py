@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.tasks.links.losses import LINK_LOSSES, link_losses
+from partita.tasks.links.losses import LINK_LOSSES, LOSS_SETTINGS, link_losses
 from partita.tasks.task import adjusted_task
 from partita.testing.graphs import formula_store
 
@@ -129,8 +129,9 @@ def test_losses_are_those_of_the_equations() -> None:
 def test_the_loss_of_a_link_is_the_mean_over_its_sides(tmp_path, name, corrupt, penalty) -> None:
     """Of the scores that a task makes: each side has a loss of its own, also one whose negatives are all left out."""
     store = formula_store(tmp_path / "g", num_nodes=20)
+    read = {setting: value for setting, value in SETTINGS.items() if LOSS_SETTINGS.get(name, setting) == setting}
     config = Config.make(
-        {"task": "links", "loss": name, "corrupt": corrupt, "penalty": penalty, "decoder": "distmult", **SETTINGS}
+        {"task": "links", "loss": name, "corrupt": corrupt, "penalty": penalty, "decoder": "distmult", **read}
     )
     task, _ = adjusted_task(config, store)
     positive, negative, allowed = scores()

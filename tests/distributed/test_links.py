@@ -26,7 +26,7 @@ ALONE = {
     "held_out": "0.1,0.1", "negatives": 6,
 }  # fmt: skip
 CASES = {
-    "features": {**SETTINGS, "strategy": "snp", "loss": "bpr"},
+    "features": {**SETTINGS, "strategy": "snp", "loss": "bpr", "eval_negatives": 9},
     "both": {**SETTINGS, "strategy": "gsplit", "embed": "5", "decoder": "mlp", "negative_sampler": "joint"},
     "disjoint": {**SETTINGS, "strategy": "snp", "model": "gcn", "topology": "partitioned", "message_share": 0.6},
     "partitioned": {**SETTINGS, "strategy": "dnp", "topology": "partitioned", "corrupt": "both"},
@@ -69,7 +69,7 @@ def test_any_number_of_workers_trains_one_model(store, tmp_path) -> None:
         ).fit()
         for case, settings in CASES.items()
     }
-    on_three = {"both": CASES["both"] | {"strategy": "gdp"}, "rows": CASES["rows"]}
+    on_three = {case: CASES[case] | {"strategy": "gdp"} for case in ("features", "both", "rows")}
     on_three |= {"disjoint": CASES["disjoint"] | {"strategy": "gdp", "topology": "replicated"}}
     for workers, cases in ((2, CASES), (3, on_three)):
         runs = {tmp_path / f"{case}-{workers}": settings for case, settings in cases.items()}

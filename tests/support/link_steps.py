@@ -16,6 +16,7 @@ from partita.core.keys import StepKey
 from partita.core.protocols import Topology
 from partita.nn.model import Model
 from partita.sample.topology import ArrayTopology
+from partita.tasks.links.negatives import NEGATIVES
 from partita.tasks.links.task import LinkTask
 from partita.tasks.task import key_of, seed_order
 
@@ -33,8 +34,10 @@ class _Links(Step):
 
     def task(self) -> LinkTask:
         task = LinkTask(self.store)
-        config = {"task": "links", "hidden": self.classes, "negatives": 4, "batch_size": len(self.seeds)}
-        task.adjust(Config.make({**config, **dict(self.settings)}))
+        settings = {"task": "links", "hidden": self.classes, "batch_size": len(self.seeds), **dict(self.settings)}
+        if NEGATIVES.find(str(settings.get("negative_sampler", "uniform"))).counted:
+            settings.setdefault("negatives", 4)
+        task.adjust(Config.make(settings))
         return task
 
     def model(self) -> Model:

@@ -49,7 +49,7 @@ _RARE = {
     "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "deal_parts", "topology", "cache", "cache_policy", "cache_layout",
     "topology_cache", "corrupt", "exclude_targets", "message_share", "known_negatives", "margin", "temperature",
-    "penalty", "held_out", "embed_init", "embed_memory",
+    "penalty", "eval_negatives", "held_out", "embed_init", "embed_memory",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""
 _RARE_GROUP = "Isolated training"

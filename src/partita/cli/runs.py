@@ -14,7 +14,7 @@ from partita.cli.shell import INTERRUPTED, finish, print_table, say, shown, tell
 from partita.config import Config
 from partita.core.errors import ConfigError, printable
 from partita.core.machine import require_room_for_libraries
-from partita.core.options import size_of
+from partita.core.options import MOST_NEIGHBORS, size_of
 
 if TYPE_CHECKING:
     from partita.runs.summary import RunSummary
@@ -402,11 +402,22 @@ def evaluate(
     store: StorePath = None,
     trust: Trust = None,
     workers: Workers = 1,
+    eval_negatives: Annotated[
+        int | None,
+        typer.Option(
+            "--eval-negatives",
+            min=0,
+            max=MOST_NEIGHBORS,
+            help="Of a run on links: rank each end of an edge among so many sampled nodes of its type; 0: among all "
+            "(default: as in training).",
+        ),
+    ] = None,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Evaluate."""
     options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
+    options["eval_negatives"] = eval_negatives
     result = _infer("evaluate", workers, options, quiet=json)
     if result is None:
         return
@@ -424,7 +435,10 @@ def predict(
     out: Annotated[Path, typer.Option("--out", help="A .parquet or .csv file; .npy for embeddings alone.")],
     split: Annotated[str | None, typer.Option(help="Only the nodes of this split.")] = None,
     node_type: Annotated[
-        str | None, typer.Option(help="Of a typed graph only the nodes of this type; default those that have labels.")
+        str | None,
+        typer.Option(
+            help="Of a typed graph only the nodes of this type; default those that have labels, of links all."
+        ),
     ] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probabilities of all classes.")

@@ -27,7 +27,7 @@ from partita.graph.hashing import fold_array, mix64_inplace
 BLOCK_BYTES = 4 * 2**20
 """What is made, sent or written of a table at once."""
 
-_UPDATE_BYTES = 2**18
+_UPDATE_BYTES = 2**20
 """Of rows that are moved at once: what is computed on the way then stays in the processor's cache."""
 
 Allocate = Callable[[str, int, int, torch.dtype], Tensor]

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from partita.comm.context import Context
+from partita.config import Config
+from partita.core.errors import ConfigError
 from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
 from partita.infer.layerwise import LayerwiseInference
+from partita.infer.link_analysis import ALL_CANDIDATES
 from partita.infer.links import judge_links
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.nn.model import Model
@@ -86,6 +89,7 @@ def evaluate(
     split: str = "test",
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
+    eval_negatives: int | None = None,
     memory_limit: int | str | None = None,
     trust: str | None = None,
     workers: int = 1,
@@ -101,6 +105,8 @@ def evaluate(
         split: ``train``, ``val``, ``test`` or another split of the store; ``all`` for all nodes that have a label.
         store: path of a graph store with the same features and labels; default the one that the run was trained on.
         model: for runs of a user's own model: one of the same shape.
+        eval_negatives: of a run on links: each end of an edge is ranked among so many sampled nodes; 0: among all of
+            its type; default as in the run's settings.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
         workers: so many processes are started on this machine to share the work; 1 for none.
@@ -108,24 +114,34 @@ def evaluate(
 
     Returns:
         ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers. Of a run on links
-        ``"edges"`` in place of ``"nodes"``, and of a typed graph ``"relations"``, the edges and metrics of each by its
-        name; and ``"notes"``, a list of texts, where something is not as it was in training.
+        ``"edges"`` in place of ``"nodes"``, and ``"candidates"``, how many sampled nodes an end is ranked among, or
+        ``"all"``; of a typed graph ``"relations"``, the edges and metrics of each by its name; and ``"notes"``, a list
+        of texts, where something is not as it was in training.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
     """
     if workers > 1 and context is None and not launched():
-        options = {"split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
+        options = {
+            "split": split,
+            "store": store,
+            "eval_negatives": eval_negatives,
+            "memory_limit": memory_limit,
+            "trust": trust,
+        }
         return on_workers("partita.infer.evaluate:evaluate_on_worker", workers, model, run=run, **options)
     context = join(context, workers)
     loaded = load_run(run, store=store, model=model, trust=trust, context=context)
     graph = with_all(loaded.store) if split == ALL else loaded.store
     inference = inference_of(loaded.model, graph, loaded.config, context, memory_limit=memory_limit)
     require_memory(inference, graph, context)
-    task, name = make_task(loaded.config, graph), loaded.checkpoint.name
+    task, name = make_task(_judged_by(loaded.config, eval_negatives), graph), loaded.checkpoint.name
     if isinstance(task, EdgeTask):
         task.attach(loaded.model)
-    missing = context.agree(lambda: not loaded.notes and _lacks_analysis(RunFolder(run), loaded.store, name, split))
+    elif eval_negatives is not None:
+        raise ConfigError("only links have negatives", where="eval_negatives", fix="Leave eval_negatives out")
+    own = not loaded.notes and eval_negatives in (None, loaded.config.eval_negatives)
+    missing = context.agree(lambda: own and _lacks_analysis(RunFolder(run), loaded.store, name, split))
     observer = Analysis(task, name) if missing else None
     judged = evaluate_split(inference, task, split, observer)
     if observer is not None and context.mesh.rank == 0:
@@ -133,12 +149,28 @@ def evaluate(
     notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     return {
         "split": split,
-        **({"edges": len(task.seeds(split))} if isinstance(task, EdgeTask) else {"nodes": len(graph.split(split))}),
+        **(_of_links(task, split) if isinstance(task, EdgeTask) else {"nodes": len(graph.split(split))}),
         "checkpoint": loaded.checkpoint.name,
         **judged.metrics,
         **({"relations": judged.relations} if judged.relations else {}),
         **notes,
     }
+
+
+def _judged_by(config: Config, eval_negatives: int | None) -> Config:
+    """The settings of a run, with other candidates of links where they are given.
+
+    Raises:
+        ConfigError: the number is out of range.
+    """
+    if eval_negatives is None:
+        return config
+    Config.make({"eval_negatives": eval_negatives}, where="evaluate")  # sees that it is in range
+    return config.model_copy(update={"eval_negatives": eval_negatives})
+
+
+def _of_links(task: EdgeTask, split: str) -> dict[str, Any]:
+    return {"edges": len(task.seeds(split)), "candidates": task.eval_negatives or ALL_CANDIDATES}
 
 
 def with_all(store: GraphStore) -> GraphStore:

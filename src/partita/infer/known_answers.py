@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,11 +110,19 @@ class KnownAnswers:
         at = np.arange(len(places)) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
         return places, self.pairs[at] - base[places]
 
-    @classmethod
-    def merged(cls, several: Sequence[KnownAnswers]) -> KnownAnswers:
-        """What is known to any of several, of the same queries."""
-        pairs = np.unique(np.concatenate([each.pairs for each in several]))
-        return cls(several[0].num_nodes, several[0].question, pairs)
+    def counts(self) -> Int64[np.ndarray, "n"]:
+        """How many answers are known to each query."""
+        first = self.question * self.num_nodes
+        return np.searchsorted(self.pairs, first + self.num_nodes) - np.searchsorted(self.pairs, first)
+
+    def has(self, queries: Int64[np.ndarray, "k"], nodes: Int64[np.ndarray, "k"]) -> Bool[np.ndarray, "k"]:
+        """Which nodes are known answers, each to a query."""
+        wanted = self.question[queries] * self.num_nodes + nodes
+        at = np.searchsorted(self.pairs, wanted)
+        found = np.zeros(len(wanted), np.bool_)
+        inside = at < len(self.pairs)
+        found[inside] = self.pairs[at[inside]] == wanted[inside]
+        return found
 
 
 def known_answers(
@@ -125,8 +133,7 @@ def known_answers(
     It takes O(E log Q) time, and memory for the answers, a byte per node and a piece of the edges.
 
     Args:
-        store: the graph. Of a shard that has only the edges into its host's nodes, these are looked at, and
-            :meth:`KnownAnswers.merged` of all hosts is the whole.
+        store: the graph; of a shard that has only the edges into its host's nodes, these are looked at.
         queries: of which answers are wanted.
         held_out: also those of the splits that are held out.
         both_ways: an edge answers in both directions, as in an undirected graph.

@@ -16,6 +16,8 @@ from partita.tasks.task import Task
 
 MOST_RELATIONS = 300
 """Relations whose metrics are kept, those with most edges; all others together are one."""
+ALL_CANDIDATES = "all"
+"""In records, where ends are ranked among all nodes of their type; else the number of sampled ones."""
 EXAMPLES = 10
 """Links that are kept of the best ranked ones, and of the worst."""
 SCORE_BINS = 40
@@ -31,6 +33,7 @@ class LinkOutcome:
         ranks: (2, n) of their tails and of their heads, from 1.
         scores: (n) of them.
         others: (m) scores of pairs that are no edges.
+        candidates: so many sampled nodes are ranked besides each end; 0: all of its type.
     """
 
     split: str
@@ -38,6 +41,7 @@ class LinkOutcome:
     ranks: Float64[np.ndarray, "2 n"]
     scores: Float[np.ndarray, "n"]
     others: Float[np.ndarray, "m"]
+    candidates: int = 0
 
     def analyzed(self, task: Task) -> dict[str, Any]:
         """What ``analysis.json`` says of the split; nothing of one without edges."""
@@ -49,6 +53,7 @@ class LinkOutcome:
         return {
             "kind": "links",
             "edges": len(self.links),
+            "candidates": self.candidates or ALL_CANDIDATES,
             "ranks": rank_histogram(self.ranks),
             "relations": self._relations(task.store),
             "best": self._examples(task.store, order[:few]),

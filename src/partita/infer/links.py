@@ -12,6 +12,7 @@ from torch import Tensor
 from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Observer
+from partita.infer.candidates import count_among, sampled
 from partita.infer.known_answers import KnownAnswers, LinkQueries, known_answers
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.link_analysis import LinkOutcome
@@ -74,9 +75,10 @@ class NodeRows:
 def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str, observer: Observer | None = None) -> Judged:
     """Metrics of a model on the held-out edges of a split.
 
-    ``mrr`` and ``hits@k`` are of both ends of every edge, ranked among all nodes of their type, but for those that make
-    another edge of the graph or of a split (filtered). ``auc`` and ``ap`` are of the edges beside as many pairs of
-    nodes of these types, drawn alike, that are none; where no such pairs were found, they are left out.
+    ``mrr`` and ``hits@k`` are of both ends of every edge, ranked among all nodes of their type, or among some that are
+    sampled, but for those that make another edge of the graph or of a split (filtered). ``auc`` and ``ap`` are of the
+    edges beside as many pairs of nodes of these types, drawn alike, that are none; where no such pairs were found, they
+    are left out.
 
     Collective: every worker compares with the nodes that it computes.
 
@@ -100,7 +102,7 @@ def judge_links(inference: LayerwiseInference, task: EdgeTask, split: str, obser
     none = np.empty(0)
     found = LinkOutcome(
         split, links.numpy(), np.concatenate([np.empty((2, 0)), *ranks], axis=1),
-        np.concatenate([none, *positive]), np.concatenate([none, *negative]),
+        np.concatenate([none, *positive]), np.concatenate([none, *negative]), task.eval_negatives,
     )  # fmt: skip
     if observer is not None and inference.context.mesh.rank == 0:
         observer(found)
@@ -129,10 +131,13 @@ def _ranks(table: NodeRows, task: EdgeTask, links: Int64[Tensor, "n ends"]) -> F
     for side in _SIDES:
         queries = LinkQueries.of(store, links, side)
         known = known_answers(store, queries, both_ways=task.undirected)
-        counts = count_better(
-            decoder, queries, heads if side == "tail" else tails, true, table.rows, table.first, store.node_types,
-            known=known, memory_limit=min(BLOCK_BYTES, max(1 << 20, table.inference.memory_limit // 4)),
-        )  # fmt: skip
+        asked = decoder, queries, heads if side == "tail" else tails, true, table.rows, table.first
+        limit = min(BLOCK_BYTES, max(1 << 20, table.inference.memory_limit // 4))
+        if task.eval_negatives:
+            candidates = sampled(store, queries, known, task.eval_negatives, limit)
+            counts = count_among(*asked, candidates, memory_limit=limit)
+        else:
+            counts = count_better(*asked, store.node_types, known=known, memory_limit=limit)
         group.sum_([counts], kind="metadata")
         found.append(realistic_ranks(*counts))
     return np.stack(found)

@@ -288,7 +288,7 @@ def _predict(
         flat=target is not None and target.suffix == ".csv",
     )
     columns.check()
-    ids = _asked_for(graph, split, node_type)
+    ids = _asked_for(graph, split, node_type, all_types=of_links)
     count = graph.num_nodes if ids is None else len(ids)
     if count == 0:
         raise ConfigError("there are no nodes to predict", fix=nearest("", ("train", "val", "test")))
@@ -311,8 +311,13 @@ def _predict(
     return PredictionSummary.from_json(context.group("all").broadcast(summary))
 
 
-def _asked_for(store: GraphStore, split: str | None, node_type: str | None) -> Int64[Tensor, "n"] | None:
-    """Store ids of the nodes to predict, in the order in which they were ingested; ``None`` for all of them."""
+def _asked_for(
+    store: GraphStore, split: str | None, node_type: str | None, *, all_types: bool
+) -> Int64[Tensor, "n"] | None:
+    """Store ids of the nodes to predict, in the order in which they were ingested; ``None`` for all of them.
+
+    Of a typed graph, unless a type is named, these are all, or those of the types that have labels.
+    """
     if split is not None and node_type is not None:
         raise ConfigError("a split and a node type are both given", where="predict", fix="Give one of them")
     if split is not None:
@@ -324,6 +329,8 @@ def _asked_for(store: GraphStore, split: str | None, node_type: str | None) -> I
     types = range(len(store.schema.node_types))
     if node_type is not None:
         kinds = [store.schema.type_number(node_type)]
+    elif all_types:
+        kinds = list(types)
     else:
         labeled = np.unique(np.concatenate([np.empty(0, np.int64), *map(store.types, store.splits.values())]))
         kinds = labeled.tolist() or list(types)

@@ -33,8 +33,11 @@ from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
 from partita.kernels.sampling import keyed_permutation as keyed_permutation
 from partita.kernels.sampling import relabel as relabel
 from partita.kernels.sampling import sample_neighbors as sample_neighbors
+from partita.kernels.softmax import side_softmax as side_softmax
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads
+from partita.kernels.triples import complex_rows as complex_rows
+from partita.kernels.triples import complex_rows_backward as complex_rows_backward
 from partita.kernels.updates import adam_rows as adam_rows
 from partita.kernels.walks import random_walks as random_walks
 from partita.kernels.walks import top_visits as top_visits

@@ -48,6 +48,20 @@ def narrow(typing_context, value, array):
 
 
 @intrinsic
+def power_of_two(typing_context, exponent):
+    """2^n of a whole float32 n from -126 to 127, made of its bits."""
+    if exponent != types.float32:
+        return None
+
+    def generate(context, builder, signature, args):
+        bits = ir.IntType(32)
+        biased = builder.add(builder.fptosi(args[0], bits), bits(127))
+        return builder.bitcast(builder.shl(biased, bits(23)), ir.FloatType())
+
+    return types.float32(exponent), generate
+
+
+@intrinsic
 def multiply_high(typing_context, a, b):
     """``floor(a * b / 2^64)`` of two uint64."""
     if a != types.uint64 or b != types.uint64:

@@ -25,7 +25,9 @@ def metrics(run: RunFiles) -> Table | None:
         return None
     names = list(dict.fromkeys(name for of in reached.values() for name in of))
     rows = [[split, *(score(of.get(name)) for name in names)] for split, of in reached.items()]
-    note = "MRR and Hits@k: of both ends of every edge, among all nodes of their type that make no other known edge."
+    candidates = _found(run).get("candidates", "all")
+    among = "all nodes" if candidates == "all" else f"{candidates:,} sampled nodes"
+    note = f"MRR and Hits@k: of both ends of every edge, among {among} of their type that make no other known edge."
     if any(of.get("auc") is not None for of in reached.values()):
         note += " AUC and AP: beside as many random pairs that are no edges."
     return Table("Metrics", ["", *map(metric_label, names)], rows, note)

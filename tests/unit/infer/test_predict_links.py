@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -212,6 +213,70 @@ def test_rows_of_nodes(named, tmp_path) -> None:
     for wanted in ({}, {"probabilities": True, "embeddings": True}):
         with pytest.raises(ConfigError, match=r"has learned links|a node has no probabilities"):
             partita.predict(named[1], out=tmp_path / "no.csv", **wanted)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    """A run on users, items and makers by the users' ids; items have labels and splits, which are nothing to links."""
+    folder = tmp_path_factory.mktemp("shop")
+    generator = np.random.default_rng(5)
+    items = [f"sku {at:02d}" for at in range(12)]  # a blank inside
+    splits = ["train", "val", "test"] * 4
+    lines = [
+        f"{name},{split},{at % 2},{at / 7:.3f}" for at, (name, split) in enumerate(zip(items, splits, strict=True))
+    ]
+    (folder / "items.csv").write_text("sku,split,kind,price\n" + "\n".join(lines) + "\n")
+    bought = sorted({(f"u{generator.integers(20):02d}", items[generator.integers(12)]) for _ in range(150)})
+    (folder / "bought.csv").write_text("user,sku\n" + "".join(f"{user},{sku}\n" for user, sku in bought))
+    (folder / "made.csv").write_text("maker,sku\n" + "".join(f"m-{at % 3},{name}\n" for at, name in enumerate(items)))
+    (folder / "shop.yaml").write_text(
+        """
+nodes:
+  user: {}
+  item: {file: items.csv, id: sku, label: kind, split: split}
+  maker: {}
+edges:
+  - {source: user, name: bought, target: item, file: bought.csv, source_column: user, target_column: sku, reverse: true}
+  - {source: maker, name: made, target: item, file: made.csv, source_column: maker, target_column: sku, reverse: true}
+"""
+    )
+    partita.ingest(folder / "shop.yaml", folder / "store")
+    settings = {**SETTINGS, "model": "rgcn", "target_relations": "bought", "embed": "user=4,maker=4"}
+    partita.Trainer(folder / "store", out=folder / "run", **settings).fit(progress=False)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_of_all_types_of_nodes(shop, tmp_path, workers) -> None:
+    """As PyArrow reads them: a row for every node under the user's id, of one type where it is named."""
+    partita.predict(shop, out=tmp_path / "rows.parquet", embeddings=True, workers=workers)
+    found = pyarrow.parquet.read_table(tmp_path / "rows.parquet")
+    width = SETTINGS["hidden"]
+    assert found.schema.names == ["node", "type", "embedding"]
+    assert found.schema.field("embedding").type == pa.list_(pa.float32(), width)
+    assert pa.types.is_string(found.schema.field("type").type)
+    loaded = load_run(shop)
+    store = loaded.store
+    rows = NodeRows.of(inference_of(loaded.model, store, loaded.config, Context.alone())).rows
+    wanted = {
+        (store.schema.node_types[kind], name): row
+        for kind, name, row in zip(
+            store.types(np.arange(store.num_nodes)).tolist(), store.names(np.arange(store.num_nodes)), rows, strict=True
+        )
+    }
+    assert sum(kind == "item" for kind, _ in wanted) == 12
+    assert {kind for kind, _ in wanted} == {"user", "item", "maker"}
+    assert ("item", "sku 03") in wanted
+    pairs = list(zip(found["type"].to_pylist(), found["node"].to_pylist(), strict=True))
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == wanted.keys()
+    for pair, row in zip(pairs, found["embedding"].to_pylist(), strict=True):
+        np.testing.assert_allclose(row, wanted[pair], rtol=1e-5, atol=1e-6)
+    if workers == 1:
+        partita.predict(shop, out=tmp_path / "makers.parquet", embeddings=True, node_type="maker")
+        makers = pyarrow.parquet.read_table(tmp_path / "makers.parquet")
+        assert makers["node"].to_pylist() == ["m-0", "m-1", "m-2"]
+        np.testing.assert_allclose(makers["embedding"].to_pylist()[1], wanted["maker", "m-1"], rtol=1e-5, atol=1e-6)
 
 
 def call(capsys, *words: object) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from typed_graphs import typed_store
 from partita.core.node_types import NodeTypes
 from partita.graph.store import GraphStore
 from partita.infer import known_answers as known_module
-from partita.infer.known_answers import KnownAnswers, LinkQueries, known_answers
+from partita.infer.known_answers import LinkQueries, known_answers
 from partita.infer.ranking import count_better, type_ranges
 from partita.nn.decoders import build_decoder
 from partita.tasks.links.metrics import realistic_ranks
@@ -127,11 +127,12 @@ def test_known_answers_by_brute_force(monkeypatch, stores, side, chunk) -> None:
                 assert ids[places == place].tolist() == alone.tolist()
 
 
-def test_answers_of_several_hosts_are_merged(stores) -> None:
-    store = stores[0]
-    links = torch.tensor([[0, 1], [7, 8], [0, 5]])
-    queries = LinkQueries.of(store, links, "tail")
-    whole = known_answers(store, queries)
-    halves = [KnownAnswers(whole.num_nodes, whole.question, whole.pairs[at]) for at in (slice(2, None), slice(0, 5))]
-    assert np.array_equal(KnownAnswers.merged(halves).pairs, whole.pairs)
-    assert whole.question[0] == whole.question[2]  # the same question is kept once
+def test_questions_that_are_the_same_are_kept_once(stores) -> None:
+    queries = LinkQueries.of(stores[0], torch.tensor([[0, 1], [7, 8], [0, 5]]), "tail")
+    whole = known_answers(stores[0], queries)
+    assert whole.question[0] == whole.question[2] != whole.question[1]
+    counts = [len(whole.within(np.array([q]), 0, whole.num_nodes)[0]) for q in range(3)]
+    assert whole.counts().tolist() == counts
+    found = whole.has(np.repeat(np.arange(3), whole.num_nodes), np.tile(np.arange(whole.num_nodes), 3))
+    assert found.reshape(3, -1).sum(axis=1).tolist() == counts
+    assert whole.has(*whole.within(np.arange(3), 0, whole.num_nodes)).all()

@@ -24,5 +24,7 @@ from partita.kernels.cpu.sampling import (
     sample_neighbors,
     sample_relations,
 )
+from partita.kernels.cpu.softmax import side_softmax
+from partita.kernels.cpu.triples import complex_rows, complex_rows_backward
 from partita.kernels.cpu.updates import adam_rows
 from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

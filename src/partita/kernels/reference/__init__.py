@@ -112,5 +112,7 @@ from partita.kernels.reference.sampling import (
     sample_neighbors,
     sample_relations,
 )
+from partita.kernels.reference.softmax import side_softmax
+from partita.kernels.reference.triples import complex_rows, complex_rows_backward
 from partita.kernels.reference.updates import adam_rows
 from partita.kernels.reference.walks import random_walks, top_visits, walk_draws, walk_step

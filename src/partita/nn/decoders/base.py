@@ -13,8 +13,9 @@ from torch.autograd.function import once_differentiable
 
 from partita.core.errors import ConfigError
 from partita.nn import initialize
+from partita.nn.decoders.side_by_side import side_by_side
 from partita.nn.layers.base import global_key
-from partita.nn.matmul import linear
+from partita.nn.matmul import by_torch, linear
 
 Side = Literal["tail", "head"]
 """The end of a triple that candidates stand for; the other one is given."""
@@ -72,6 +73,24 @@ class Decoder(nn.Module):
             candidates: (K, d), the same for all rows, or (B, K, d), those of each row.
         """
         raise NotImplementedError
+
+    def scores(
+        self,
+        heads: Float[Tensor, "B d"],
+        tails: Float[Tensor, "B d"],
+        relations: Int64[Tensor, "B"],
+        candidates: Mapping[Side, Float[Tensor, "... d"]],
+    ) -> Float[Tensor, "B K_1"]:
+        """The score of every triple, and then those of all candidates in the place of its ends.
+
+        Args:
+            heads, tails, relations: of the triples.
+            candidates: by the end that they stand for, as for :meth:`against`, in the order of the scores.
+        """
+        found = [self(heads, tails, relations).unsqueeze(1)]
+        for side, rows in candidates.items():
+            found.append(self.against(side, heads if side == "tail" else tails, relations, rows))
+        return torch.cat(found, dim=1)
 
     def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
         """Sizes of the numbers that rows of nodes, or of relations, are made of."""
@@ -153,6 +172,22 @@ class ProductDecoder(Decoder):
         if rows.ndim == 2:
             return linear(query, rows)
         return torch.matmul(rows, query.unsqueeze(2)).squeeze(2)
+
+    def scores(
+        self,
+        heads: Float[Tensor, "B d"],
+        tails: Float[Tensor, "B d"],
+        relations: Int64[Tensor, "B"],
+        candidates: Mapping[Side, Float[Tensor, "... d"]],
+    ) -> Float[Tensor, "B K_1"]:
+        """See :meth:`Decoder.scores`; without copies where candidates are shared."""
+        kind, ends = type(self), {"head": heads, "tail": tails}
+        own = kind.forward is not ProductDecoder.forward or kind.against is not ProductDecoder.against
+        if own or not all(rows.ndim == 2 and by_torch(heads, rows) for rows in candidates.values()) or not candidates:
+            return super().scores(heads, tails, relations, candidates)
+        queries = [self.query(side, heads if side == "tail" else tails, relations) for side in candidates]
+        true = self.prepared(ends[next(iter(candidates))])
+        return side_by_side(true, queries, [self.prepared(rows) for rows in candidates.values()])
 
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """See :meth:`Decoder.scorer`; the queries are made once."""

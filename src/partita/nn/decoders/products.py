@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from partita import kernels
 from partita.core.errors import ConfigError
 from partita.nn.decoders.base import ProductDecoder, Side, halves_of
 from partita.nn.grouped import grouped_linear
@@ -143,37 +144,29 @@ class ComplEx(DistMult):
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """``h r`` for tails, ``t conj(r)`` for heads: the score is the real scalar product with the other end."""
-        return complex_product(given, pick_rows(self.relation, relations), conjugate=side == "head")
+        return complex_rows(given, self.relation, relations, conjugate=side == "head")
 
 
-def complex_product(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"], *, conjugate: bool) -> Float[Tensor, "n d"]:
-    """``x y`` of rows of real parts, then imaginary ones; or ``x conj(y)``."""
-    found: Tensor = _ComplexProduct.apply(x, y, conjugate)
+def complex_rows(
+    x: Float[Tensor, "n d"], table: Float[Tensor, "R d"], index: Int64[Tensor, "n"], *, conjugate: bool
+) -> Float[Tensor, "n d"]:
+    """``x y`` with rows y of a table, of real parts, then imaginary ones; or ``x conj(y)``."""
+    x, table = kernels.widened(x), kernels.widened(table)
+    dtype = torch.promote_types(x.dtype, table.dtype)
+    found: Tensor = _ComplexRows.apply(x.to(dtype), table.to(dtype), index, conjugate)
     return found
 
 
-class _ComplexProduct(Function):
-    """In place, half by half: autograd would keep and copy all four products."""
+class _ComplexRows(Function):
+    """In one pass each: autograd would pick the rows of the table, and keep and copy all four products."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, conjugate: bool) -> Tensor:
-        ctx.save_for_backward(x, y)
+    def forward(ctx: Any, x: Tensor, table: Tensor, index: Tensor, conjugate: bool) -> Tensor:
+        ctx.save_for_backward(x, table, index)
         ctx.conjugate = conjugate
-        return _multiply(x, y, conjugate)
+        return kernels.complex_rows(x, table, index, conjugate=conjugate)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        # With z = x y: grad_x = grad conj(y), grad_y = grad conj(x); with z = x conj(y): grad y, and conj(grad) x.
-        x, y = ctx.saved_tensors
-        first, second = (grad, x) if not ctx.conjugate else (x, grad)
-        return _multiply(grad, y, not ctx.conjugate), _multiply(first, second, True), None
-
-
-def _multiply(x: Tensor, y: Tensor, conjugate: bool) -> Tensor:
-    (a, b), (c, e), sign = x.chunk(2, 1), y.chunk(2, 1), -1 if conjugate else 1
-    out = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
-    real, imaginary = out.chunk(2, 1)
-    torch.mul(a, c, out=real).addcmul_(b, e, value=-sign)
-    torch.mul(b, c, out=imaginary).addcmul_(a, e, value=sign)
-    return out
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        return *kernels.complex_rows_backward(grad, *ctx.saved_tensors, conjugate=ctx.conjugate), None, None

@@ -32,9 +32,11 @@ class Negatives:
         store: the graph.
         count: candidates of each link, where their number can be chosen.
         shared: links have the same candidates wherever their ends have the same type.
+        counted: their number can be chosen.
     """
 
     shared: bool = False
+    counted: bool = True
 
     def __init__(self, store: GraphStore, count: int, relations: Sequence[int] | None = None) -> None:
         """Use :meth:`of`."""

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.registry import Registry
 
@@ -121,30 +122,23 @@ def softmax_of_rows(scores: Float[Tensor, "B K_1"], temperature: float, sides: i
 
 
 class _Softmax(Function):
-    """By hand, as there are many negatives: the scores are kept as they are, and their gradient is written once."""
+    """With its gradient, which takes the same passes over many negatives as the loss."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, temperature: float, sides: int) -> Tensor:
-        scaled = scores if temperature == 1 else scores / temperature
-        positive, negative = scaled[:, :1], scaled[:, 1:].unflatten(1, (sides, -1))
-        others = negative.logsumexp(2) if negative.shape[2] else negative.new_full(negative.shape[:2], -torch.inf)
-        ctx.save_for_backward(scaled, others)
-        ctx.temperature = temperature
-        return functional.softplus(others - positive).mean(1)
+        losses, ctx.gradient = kernels.side_softmax(scores, temperature=temperature, sides=sides)
+        ctx.save_for_backward(scores)
+        ctx.settings = {"temperature": temperature, "sides": sides}
+        return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        scaled, others = ctx.saved_tensors
-        sides = others.shape[1]
-        positive, negative = scaled[:, :1], scaled[:, 1:].unflatten(1, (sides, -1))
-        each = (grad / (ctx.temperature * sides)).unsqueeze(1)
-        found = torch.empty_like(scaled)
-        shares = found[:, 1:].unflatten(1, (sides, -1))
-        torch.sub(negative, torch.logaddexp(others, positive).unsqueeze(2), out=shares)
-        shares.exp_().mul_(each.unsqueeze(2))
-        torch.sum(torch.sigmoid(others - positive).mul_(-each), dim=1, out=found[:, 0])
-        return found, None, None
+        gradient, ctx.gradient = ctx.gradient, None  # what is multiplied in place serves once
+        if gradient is None:
+            (scores,) = ctx.saved_tensors
+            gradient = kernels.side_softmax(scores, **ctx.settings)[1]
+        return gradient.mul_(grad.unsqueeze(1)), None, None
 
 
 def self_adversarial(
@@ -198,6 +192,14 @@ LINK_LOSSES: Registry[LinkLoss] = Registry(
 )
 """By name."""
 
+LOSS_SETTINGS: dict[str, str | None] = {
+    "cross_entropy": None,
+    "margin": "margin",
+    "bpr": None,
+    "softmax": "temperature",
+    "self_adversarial": "temperature",
+}
+"""Which setting each loss reads, of those that only some do; losses of users are told all."""
 
 OF_ROWS: dict[LinkLoss, Callable[[Tensor, float, int], Tensor]] = {softmax: softmax_of_rows}
 """The same of rows of scores, as the task makes them, of losses that can do without copies of their parts."""

@@ -107,6 +107,7 @@ class InBatch(Negatives):
     """
 
     shared = True
+    counted = False
 
     def width(self, batch_size: int) -> int:
         """See :meth:`Negatives.width`."""
@@ -129,6 +130,8 @@ class Every(ByKey):
 
     Lacroix, Usunier and Obozinski, "Canonical tensor decomposition for knowledge base completion", ICML 2018, train so.
     """
+
+    counted = False
 
     def width(self, batch_size: int) -> int:
         """See :meth:`Negatives.width`."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from partita.config import NO_LAYERS, Config
 from partita.core.errors import ConfigError
+from partita.tasks.links.losses import LOSS_SETTINGS
+from partita.tasks.links.negatives import NEGATIVES
+from partita.tasks.task import refuse_setting
 
 
 def check_link_settings(config: Config) -> None:
     """See that no setting was changed that the others leave without a use.
+
+    Every decoder has a penalty, so that is none of them.
 
     Args:
         config: with names in place of "auto".
@@ -15,6 +20,16 @@ def check_link_settings(config: Config) -> None:
     Raises:
         ConfigError: one was.
     """
+    if config.loss in LOSS_SETTINGS:
+        for setting in ("margin", "temperature"):
+            if setting != LOSS_SETTINGS[config.loss]:
+                refuse_setting(config, setting, f"the loss is '{config.loss}'")
+    if config.negatives and not NEGATIVES.find(config.negative_sampler).counted:
+        raise ConfigError(
+            f"negative_sampler '{config.negative_sampler}' says itself how many negatives an edge has",
+            where="negatives",
+            fix="Leave negatives out, or use another negative_sampler",
+        )
     if config.message_share is None:
         return
     if config.model == NO_LAYERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.config import NO_LAYERS, Config
 from partita.core.errors import ConfigError
@@ -19,11 +21,9 @@ from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
 from partita.sample.targets import LinkPositions, TargetSide, target_edges
-from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
-    TARGET,
     ends_of,
     held_out_edges,
     is_symmetric,
@@ -36,7 +36,8 @@ from partita.tasks.links.message_share import supervision_edges
 from partita.tasks.links.metrics import LINK_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives
 from partita.tasks.links.settings import check_link_settings
-from partita.tasks.links.true_edges import require_negatives, true_edges
+from partita.tasks.links.true_edges import require_negatives
+from partita.tasks.links.wanted import Wanted
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
 
 TRAIN = "train"
@@ -82,6 +83,7 @@ class LinkTask:
     def _take(self, config: Config) -> dict[str, Any]:
         schema, alone = self.store.schema, config.model == NO_LAYERS
         self._seeds = dict[str, Tensor]()
+        self._kept: Any = WeakTensorKeyDictionary()
         chosen = {
             "decoder": ("dot" if schema is None else "distmult", config.decoder),
             "loss": ("softmax" if alone else "cross_entropy", config.loss),
@@ -92,7 +94,8 @@ class LinkTask:
         kind = NEGATIVES.find(found["negative_sampler"])
         if config.penalty is None:
             found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
-        found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
+        if kind.counted:
+            found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
         check_link_settings(self.config)
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
@@ -100,7 +103,7 @@ class LinkTask:
             raise ConfigError(
                 "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
             )
-        self.negatives: Negatives = kind.of(self.store, found["negatives"], self.relations)
+        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
         self.sides = _SIDES[found["corrupt"]]
@@ -130,6 +133,11 @@ class LinkTask:
         if model.decoder is None:
             model.decoder = self.decoder
         self.decoder = model.decoder
+
+    @property
+    def eval_negatives(self) -> int:
+        """See :class:`partita.tasks.task.EdgeTask`."""
+        return self.config.eval_negatives
 
     @property
     def supervision(self) -> TargetEdges | None:
@@ -178,59 +186,58 @@ class LinkTask:
 
     def requests(self, seeds: Int[Tensor, "B wide"]) -> Int[Tensor, "R"]:
         """The ends of edges, and their negatives, each once, ascending."""
-        found = [seeds[:, SOURCE], seeds[:, TARGET]]
-        found += [each.flatten() for side in self._candidates(seeds) for _, each in side]
-        return torch.cat(found).unique()
+        return self._wanted(seeds).nodes
 
-    def _candidates(self, seeds: Int[Tensor, "B wide"]) -> list[list[Group]]:
-        """Of each side the negatives of groups of edges; none of seeds that have no negatives behind them."""
-        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
-        return self.negatives.groups(edges, drawn, self.sides) if drawn.shape[1] else []
+    def _wanted(self, seeds: Int[Tensor, "B wide"]) -> Wanted:
+        """What the rows of seeds are for; of a step it is kept from when they are requested, as long as the seeds."""
+        found: Wanted | None = self._kept.get(seeds)
+        if found is None:
+            edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+            true_of = None if self.config.known_negatives else self.store
+            found = Wanted.of(edges, drawn, self.sides, self.negatives, true_of)
+            if drawn.shape[1]:
+                self._kept[seeds] = found
+        return found
 
     def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
         """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
-        edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
-        sides = self._candidates(seeds)
-        nodes = self.requests(seeds)
+        wanted = self._wanted(seeds)
         # All rows are picked together, so that backward sums the gradients of a row once.
-        wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for groups in sides for _, each in groups)]
-        picked = ops.pick_rows(rows, torch.searchsorted(nodes, torch.cat(wanted))).split([len(each) for each in wanted])
-        ends, candidates = {"head": picked[0], "tail": picked[1]}, iter(picked[2:])
+        heads, tails, *candidates = ops.pick_rows(rows, wanted.places).split(wanted.sizes)
+        edges = wanted.edges
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
-        found = [self.decoder(ends["head"], ends["tail"], kinds).unsqueeze(1)]
-        left_out = [torch.zeros_like(found[0], dtype=torch.bool)]
-        width = self.negatives.width_of(drawn, self.sides)
-        for side, groups in zip(self.sides, sides):
-            given = ends["tail" if side == "head" else "head"]
-            pieces, without, order = list[Tensor](), list[Tensor](), list[Tensor]()
-            for (places, nodes_of), some in zip(groups, candidates):
-                whose = slice(None) if places is None else places
-                some = some.view(*nodes_of.shape, rows.shape[1])
-                pieces.append(self.decoder.against(side, given[whose], kinds[whose], some))
-                without.append(self._left_out(edges[whose], nodes_of, side))
-                order.append(torch.arange(len(edges)) if places is None else places)
-            if len(pieces) > 1:
-                place = torch.cat(order).argsort()
-                pieces, without = [torch.cat(pieces)[place]], [torch.cat(without)[place]]
-            found += pieces or [found[0].new_empty(0, width)]
-            left_out += without or [left_out[0].new_empty(0, width)]
-        if self.config.penalty:
-            found.append(self.decoder.penalty(ends["head"], ends["tail"], kinds).unsqueeze(1))
-            left_out.append(left_out[0])
-        scores = torch.cat(found, dim=1)
+        scores = self._scores(heads, tails, kinds, wanted, iter(candidates))
         with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
-            scores.masked_fill_(torch.cat(left_out, dim=1), -torch.inf)
+            scores[wanted.left_out] = -torch.inf
+        if self.config.penalty:
+            penalty = self.decoder.penalty(heads, tails, kinds)
+            scores = torch.cat([scores, penalty.unsqueeze(1)], dim=1)
         return scores
 
-    def _left_out(
-        self, edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side
-    ) -> Bool[Tensor, "b K"]:
-        """Which negatives are the edge itself, or make another edge where these are no negatives."""
-        own = edges[:, SOURCE if side == "head" else TARGET]
-        found = candidates == own.unsqueeze(1)
-        if not self.config.known_negatives:
-            found |= true_edges(self.store, edges, candidates.expand(len(edges), -1), side)
-        return found
+    def _scores(
+        self,
+        heads: Float[Tensor, "B C"],
+        tails: Float[Tensor, "B C"],
+        kinds: Int64[Tensor, "B"],
+        wanted: Wanted,
+        candidates: Iterator[Float[Tensor, "_ C"]],
+    ) -> Float[Tensor, "B K_1"]:
+        """Of edges and of candidates, whose rows come group by group."""
+        if all(len(groups) == 1 and groups[0][0] is None for groups in wanted.sides):
+            given = zip(self.sides, wanted.sides, candidates)
+            shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for side, groups, some in given}
+            return self.decoder.scores(heads, tails, kinds, shaped)
+        found = [self.decoder(heads, tails, kinds).unsqueeze(1)]
+        for side, groups in zip(self.sides, wanted.sides, strict=True):
+            known = tails if side == "head" else heads
+            pieces, order = [found[0].new_empty(0, wanted.width)], [kinds[:0]]
+            for (places, nodes_of), some in zip(groups, candidates):
+                assert places is not None
+                some = some.view(*nodes_of.shape, some.shape[1])
+                pieces.append(self.decoder.against(side, known[places], kinds[places], some))
+                order.append(places)
+            found.append(torch.cat(pieces)[torch.cat(order).argsort()])
+        return torch.cat(found, dim=1)
 
     def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
         """Which of the scores is that of the edge."""

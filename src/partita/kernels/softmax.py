@@ -1,0 +1,38 @@
+"""The softmax of links among their negatives: arguments checked, implementation called."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from partita.kernels import reference
+from partita.kernels.dispatch import implementation
+
+
+def side_softmax(
+    scores: Float[Tensor, "B K_1"], *, temperature: float = 1.0, sides: int = 1
+) -> tuple[Float[Tensor, "B"], Float[Tensor, "B K_1"]]:
+    """The cross-entropy of the first score of every row among the others, and its gradient.
+
+    ``mean over sides of -log(exp(s_0 / T) / (exp(s_0 / T) + sum over j of the side of exp(s_j / T)))``.
+
+    Args:
+        scores: in every row that of a link, then those of its negatives, as many of each side; -inf of those that do
+            not count, whose gradient is 0.
+        temperature: T, above 0.
+        sides: number of the sides.
+
+    Returns:
+        the losses, and the gradient of each by the scores of its row.
+
+    Raises:
+        ValueError: the scores of negatives cannot be divided by the sides.
+    """
+    if (scores.shape[1] - 1) % sides:
+        raise ValueError(f"{scores.shape[1] - 1} negatives of {sides} sides")
+    losses, gradient = scores.new_empty(len(scores)), torch.empty_like(scores, memory_format=torch.contiguous_format)
+    compiled = scores.device.type == "cpu" and scores.dtype == torch.float32
+    chosen = implementation(scores) if compiled else reference
+    chosen.side_softmax(scores.contiguous(), temperature, sides, losses, gradient)
+    return losses, gradient
