@@ -12,6 +12,7 @@ from steps import difference, distributed, reference
 from typed_graphs import typed_store
 
 from partita.core.keys import StepKey
+from partita.core.records import TargetEdges
 from partita.graph.store import GraphStore
 from partita.nn.decoders import DECODERS
 from partita.parallel.placements.kinds import PLACEMENTS
@@ -69,7 +70,7 @@ def test_a_step_knows_where_the_edges_are_that_it_leaves_out(store, typed, is_ty
         of_pair = targets.edge_type.tolist() if is_typed else [0] * len(targets.dst)
         meant = set(zip(targets.dst.tolist(), targets.src.tolist(), of_pair))
         assert targets.positions.tolist() == [at for at, edge in enumerate(edges) if edge in meant]
-        searched = replace(key, excluded=replace(targets, positions=None))
+        searched = replace(key, excluded=TargetEdges(*targets.pairs()))
         dst = torch.arange(topology.num_nodes)
         for layer in (1, 2):
             one, other = (sample_block(topology, dst, each, layer, 3) for each in (key, searched))
