@@ -98,7 +98,8 @@ class Against(torch.nn.Module):
 @every_decoder
 @pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head"), ("head", "tail"), ()])
 @pytest.mark.parametrize("shared", [True, False])
-def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared) -> None:
+@pytest.mark.parametrize("loops", [True, False])
+def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loops) -> None:
     """And so are the gradients, those of second backward passes included."""
     decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
     heads, tails = some_rows(ROWS, seed=3).requires_grad_(), some_rows(ROWS, seed=4).requires_grad_()
@@ -106,8 +107,10 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared) -> 
     candidates = {side: some_rows(*shape, seed=5 + at).requires_grad_() for at, side in enumerate(sides)}
     given = {"tail": heads, "head": tails}
     wanted = [decoder(heads, tails, relations)[:, None]]
-    wanted += [decoder.against(side, given[side], relations, rows) for side, rows in candidates.items()]
-    found, wanted = decoder.scores(heads, tails, relations, candidates), torch.cat(wanted, dim=1)
+    for side, rows in candidates.items():
+        wanted.append(decoder.against(side, given[side], relations, rows))
+        wanted += [decoder(given[side], given[side], relations)[:, None]] * loops
+    found, wanted = decoder.scores(heads, tails, relations, candidates, loops=loops), torch.cat(wanted, dim=1)
     torch.testing.assert_close(found, wanted, **CLOSE)
     tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
     for seed in (1, 2):
@@ -125,6 +128,10 @@ def test_scores_beside_each_other_have_gradients() -> None:
     draw = torch.Generator().manual_seed(1)
     tensors = [torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
     assert torch.autograd.gradcheck(lambda true, q, p, rows, more: side_by_side(true, [q, p], [rows, more]), tensors)
+    others = [torch.randn((4, 3), generator=draw, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    assert torch.autograd.gradcheck(
+        lambda true, q, p, rows, more, *each: side_by_side(true, [q, p], [rows, more], each), (*tensors, *others)
+    )
 
 
 class Doubled(DistMult):

@@ -12,6 +12,7 @@ from steps import difference, distributed, reference
 from typed_graphs import typed_store
 
 from partita.core.keys import StepKey
+from partita.core.records import TargetEdges
 from partita.graph.store import GraphStore
 from partita.nn.decoders import DECODERS
 from partita.parallel.placements.kinds import PLACEMENTS
@@ -48,10 +49,10 @@ def combinations(strategy: str) -> list[tuple[str, str]]:
 
 
 def settings_of(number: int, decoder: str, negative_sampler: str) -> tuple[tuple[str, object], ...]:
-    """A loss and a side besides, in turn."""
+    """A loss and a side besides, in turn, and loops among the negatives in every other one."""
     sides = ("both", "tail", "head")
     chosen = {"decoder": decoder, "negative_sampler": negative_sampler, "loss": LOSSES[number % len(LOSSES)]}
-    return tuple({**chosen, "corrupt": sides[number % 3]}.items())
+    return tuple({**chosen, "corrupt": sides[number % 3], "loop_negatives": number % 2 == 1}.items())
 
 
 @pytest.mark.parametrize("is_typed", [False, True])
@@ -69,7 +70,7 @@ def test_a_step_knows_where_the_edges_are_that_it_leaves_out(store, typed, is_ty
         of_pair = targets.edge_type.tolist() if is_typed else [0] * len(targets.dst)
         meant = set(zip(targets.dst.tolist(), targets.src.tolist(), of_pair))
         assert targets.positions.tolist() == [at for at, edge in enumerate(edges) if edge in meant]
-        searched = replace(key, excluded=replace(targets, positions=None))
+        searched = replace(key, excluded=TargetEdges(*targets.pairs()))
         dst = torch.arange(topology.num_nodes)
         for layer in (1, 2):
             one, other = (sample_block(topology, dst, each, layer, 3) for each in (key, searched))

@@ -62,3 +62,23 @@ def locate_edges(
         checks.as_int64(indptr), checks.as_ids(indices), kinds, links.contiguous(), relations, backward, codes
     )
     return found
+
+
+def gather_positions(
+    codes: Int[Tensor, "S sides"],
+    offsets: Int64[Tensor, "C_1"],
+    positions: Int64[Tensor, "P"],
+    links: Int64[Tensor, "n"],
+) -> Int64[Tensor, "k"]:
+    """Positions of all edges of some links, ascending, each once.
+
+    Args:
+        codes: of all links as of :func:`locate_edges`, several for each: of its own edges, and of its reverses.
+        offsets, positions: of all groups.
+        links: which links are meant, repeated or not.
+
+    Raises:
+        IndexError: one of ``links`` is none.
+    """
+    found: Tensor = implementation(links).gather_positions(codes, offsets, positions, checks.as_int64(links))
+    return found

@@ -39,7 +39,7 @@ class SeedOrder:
         self.batch_size = batch_size
         self._seed, self._examples = seed, examples
         self._key = fold(int(Purpose.SEED_ORDER), seed)
-        self._last: tuple[tuple[int, int, int], Int64[Tensor, "B"]] | None = None
+        self._last: tuple[tuple[int, int, int] | None, Tensor, Tensor] = None, seeds[:0], seeds[:0]
 
     @property
     def num_steps(self) -> int:
@@ -67,13 +67,18 @@ class SeedOrder:
         return found if self._examples is None else self._examples(found, StepKey(self._seed, epoch, step))
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
-        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order."""
-        return self.seeds[self.numbers(epoch, start, stop)]
+        """The seeds at places ``start`` to ``stop - 1`` of an epoch's order; the last answer is kept."""
+        return self._found(epoch, start, stop)[1]
 
     def numbers(self, epoch: int, start: int, stop: int) -> Int64[Tensor, "B"]:
-        """The same as numbers of seeds in their list. A step asks for its own twice, so the last ones are kept."""
-        asked, last, seeds = (epoch, start, stop), self._last, self.seeds
-        if last is None or last[0] != asked:
+        """Which of :attr:`seeds` these are."""
+        return self._found(epoch, start, stop)[0]
+
+    def _found(self, epoch: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        (asked, numbers, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
+        if asked != question:
             key = fold(self._key, epoch)
-            self._last = last = asked, keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
-        return last[1]
+            numbers = keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
+            found = seeds[numbers]
+            self._last = question, numbers, found
+        return numbers, found

@@ -8,17 +8,16 @@ from threading import Lock
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita import kernels
 from partita.core import progress
-from partita.core.records import TargetEdges
+from partita.core.records import Pairs, TargetEdges
 from partita.graph.store import GraphStore
-from partita.kernels.excluded import sorted_once
 from partita.sample.topology import as_tensor
 
-_SOURCE, _DESTINATION, _RELATION = 0, 1, 2
+_RELATION = 2  # column of links; before it are their sources and destinations
 _locating = Lock()
 
 
@@ -39,10 +38,17 @@ class TargetSide:
 def target_edges(
     links: Int64[Tensor, "B columns"], sides: Sequence[TargetSide], positions: Int64[Tensor, "k"] | None = None
 ) -> TargetEdges:
-    """The edges of all sides of links, see :func:`LinkPositions`; with their positions where they are known."""
+    """The edges of all sides of links; with their positions where they are known, see :class:`LinkPositions`."""
+    if positions is not None:
+        return TargetEdges.at(positions, lambda: _pairs(links, sides))
+    return TargetEdges(*_pairs(links, sides))
+
+
+def _pairs(links: Int64[Tensor, "B columns"], sides: Sequence[TargetSide]) -> Pairs:
     dst, src, kinds = list[Tensor](), list[Tensor](), list[Tensor]()
+    source, destination = links[:, :_RELATION].T.contiguous().unbind(0)
     for side in sides:
-        ends = [links[:, _DESTINATION], links[:, _SOURCE]]
+        ends = [destination, source]
         if side.relations is not None:
             of_link = links[:, _RELATION] if links.shape[1] > _RELATION else links.new_zeros(len(links))
             kind = side.relations[of_link]
@@ -52,7 +58,7 @@ def target_edges(
             kinds.append(kind)
         dst.append(ends[side.backward])
         src.append(ends[not side.backward])
-    return TargetEdges(torch.cat(dst), torch.cat(src), torch.cat(kinds) if kinds else None, positions)
+    return torch.cat(dst), torch.cat(src), torch.cat(kinds) if kinds else None
 
 
 class LinkPositions:
@@ -68,31 +74,33 @@ class LinkPositions:
 
     def __init__(self, store: GraphStore, links: Int64[Tensor, "L columns"], sides: Sequence[TargetSide]) -> None:
         self._store, self._links, self._sides = store, links, sides
-        self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def find(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Of every side codes, and groups, see :func:`partita.kernels.locate_edges`."""
+    def find(self) -> tuple[Int[Tensor, "L sides"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]:
+        """Codes of all sides, and groups, see :func:`partita.kernels.locate_edges`."""
         with _locating:
             if self._found is None:
-                store, found = self._store, []
-                kinds = None if store.edge_type is None else as_tensor(store.edge_type)
-                columns = as_tensor(store.indptr), as_tensor(store.indices), kinds
-                with progress.task("find the edges of links", total=len(self._sides), unit="sides") as task:
-                    for side in self._sides:
-                        located = kernels.locate_edges(*columns, self._links, side.relations, backward=side.backward)
-                        codes, offsets, positions = (column.numpy() for column in located)
-                        found.append((codes, offsets, positions))
-                        task.advance(1)
-                self._found = found
+                self._found = self._find()
         return self._found
+
+    def _find(self) -> tuple[Tensor, Tensor, Tensor]:
+        store, codes, offsets, positions = self._store, list[Tensor](), [torch.zeros(1, dtype=torch.int64)], []
+        kinds = None if store.edge_type is None else as_tensor(store.edge_type)
+        columns = as_tensor(store.indptr), as_tensor(store.indices), kinds
+        groups = edges = 0
+        with progress.task("find the edges of links", total=len(self._sides), unit="sides") as task:
+            for side in self._sides:
+                code, begins, at = kernels.locate_edges(*columns, self._links, side.relations, backward=side.backward)
+                code[code < -1] -= groups
+                codes.append(code)
+                offsets.append(begins[1:] + edges)
+                groups, edges = groups + len(begins) - 1, edges + len(at)
+                positions.append(at)
+                task.advance(1)
+        # NumPy asks for large pages, and the codes of a batch are everywhere.
+        table = torch.from_numpy(np.stack([code.numpy() for code in codes], axis=1))
+        return table, torch.cat(offsets), torch.cat(positions)
 
     def of(self, numbers: Int64[Tensor, "B"]) -> Int64[Tensor, "k"]:
         """Positions of all edges of some links, ascending, each once."""
-        chosen, parts = numbers.numpy(), list[np.ndarray]()
-        for codes, offsets, positions in self._found or self.find():
-            code = codes[chosen]
-            parts.append(code[code >= 0])
-            if len(positions) and len(groups := sorted_once(-2 - code[code < -1].astype(np.int64))):
-                begins, sizes = offsets[groups], offsets[groups + 1] - offsets[groups]
-                parts.append(positions[np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())])
-        return torch.from_numpy(sorted_once(np.concatenate(parts).astype(np.int64, copy=False)))
+        return kernels.gather_positions(*(self._found or self.find()), numbers)

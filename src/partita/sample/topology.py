@@ -203,24 +203,25 @@ class ArrayTopology:
                 where="views",
                 fix="Leave out views, and the presets grappa and sdt-gnn",
             )
+        if excluded.positions is not None:
+            found = excluded.positions.to(self._indices.device)
+            first, last = self._first_edge, self._first_edge + self._indices.shape[0]
+            if last - first < int(self._indptr[-1]):
+                found = found[(found >= first) & (found < last)]
+            return self._left(found, cache(lambda: self._removed(found, self.rows_of(found).unique())))
         if len(self.nodes) < self.num_nodes:
             checks.within("dst", excluded.dst, self.num_nodes)
-            excluded = self._some_of(excluded, lambda ids: (ids >= self.nodes.start) & (ids < self.nodes.stop))
+            excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
         pairs = excluded.to(self._indices.device)
-        found = pairs.positions
-        if found is None:
-            found = kernels.find_edges(
-                self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
-                first_edge=self._first_edge,
-            )  # fmt: skip
-        return self._left(found, cache(lambda: self._removed(found, pairs.dst.unique())))
+        searched = kernels.find_edges(
+            self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
+            first_edge=self._first_edge,
+        )  # fmt: skip
+        return self._left(searched, cache(lambda: self._removed(searched, pairs.dst.unique())))
 
-    def _some_of(self, excluded: TargetEdges, of_nodes: Callable[[Tensor], Tensor]) -> TargetEdges:
-        """Those in the rows of some nodes."""
-        known = excluded.positions
-        if known is not None:
-            known = of_nodes(torch.searchsorted(self._indptr, known.to(self._indptr.device), right=True).cpu() - 1)
-        return excluded.of(of_nodes(excluded.dst), known)
+    def rows_of(self, positions: Int64[Tensor, "k"]) -> Int64[Tensor, "k"]:
+        """The nodes that edges at these positions lead to."""
+        return torch.searchsorted(self._indptr, positions, right=True) - 1
 
     def _left(self: _Kind, positions: Int64[Tensor, "k"], count_removed: Callable[[], Removed]) -> _Kind:
         """A copy that draws without the edges at these positions."""

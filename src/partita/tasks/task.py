@@ -206,9 +206,10 @@ def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:
     if not isinstance(task, SampledTask):
         return key
     start = key.step * order.batch_size
-    numbers = order.numbers(key.epoch, start, start + order.size(key.step))
+    stop = start + order.size(key.step)
+    numbers = order.numbers(key.epoch, start, stop)
     trains = order.seeds is task.seeds("train")
-    return replace(key, excluded=task.excluded(order.seeds[numbers], numbers if trains else None))
+    return replace(key, excluded=task.excluded(order.between(key.epoch, start, stop), numbers if trains else None))
 
 
 @dataclass(frozen=True)
