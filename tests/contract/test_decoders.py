@@ -98,8 +98,9 @@ class Against(torch.nn.Module):
 @every_decoder
 @pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head"), ("head", "tail"), ()])
 @pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("more", [True, False])
-def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, more) -> None:
+def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loops, more) -> None:
     """And so are the gradients, those of second backward passes included; with or without one more column."""
     decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
     heads, tails = some_rows(ROWS, seed=3).requires_grad_(), some_rows(ROWS, seed=4).requires_grad_()
@@ -107,13 +108,15 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, mor
     candidates = {side: some_rows(*shape, seed=5 + at).requires_grad_() for at, side in enumerate(sides)}
     given = {"tail": heads, "head": tails}
     wanted = [decoder(heads, tails, relations)[:, None]]
-    wanted += [decoder.against(side, given[side], relations, rows) for side, rows in candidates.items()]
+    for side, rows in candidates.items():
+        wanted.append(decoder.against(side, given[side], relations, rows))
+        wanted += [decoder(given[side], given[side], relations)[:, None]] * loops
     tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
     last = some_rows(ROWS)[:, 0].clone().requires_grad_() if more else None
     if last is not None:
         wanted.append(last[:, None])
         tensors.append(last)
-    found, wanted = decoder.scores(heads, tails, relations, candidates, last), torch.cat(wanted, dim=1)
+    found, wanted = decoder.scores(heads, tails, relations, candidates, last, loops=loops), torch.cat(wanted, dim=1)
     torch.testing.assert_close(found, wanted, **CLOSE)
     for seed in (1, 2):
         weight = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=found.dtype)
@@ -130,6 +133,10 @@ def test_scores_beside_each_other_have_gradients() -> None:
     draw = torch.Generator().manual_seed(1)
     tensors = [torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
     assert torch.autograd.gradcheck(lambda true, q, p, rows, more: side_by_side(true, [q, p], [rows, more]), tensors)
+    others = [torch.randn((4, 3), generator=draw, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    assert torch.autograd.gradcheck(
+        lambda true, q, p, rows, more, *each: side_by_side(true, [q, p], [rows, more], each), (*tensors, *others)
+    )
 
 
 class Doubled(DistMult):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
+import torch
 from link_steps import LearntLinkStep, LinkStep, TypedLinkStep
 from steps import difference, distributed, reference
 from typed_graphs import typed_store
 
+from partita.core.keys import StepKey
+from partita.core.records import TargetEdges
 from partita.graph.store import GraphStore
 from partita.nn.decoders import DECODERS
 from partita.parallel.placements.kinds import PLACEMENTS
+from partita.sample.blocks import sample_block
 from partita.tasks.links.losses import LINK_LOSSES
 from partita.tasks.links.negatives import NEGATIVES
+from partita.tasks.task import key_of
 from partita.testing.graphs import formula_store
 
 ABLE = [name for name in PLACEMENTS if not PLACEMENTS.find(name).first_layer_only]
@@ -43,10 +49,33 @@ def combinations(strategy: str) -> list[tuple[str, str]]:
 
 
 def settings_of(number: int, decoder: str, negative_sampler: str) -> tuple[tuple[str, object], ...]:
-    """A loss and a side besides, in turn."""
+    """A loss and a side besides, in turn, and loops among the negatives in every other one."""
     sides = ("both", "tail", "head")
     chosen = {"decoder": decoder, "negative_sampler": negative_sampler, "loss": LOSSES[number % len(LOSSES)]}
-    return tuple({**chosen, "corrupt": sides[number % 3]}.items())
+    return tuple({**chosen, "corrupt": sides[number % 3], "loop_negatives": number % 2 == 1}.items())
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_a_step_knows_where_the_edges_are_that_it_leaves_out(store, typed, is_typed) -> None:
+    """In every step of an epoch: those that a search finds, so that all blocks are those after a search."""
+    step = TypedLinkStep(typed[1], "rgcn", fanouts=(3, 2)) if is_typed else LinkStep(store, fanouts=(3, 2))
+    task, order = step._order()
+    topology, arrays = step.topology(), step.topology().arrays()
+    row = torch.repeat_interleave(torch.arange(topology.num_nodes), arrays["indptr"].diff()).tolist()
+    kinds = arrays["edge_type"].tolist() if is_typed else [0] * len(row)
+    edges = list(zip(row, arrays["indices"].tolist(), kinds))
+    for number in range(order.num_steps):
+        key = key_of(task, order, StepKey(0, 1, number))
+        targets = key.excluded
+        of_pair = targets.edge_type.tolist() if is_typed else [0] * len(targets.dst)
+        meant = set(zip(targets.dst.tolist(), targets.src.tolist(), of_pair))
+        assert targets.positions.tolist() == [at for at, edge in enumerate(edges) if edge in meant]
+        searched = replace(key, excluded=TargetEdges(*targets.pairs()))
+        dst = torch.arange(topology.num_nodes)
+        for layer in (1, 2):
+            one, other = (sample_block(topology, dst, each, layer, 3) for each in (key, searched))
+            assert torch.equal(one.indptr, other.indptr)
+            assert torch.equal(one.indices, other.indices)
 
 
 @pytest.mark.parametrize("workers", PARTS)

@@ -196,7 +196,7 @@ def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[Any] | None, ...]
 
 def check(
     graph: Graph, name: str, number: int, kind: str, key: int, weighted: bool, replace: bool,
-    hosts: int = 1, axis: str = "all", targets: TargetEdges | None = None,
+    hosts: int = 1, axis: str = "all", targets: TargetEdges | None = None, known: bool = False,
 ) -> None:  # fmt: skip
     workers, options = len(graph.asked), {"weighted": weighted, "replace": replace}
     union = torch.cat(graph.asked).unique()
@@ -215,7 +215,9 @@ def check(
         if targets is not None:  # every worker has them in another order
             order = torch.randperm(len(targets.dst))
             kinds = None if targets.edge_type is None else targets.edge_type[order]
-            topology = topology.without(TargetEdges(targets.dst[order], targets.src[order], kinds))
+            at = graph.between(targets).nonzero().flatten() if known else None
+            own = TargetEdges(targets.dst[order], targets.src[order], kinds)
+            topology = topology.without(own if at is None else TargetEdges.at(at, own.pairs))
         found = []
         for layer in (2, 1):
             found.append((layer, sampler.draw(topology, dst, key ^ layer, layer)))
@@ -289,28 +291,32 @@ def test_workers_draw_together_by_relation(name, number, kind, data, workers, re
     key=st.integers(0, 2**64 - 1),
     weighted=st.booleans(),
     replace=st.booleans(),
+    known=st.booleans(),
 )
 def test_without_some_edges_they_draw_from_the_graph_that_lacks_them(
-    name, typed, kind, data, workers, number, key, weighted, replace
+    name, typed, kind, data, workers, number, key, weighted, replace, known
 ):
+    """Whether it is known where these are, or they are looked for."""
     if typed and name not in TYPED:
         pytest.skip("draws from graphs without types only")
     graph = data.draw(graphs(workers, workers, 3 if typed else 0))
     targets = data.draw(targets_of(graph))
-    check(graph, name, number, kind, key, weighted, replace and name != "walk", targets=targets)
+    check(graph, name, number, kind, key, weighted, replace and name != "walk", targets=targets, known=known)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
 @settings(max_examples=20, deadline=None)
-@given(data=st.data(), workers=st.integers(1, 3))
-def test_degrees_are_those_of_the_graph_that_lacks_them(kind, data, workers):
+@given(data=st.data(), workers=st.integers(1, 3), known=st.booleans())
+def test_degrees_are_those_of_the_graph_that_lacks_them(kind, data, workers, known):
     graph = data.draw(graphs(workers, workers, data.draw(st.sampled_from([0, 3]))))
     targets, ids = data.draw(targets_of(graph)), torch.arange(graph.num_nodes)
     lost, row = graph.between(targets), torch.repeat_interleave(ids, graph.indptr.diff())
     loops = (lost & (graph.indices == row)).long()
 
     def work(context: ThreadContext) -> Any:
+        at = lost.nonzero().flatten() if known else None
         own = TargetEdges(targets.dst, targets.src, targets.edge_type)
+        own = own if at is None else TargetEdges.at(at, own.pairs)
         whole = topology_of(graph, kind, context, "all")
         topology = whole.without(own)
         assert whole.removed() is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -45,28 +46,58 @@ class RemoteDraws(Adding):
     steps: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+Pairs = tuple[Int64[Tensor, "t"], Int64[Tensor, "t"], Int[Tensor, "t"] | None]
+
+
 class TargetEdges:
     """Edges that carry no messages in a step, because they are what it predicts: all edges between two nodes.
 
-    Attributes:
+    Args:
         dst: int64 (t), store ids of destinations, in any order. Pairs may be repeated, or have no edge at all.
         src: int64 (t), store ids of sources. Where an edge goes both ways, so do two of the pairs.
         edge_type: (t) number of the relation whose edges are meant; ``None``: those of all relations.
+
+    Attributes:
+        positions: int64 (k), where all of these edges are in the store, ascending; ``None``: they are looked for.
+        pairs: gives destinations, sources and relations.
     """
 
-    dst: Int64[Tensor, "t"]
-    src: Int64[Tensor, "t"]
-    edge_type: Int[Tensor, "t"] | None = None
-    _known: dict[int, tuple[object, Any]] = field(default_factory=dict, init=False, repr=False)
+    def __init__(
+        self, dst: Int64[Tensor, "t"], src: Int64[Tensor, "t"], edge_type: Int[Tensor, "t"] | None = None
+    ) -> None:
+        self.positions: Int64[Tensor, "k"] | None = None
+        self.pairs: Callable[[], Pairs] = lambda: (dst, src, edge_type)
+        self._known = dict[int, tuple[object, Any]]()
+
+    @classmethod
+    def at(cls, positions: Int64[Tensor, "k"], pairs: Callable[[], Pairs]) -> TargetEdges:
+        """Edges of which it is known where they are; their ends and relations are made when somebody asks for them."""
+        found = cls.__new__(cls)
+        found.positions, found.pairs, found._known = positions, cache(pairs), {}
+        return found
+
+    @property
+    def dst(self) -> Int64[Tensor, "t"]:
+        """As given."""
+        return self.pairs()[0]
+
+    @property
+    def src(self) -> Int64[Tensor, "t"]:
+        """As given."""
+        return self.pairs()[1]
+
+    @property
+    def edge_type(self) -> Int[Tensor, "t"] | None:
+        """As given."""
+        return self.pairs()[2]
 
     def of(self, chosen: Bool[Tensor, "t"]) -> TargetEdges:
-        """Some of them."""
+        """Some of them, which are looked for."""
         kinds = self.edge_type
         return TargetEdges(self.dst[chosen], self.src[chosen], None if kinds is None else kinds[chosen])
 
     def to(self, device: torch.device) -> TargetEdges:
-        """The same on a device."""
+        """The same on a device; they are looked for."""
         kinds = self.edge_type
         return TargetEdges(self.dst.to(device), self.src.to(device), None if kinds is None else kinds.to(device))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
 
-Located = tuple[Int32[Tensor, "L"] | Int64[Tensor, "L"], Int64[Tensor, "G_1"], Int64[Tensor, "P"]]
+Located = tuple[Int32[Tensor, "S"] | Int64[Tensor, "S"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]
 """Codes of links, and positions of groups of parallel edges, see :func:`locate_edges`."""
 
 
@@ -17,7 +17,7 @@ def locate_edges(
     indptr: Int[Tensor, "N_1"],
     indices: Int[Tensor, "M"],
     edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None,
-    links: Int64[Tensor, "L columns"],
+    links: Int64[Tensor, "S columns"],
     relations: Int64[Tensor, "R"] | None = None,
     *,
     backward: bool = False,
@@ -38,7 +38,7 @@ def locate_edges(
         backward: the reverses are meant: edges from the destination of the link to its source.
 
     Returns:
-        ``codes`` (L), int32 where all positions fit: the position of the only edge, -1 where there is none, and -2 - g
+        ``codes`` (S), int32 where all positions fit: the position of the only edge, -1 where there is none, and -2 - g
         where there are several; and the positions of group g, ascending: ``positions[offsets[g]:offsets[g + 1]]``.
         Groups are ordered by destination, relation and source.
 
@@ -61,4 +61,24 @@ def locate_edges(
     found: Located = implementation(links).locate_edges(
         checks.as_int64(indptr), checks.as_ids(indices), kinds, links.contiguous(), relations, backward, codes
     )
+    return found
+
+
+def gather_positions(
+    codes: Int[Tensor, "S sides"],
+    offsets: Int64[Tensor, "C_1"],
+    positions: Int64[Tensor, "P"],
+    links: Int64[Tensor, "n"],
+) -> Int64[Tensor, "k"]:
+    """Positions of all edges of some links, ascending, each once.
+
+    Args:
+        codes: of all links as of :func:`locate_edges`, several for each: of its own edges, and of its reverses.
+        offsets, positions: of all groups.
+        links: which links are meant, repeated or not.
+
+    Raises:
+        IndexError: one of ``links`` is none.
+    """
+    found: Tensor = implementation(links).gather_positions(codes, offsets, positions, checks.as_int64(links))
     return found

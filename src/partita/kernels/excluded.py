@@ -73,7 +73,7 @@ def _distinct(dst: Tensor, src: Tensor, kinds: Tensor | None, num_nodes: int) ->
         return dst.contiguous(), src.contiguous(), between[0].contiguous() if between else None
     rows = dst if kinds is None else dst * relations + kinds
     both = rows * num_nodes + src
-    both = both.unique() if both.is_cuda else torch.from_numpy(_sorted_once(both.numpy()))
+    both = both.unique() if both.is_cuda else torch.from_numpy(sorted_once(both.numpy()))
     rows = both // num_nodes
     src = both - rows * num_nodes
     if kinds is None:
@@ -82,7 +82,7 @@ def _distinct(dst: Tensor, src: Tensor, kinds: Tensor | None, num_nodes: int) ->
     return dst, src, rows - dst * relations
 
 
-def _sorted_once(values: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "m"]:
+def sorted_once(values: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "m"]:
     """As ``np.unique``, several times as fast: it looks for no values that are no numbers."""
     values = np.sort(values)
     fresh = np.empty(len(values), np.bool_)

@@ -16,7 +16,6 @@ from torch import Tensor
 from partita.comm.routing import first_appearance
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, StepKey
-from partita.core.records import TargetEdges
 from partita.graph.schema import Relation
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
@@ -24,6 +23,7 @@ from partita.kernels.reference.draws import below_all, fold_all
 from partita.loaders.batch import Batch
 from partita.loaders.neighbor import NeighborLoader, NumNeighbors
 from partita.loaders.typed import EdgeType, TypedBatch
+from partita.sample.targets import LinkPositions, TargetSide, target_edges
 from partita.sample.topology import as_tensor
 
 Links = Any
@@ -142,7 +142,8 @@ class LinkNeighborLoader(NeighborLoader):
         super().__init__(store, num_neighbors, edge_label_index, **settings)
         self.edge_label_index = self._seeds.T
         self.edge_label = None if edge_label is None else self._labels(torch.as_tensor(edge_label))
-        self._reverse = self._reverse_number()
+        self._sides = self._sides_left_out()
+        self._positions = LinkPositions(self.store, self._seeds, self._sides)
         self._order_of_type: dict[int, Tensor | None] = {}
         for side in (_SOURCE, _DESTINATION):
             if self._mode is not None:
@@ -251,7 +252,7 @@ class LinkNeighborLoader(NeighborLoader):
     def _sample(self, places: Int64[Tensor, "B"], key: StepKey, scratch: Relabeller) -> Batch | TypedBatch:
         """Places are those of all processes, whose links are left out."""
         if self._exclude:
-            key = replace(key, excluded=self._targets(self._seeds[places]))
+            key = replace(key, excluded=target_edges(self._seeds[places], self._sides, self._positions.of(places)))
         places = places[self.rank :: self.world_size]
         src, dst = self._seeds[places].T
         drawn = {side: self._drawn(side, places, key) for side in self._drawn_sides}
@@ -288,15 +289,11 @@ class LinkNeighborLoader(NeighborLoader):
         }
         return TypedLinkBatch(**{**given, "input_type": triple, "y_dict": {}}, **named)
 
-    def _targets(self, links: Int64[Tensor, "m 2"]) -> TargetEdges:
-        src, dst = links.T.contiguous()
+    def _sides_left_out(self) -> list[TargetSide]:
         if self._relation is None:
-            return TargetEdges(torch.cat([dst, src]), torch.cat([src, dst]))
-        kinds = torch.full_like(dst, self._relation)
-        if self._reverse is None:
-            return TargetEdges(dst, src, kinds)
-        both = torch.cat([kinds, torch.full_like(dst, self._reverse)])
-        return TargetEdges(torch.cat([dst, src]), torch.cat([src, dst]), both)
+            return [TargetSide(backward=False), TargetSide(backward=True)]
+        sides = [(False, self._relation), (True, self._reverse_number())]
+        return [TargetSide(backward, torch.tensor([kind])) for backward, kind in sides if kind is not None]
 
     @property
     def _drawn_sides(self) -> tuple[int, ...]:

@@ -78,11 +78,16 @@ class CollectiveTopology:
         return excluded.once(self, lambda: self._without(excluded))
 
     def _without(self, excluded: TargetEdges) -> CollectiveTopology:
-        checks.within("dst", excluded.dst, self.num_nodes)
-        own = excluded.of(self._axis.owner(excluded.dst) == self._axis.rank)
+        known, axis = excluded.positions, self._axis
+        if known is None:
+            checks.within("dst", excluded.dst, self.num_nodes)
+        nodes = excluded.dst if known is None else self._local.rows_of(known.to(self.degree_offsets.device)).cpu()
+        own = axis.owner(nodes) == axis.rank
         other = copy(self)
-        other._local = self._local.without(own)
-        other._count_removed = cache(lambda: self._removed_anywhere(excluded.dst.unique(), other._local.removed()))
+        other._local = self._local.without(
+            excluded.of(own) if known is None else TargetEdges.at(known[own.to(known.device)], excluded.pairs)
+        )
+        other._count_removed = cache(lambda: self._removed_anywhere(nodes.unique(), other._local.removed()))
         return other
 
     def _removed_anywhere(self, ids: Int64[Tensor, "n"], own: Removed | None) -> Removed:

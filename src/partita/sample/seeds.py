@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.core.keys import Purpose, StepKey, fold
@@ -39,7 +39,7 @@ class SeedOrder:
         self.batch_size = batch_size
         self._seed, self._examples = seed, examples
         self._key = fold(int(Purpose.SEED_ORDER), seed)
-        self._last: tuple[tuple[int, int, int] | None, Tensor] = None, seeds[:0]
+        self._last: tuple[tuple[int, int, int] | None, Tensor, Tensor] = None, seeds[:0], seeds[:0]
 
     @property
     def num_steps(self) -> int:
@@ -68,9 +68,17 @@ class SeedOrder:
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
         """The seeds at places ``start`` to ``stop - 1`` of an epoch's order; the last answer is kept."""
-        (asked, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
+        return self._found(epoch, start, stop)[1]
+
+    def numbers(self, epoch: int, start: int, stop: int) -> Int64[Tensor, "B"]:
+        """Which of :attr:`seeds` these are."""
+        return self._found(epoch, start, stop)[0]
+
+    def _found(self, epoch: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        (asked, numbers, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
         if asked != question:
             key = fold(self._key, epoch)
-            found = seeds[keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)]
-            self._last = question, found
-        return found
+            numbers = keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
+            found = seeds[numbers]
+            self._last = question, numbers, found
+        return numbers, found

@@ -186,7 +186,9 @@ class ArrayTopology:
         return other
 
     def without(self, excluded: TargetEdges) -> ArrayTopology:
-        """The same one without some edges; see :class:`partita.core.protocols.Topology`. They are looked for once.
+        """The same one without some edges; see :class:`partita.core.protocols.Topology`.
+
+        Where their positions are not known, they are looked for once.
 
         Raises:
             ConfigError: rows hold only some of a node's edges, so that it is not known how many others there are.
@@ -201,15 +203,25 @@ class ArrayTopology:
                 where="views",
                 fix="Leave out views, and the presets grappa and sdt-gnn",
             )
+        if excluded.positions is not None:
+            found = excluded.positions.to(self._indices.device)
+            first, last = self._first_edge, self._first_edge + self._indices.shape[0]
+            if last - first < int(self._indptr[-1]):
+                found = found[(found >= first) & (found < last)]
+            return self._left(found, cache(lambda: self._removed(found, self.rows_of(found).unique())))
         if len(self.nodes) < self.num_nodes:
             checks.within("dst", excluded.dst, self.num_nodes)
             excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
         pairs = excluded.to(self._indices.device)
-        found = kernels.find_edges(
+        searched = kernels.find_edges(
             self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
             first_edge=self._first_edge,
         )  # fmt: skip
-        return self._left(found, cache(lambda: self._removed(found, pairs.dst.unique())))
+        return self._left(searched, cache(lambda: self._removed(searched, pairs.dst.unique())))
+
+    def rows_of(self, positions: Int64[Tensor, "k"]) -> Int64[Tensor, "k"]:
+        """The nodes that edges at these positions lead to."""
+        return torch.searchsorted(self._indptr, positions, right=True) - 1
 
     def _left(self: _Kind, positions: Int64[Tensor, "k"], count_removed: Callable[[], Removed]) -> _Kind:
         """A copy that draws without the edges at these positions."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float, Int, Num, Shaped
+from jaxtyping import Bool, Float, Int, Int64, Num, Shaped
 from torch import Tensor
 
 from partita.config import Config
@@ -157,8 +157,13 @@ class SampledTask(Task, Protocol):
         """
         ...
 
-    def excluded(self, batch: Int[Tensor, "B ..."]) -> TargetEdges | None:
-        """Edges that carry no messages in the step of a batch; ``None``: all do."""
+    def excluded(self, batch: Int[Tensor, "B ..."], numbers: Int64[Tensor, "B"] | None = None) -> TargetEdges | None:
+        """Edges that carry no messages in the step of a batch; ``None``: all do.
+
+        Args:
+            batch: seeds.
+            numbers: which of the seeds of training they are, where they are such.
+        """
         ...
 
 
@@ -201,7 +206,10 @@ def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:
     if not isinstance(task, SampledTask):
         return key
     start = key.step * order.batch_size
-    return replace(key, excluded=task.excluded(order.between(key.epoch, start, start + order.size(key.step))))
+    stop = start + order.size(key.step)
+    numbers = order.numbers(key.epoch, start, stop)
+    trains = order.seeds is task.seeds("train")
+    return replace(key, excluded=task.excluded(order.between(key.epoch, start, stop), numbers if trains else None))
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ class WholeGraph(Views):
         return float(weights.sum())
 
     def start(self) -> list[str]:
-        """Choose the feature rows to cache, and read them."""
+        """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
+        key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
         fill_caches(
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,

@@ -64,3 +64,23 @@ def test_wrong_links_are_refused() -> None:
         kernels.locate_edges(indptr, indices, kinds, torch.tensor([[0, 1, 1]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="number of edges"):
         kernels.locate_edges(indptr, indices[:1], None, torch.tensor([[0, 1]]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0, 1, 30, 400]), st.integers(1, 3), st.integers(0, 5))
+def test_positions_of_some_links_are_gathered(both, seed, chosen, sides, groups) -> None:
+    random = np.random.default_rng(seed)
+    sizes = random.integers(2, 6, groups)
+    codes = torch.from_numpy(random.integers(-1 - groups, 100, (50, sides)))
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
+    positions = torch.from_numpy(100 + random.permutation(200)[: int(offsets[-1])])
+    links = torch.from_numpy(random.integers(0, 50, chosen))
+    found, wanted = both(lambda: kernels.gather_positions(codes, offsets, positions, links))
+    assert torch.equal(found, wanted)
+    meant = set[int]()
+    for code in codes[links].flatten().tolist():
+        several = positions[offsets[-2 - code] : offsets[-1 - code]].tolist() if code < -1 else []
+        meant.update(several or [code] * (code >= 0))
+    assert found.tolist() == sorted(meant)
+    with pytest.raises(IndexError, match="links"):
+        kernels.gather_positions(codes, offsets, positions, torch.tensor([50]))

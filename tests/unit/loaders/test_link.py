@@ -225,7 +225,7 @@ def test_reverses_are_those_that_are_named(typed) -> None:
     with pytest.raises(ConfigError, match="does not lead from where"):
         partita.LinkNeighborLoader(typed, [2], TRIPLE, reverse_relations={"topic": "topic"})
     loader = partita.LinkNeighborLoader(typed, [2], "rev_topic", reverse_relations={"topic": "rev_topic"})
-    assert loader._reverse == typed.schema.relation_numbers("topic")[0]
+    assert loader._reverse_number() == typed.schema.relation_numbers("topic")[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The kernels on the CPU: arrays to the compiled loops, ranges of rows to the threads."""
 
-from partita.kernels.cpu.edge_positions import locate_edges
+from partita.kernels.cpu.edge_positions import gather_positions, locate_edges
 from partita.kernels.cpu.excluded import find_edges
 from partita.kernels.cpu.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.cpu.links import draw_candidates, find_links

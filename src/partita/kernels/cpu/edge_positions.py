@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped
@@ -23,11 +25,11 @@ def locate_edges(
     indptr: Int[Tensor, "N_1"],
     indices: Int[Tensor, "M"],
     edge_type: Shaped[Tensor, "M"] | None,
-    links: Int64[Tensor, "L columns"],
+    links: Int64[Tensor, "S columns"],
     relations: Int64[Tensor, "R"] | None,
     backward: bool,
-    codes: Int[Tensor, "L"],
-) -> tuple[Int[Tensor, "L"], Int64[Tensor, "G_1"], Int64[Tensor, "P"]]:
+    codes: Int[Tensor, "S"],
+) -> tuple[Int[Tensor, "S"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]:
     """See :func:`partita.kernels.reference.locate_edges`."""
     rows, store, asked = indptr.numpy(), indices.numpy(), links.numpy()
     kinds = or_empty(edge_type, (0,), np.dtype(np.uint8))
@@ -44,7 +46,7 @@ def locate_edges(
 
     threads.run(work, bounds)
     groups = 0
-    for low, high in zip(bounds, bounds[1:]):
+    for low, high in pairwise(bounds):
         if groups:
             renumber(out, order, begins[low], begins[high], groups)
         groups += len(found[low][0])
@@ -171,3 +173,70 @@ def locate_loop(indptr, indices, kinds, links, relations, column, begins, order,
             if codes[order[i]] < -1:
                 codes[order[i]] = -2 - group_of[-2 - codes[order[i]]]
     return sizes[:groups].copy(), positions[:size].copy()
+
+
+def gather_positions(
+    codes: Int[Tensor, "S sides"],
+    offsets: Int64[Tensor, "C_1"],
+    positions: Int64[Tensor, "P"],
+    links: Int64[Tensor, "n"],
+) -> Int64[Tensor, "k"]:
+    """See :func:`partita.kernels.reference.gather_positions`."""
+    table, chosen = codes.numpy(), links.numpy()
+    alone, groups = np.empty(len(chosen) * table.shape[1], np.int64), np.empty(len(chosen) * table.shape[1], np.int64)
+    singles, several = gather_loop(table, chosen, alone, groups)
+    if singles < 0:
+        raise IndexError(f"links: {chosen.min()} to {chosen.max()}, but there are {len(table)} rows")
+    found = alone[:singles]
+    if several:
+        groups = groups[:several]
+        groups.sort()
+        found = np.concatenate([found, expand_loop(groups, offsets.numpy(), positions.numpy())])
+    found.sort()  # NumPy's, which compares many at a time
+    return torch.from_numpy(found[: once_loop(found)])
+
+
+@njit(nogil=True, cache=True)
+def gather_loop(codes, chosen, alone, groups):
+    """The positions of single edges of some links, and their groups; returns how many there are of each, or -1."""
+    singles, several, count, sides = 0, 0, chosen.shape[0], codes.shape[1]
+    for i in range(count):
+        if not 0 <= chosen[i] < codes.shape[0]:
+            return -1, 0
+        prefetch(codes, sides * chosen[min(i + _AHEAD, count - 1)])
+        for side in range(sides):
+            code = np.int64(codes[chosen[i], side])
+            alone[singles] = code
+            singles += code >= 0
+            groups[several] = -2 - code
+            several += code < -1
+    return singles, several
+
+
+@njit(nogil=True, cache=True)
+def once_loop(values):
+    """Keep each of ascending values once, in front; returns how many these are."""
+    kept = 0
+    for value in values:
+        if not kept or value != values[kept - 1]:
+            values[kept] = value
+            kept += 1
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def expand_loop(groups, offsets, positions):
+    """All positions of groups, which ascend; each group once."""
+    size = 0
+    for i in range(groups.shape[0]):
+        prefetch(offsets, groups[min(i + _AHEAD, groups.shape[0] - 1)])
+        if not i or groups[i] != groups[i - 1]:
+            size += offsets[groups[i] + 1] - offsets[groups[i]]
+    found, place = np.empty(size, np.int64), 0
+    for i in range(groups.shape[0]):
+        prefetch(positions, offsets[groups[min(i + _AHEAD, groups.shape[0] - 1)]])
+        if not i or groups[i] != groups[i - 1]:
+            for at in range(offsets[groups[i]], offsets[groups[i] + 1]):
+                found[place] = positions[at]
+                place += 1
+    return found

@@ -66,7 +66,7 @@ _directories = WeakTensorKeyDictionary()
 
 
 def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    """Excluded positions, and their directory: made once, as they are those of all layers of a step, or of all steps."""
+    """Excluded positions, and their directory: made once, for all layers of a step, or for all steps."""
     if excluded not in _directories:
         _directories[excluded] = _directory(excluded)
     found: tuple[np.ndarray, np.ndarray] = _directories[excluded]

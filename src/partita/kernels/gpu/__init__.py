@@ -25,7 +25,7 @@ from partita.kernels.gpu.sampling import (
     sample_neighbors,
     sample_relations,
 )
-from partita.kernels.reference.edge_positions import locate_edges
+from partita.kernels.reference.edge_positions import gather_positions, locate_edges
 from partita.kernels.reference.pairs import pair_edges
 from partita.kernels.reference.sampling import count_distinct
 

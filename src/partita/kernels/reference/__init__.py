@@ -88,7 +88,7 @@ eight Feistel rounds r = 0..7 map (L, R) to (R, L xor (fold(fold(key, r), R) mod
 all eight rounds are applied to it again (cycle walking, at most 4 times on average).
 """
 
-from partita.kernels.reference.edge_positions import locate_edges
+from partita.kernels.reference.edge_positions import gather_positions, locate_edges
 from partita.kernels.reference.excluded import find_edges
 from partita.kernels.reference.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.links import draw_candidates, find_links

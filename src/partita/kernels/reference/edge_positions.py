@@ -8,16 +8,18 @@ import torch
 from jaxtyping import Int, Int64, Shaped
 from torch import Tensor
 
+from partita.kernels import checks
+
 
 def locate_edges(
     indptr: Int[Tensor, "N_1"],
     indices: Int[Tensor, "M"],
     edge_type: Shaped[Tensor, "M"] | None,
-    links: Int64[Tensor, "L columns"],
+    links: Int64[Tensor, "S columns"],
     relations: Int64[Tensor, "R"] | None,
     backward: bool,
-    codes: Int[Tensor, "L"],
-) -> tuple[Int[Tensor, "L"], Int64[Tensor, "G_1"], Int64[Tensor, "P"]]:
+    codes: Int[Tensor, "S"],
+) -> tuple[Int[Tensor, "S"], Int64[Tensor, "C_1"], Int64[Tensor, "P"]]:
     """Fill ``codes``, and list the parallel edges."""
     wanted = []
     for source, target, *kind in links.tolist():
@@ -35,3 +37,16 @@ def locate_edges(
     codes.copy_(torch.tensor(of_link, dtype=torch.int64))
     sizes = torch.tensor([0, *(len(found[each]) for each in several)])
     return codes, sizes.cumsum(0), torch.tensor([p for each in several for p in found[each]], dtype=torch.int64)
+
+
+def gather_positions(
+    codes: Int[Tensor, "S sides"],
+    offsets: Int64[Tensor, "C_1"],
+    positions: Int64[Tensor, "P"],
+    links: Int64[Tensor, "n"],
+) -> Int64[Tensor, "k"]:
+    """Positions of all edges of some links, ascending, each once."""
+    checks.within("links", links, codes.shape[0])
+    chosen = codes[links].flatten().long()
+    several = [positions[offsets[-2 - code] : offsets[-1 - code]] for code in chosen[chosen < -1].tolist()]
+    return torch.cat([chosen[chosen >= 0], *several]).unique()

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError
 from partita.core.keys import MIX_1, MIX_2
-from partita.core.records import TargetEdges
 from partita.graph.schema import REVERSE_PREFIX, Schema
 from partita.graph.store import GraphStore
 from partita.nn.decoders import Side
+from partita.sample.targets import TargetSide
 
 SOURCE, TARGET, RELATION = 0, 1, 2
 """Columns of an edge; an untyped graph's have no third."""
@@ -109,21 +109,14 @@ def held_out_edges(store: GraphStore, split: str, relations: list[int] | None) -
     return torch.from_numpy(np.stack([*columns, kinds.astype(np.int64)], axis=1)[kept])
 
 
-def excluded_by(edges: Int64[Tensor, "B columns"], schema: Schema | None) -> TargetEdges:
+def target_sides(schema: Schema | None) -> list[TargetSide]:
     """What carries no messages while some edges are learned: these, and their reverses.
 
     In a typed graph the reverse of an edge is that of the reverse relation, where there is one; and of the relation
     itself, where both ends have the same type.
     """
-    source, target = edges[:, SOURCE], edges[:, TARGET]
     if schema is None:
-        return TargetEdges(dst=torch.cat([target, source]), src=torch.cat([source, target]), edge_type=None)
-    kind = edges[:, RELATION]
-    other = torch.from_numpy(schema.reverses)[kind]
-    loops = torch.from_numpy(schema.ends[:, 0] == schema.ends[:, 1])[kind]
-    back = other >= 0
-    return TargetEdges(
-        dst=torch.cat([target, source[back], source[loops]]),
-        src=torch.cat([source, target[back], target[loops]]),
-        edge_type=torch.cat([kind, other[back], kind[loops]]),
-    )
+        return [TargetSide(backward=False), TargetSide(backward=True)]
+    own, one_type = torch.arange(len(schema.relations)), torch.from_numpy(schema.ends[:, 0] == schema.ends[:, 1])
+    sides = [(False, own), (True, torch.from_numpy(schema.reverses)), (True, torch.where(one_type, own, -1))]
+    return [TargetSide(backward, relations) for backward, relations in sides if bool((relations >= 0).any())]

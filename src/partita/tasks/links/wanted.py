@@ -14,6 +14,7 @@ from partita.graph.store import GraphStore
 from partita.nn.decoders import Side
 from partita.tasks.links.candidates import Group, Negatives
 from partita.tasks.links.edges import SOURCE, TARGET
+from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.true_edges import true_edges
 
 
@@ -24,7 +25,8 @@ class Wanted:
     Attributes:
         edges: the edges alone.
         sides: of each side the negatives of groups of edges.
-        width: negatives of an edge on each side.
+        width: negatives of an edge on each side, its loop included.
+        loops: behind the negatives of each side comes the other end in the place of the end.
         nodes: (R) distinct, ascending.
         sizes: how many rows are wanted of sources, of destinations, and of the negatives of each group of each side.
         places: where among ``nodes`` all these are, one after the other.
@@ -34,6 +36,7 @@ class Wanted:
     edges: Int[Tensor, "B columns"]
     sides: list[list[Group]]
     width: int
+    loops: bool
     nodes: Int64[Tensor, "R"]
     sizes: list[int]
     places: Int64[Tensor, "n"]
@@ -47,6 +50,7 @@ class Wanted:
         sides: Sequence[Side],
         negatives: Negatives,
         true_of: GraphStore | None,
+        loops: LoopNegatives | None = None,
     ) -> Wanted:
         """Of edges, and what they carry of their negatives.
 
@@ -56,10 +60,13 @@ class Wanted:
             sides: which ends are replaced.
             negatives: what drew them.
             true_of: whose edges are no negatives; ``None``: only the edge itself is none.
+            loops: says which are negatives; ``None``: none is.
         """
         groups, width = list[list[Group]](), 0
         if drawn.shape[1]:
             groups, width = negatives.groups(edges, drawn, sides), negatives.width_of(drawn, sides)
+        loops = loops if width else None
+        width += loops is not None
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for side in groups for _, each in side)]
         sizes = [len(each) for each in wanted]
         nodes, places = _distinct(torch.cat(wanted))
@@ -76,7 +83,12 @@ class Wanted:
                     rows, columns = (true | (at.view(candidates.shape) == mine[:, None])).nonzero().unbind(1)
                 left_out[0].append(rows if which is None else which[rows])
                 left_out[1].append(columns + (1 + number * width))
-        return cls(edges, groups, width, nodes, sizes, places, (torch.cat(left_out[0]), torch.cat(left_out[1])))
+            if loops is not None:
+                rows = (~loops.count(edges, side)).nonzero().squeeze(1)
+                left_out[0].append(rows)
+                left_out[1].append(torch.full_like(rows, (1 + number) * width))
+        out = torch.cat(left_out[0]), torch.cat(left_out[1])
+        return cls(edges, groups, width, loops is not None, nodes, sizes, places, out)
 
 
 def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
