@@ -49,6 +49,11 @@ class LinkSettings(BaseModel):
     known_negatives: bool = Field(
         True, description="Negatives may be edges of the graph; with --no-known-negatives they are left out."
     )
+    loop_negatives: bool | None = Field(
+        None,
+        description="The other end of an edge in the place of the end is one more negative, within one node type and "
+        "unless it has an edge with itself; default on with model none and decoders distmult and complex, else off.",
+    )
     margin: float = Field(1.0, ge=0, le=10**6, description="Margin (loss margin).")
     temperature: float = Field(
         1.0, gt=0, le=10**6, description="Temperature of negatives (losses softmax, self_adversarial)."

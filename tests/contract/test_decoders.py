@@ -11,6 +11,7 @@ from torch import Tensor
 import partita
 from partita.core.errors import ConfigError
 from partita.nn.decoders import DECODERS, Decoder, DistMult, ProductDecoder, base, build_decoder, from_description
+from partita.nn.decoders.cubes import cubes
 from partita.nn.decoders.side_by_side import side_by_side
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -97,7 +98,8 @@ class Against(torch.nn.Module):
 @every_decoder
 @pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head"), ("head", "tail"), ()])
 @pytest.mark.parametrize("shared", [True, False])
-def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared) -> None:
+@pytest.mark.parametrize("loops", [True, False])
+def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loops) -> None:
     """And so are the gradients, those of second backward passes included."""
     decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
     heads, tails = some_rows(ROWS, seed=3).requires_grad_(), some_rows(ROWS, seed=4).requires_grad_()
@@ -105,8 +107,10 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared) -> 
     candidates = {side: some_rows(*shape, seed=5 + at).requires_grad_() for at, side in enumerate(sides)}
     given = {"tail": heads, "head": tails}
     wanted = [decoder(heads, tails, relations)[:, None]]
-    wanted += [decoder.against(side, given[side], relations, rows) for side, rows in candidates.items()]
-    found, wanted = decoder.scores(heads, tails, relations, candidates), torch.cat(wanted, dim=1)
+    for side, rows in candidates.items():
+        wanted.append(decoder.against(side, given[side], relations, rows))
+        wanted += [decoder(given[side], given[side], relations)[:, None]] * loops
+    found, wanted = decoder.scores(heads, tails, relations, candidates, loops=loops), torch.cat(wanted, dim=1)
     torch.testing.assert_close(found, wanted, **CLOSE)
     tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
     for seed in (1, 2):
@@ -124,6 +128,10 @@ def test_scores_beside_each_other_have_gradients() -> None:
     draw = torch.Generator().manual_seed(1)
     tensors = [torch.randn(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
     assert torch.autograd.gradcheck(lambda true, q, p, rows, more: side_by_side(true, [q, p], [rows, more]), tensors)
+    others = [torch.randn((4, 3), generator=draw, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    assert torch.autograd.gradcheck(
+        lambda true, q, p, rows, more, *each: side_by_side(true, [q, p], [rows, more], each), (*tensors, *others)
+    )
 
 
 class Doubled(DistMult):
@@ -227,6 +235,33 @@ def test_what_cannot_be_a_decoder_is_refused() -> None:
         build_decoder("cosine", 4, scale=0.0)
     with pytest.raises(ConfigError, match="width must be at least 1"):
         build_decoder("dot", 0)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_cubes_and_their_gradients(parts) -> None:
+    rows = some_rows(4)
+    rows[1] = 0
+    rows[2, 1::3] = 0
+    numbers = torch.complex(*rows.chunk(2, 1)) if parts == 2 else rows
+    torch.testing.assert_close(cubes(rows, parts=parts), numbers.abs().pow(3).sum(1))
+    assert torch.autograd.gradcheck(lambda rows: cubes(rows, parts=parts), rows.requires_grad_())
+
+
+@pytest.mark.parametrize("name", ["dot", "distmult", "complex"])
+def test_penalties_are_cubes_of_what_is_multiplied(name) -> None:
+    decoder, relations = build(name, {}), torch.tensor([3, 0, 3, 1, 0])
+    rows = [some_rows(ROWS, seed=seed).requires_grad_() for seed in (1, 2)]
+    multiplied = [*rows, decoder.relation[relations]] if name != "dot" else rows
+    if name == "complex":
+        multiplied = [torch.complex(*each.chunk(2, 1)) for each in multiplied]
+    wanted = sum(each.abs().pow(3).sum(1) for each in multiplied)
+    found, tensors = decoder.penalty(*rows, relations), [*rows, *decoder.parameters()]
+    torch.testing.assert_close(found, wanted, **CLOSE)
+    weight = torch.linspace(-1, 1, ROWS, dtype=torch.float64)
+    for mine, theirs in zip(
+        torch.autograd.grad(found @ weight, tensors), torch.autograd.grad(wanted @ weight, tensors), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, **CLOSE)
 
 
 def formula(name: str, h: Tensor, t: Tensor, decoder: Decoder, relation: int) -> Tensor:

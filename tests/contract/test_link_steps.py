@@ -49,10 +49,10 @@ def combinations(strategy: str) -> list[tuple[str, str]]:
 
 
 def settings_of(number: int, decoder: str, negative_sampler: str) -> tuple[tuple[str, object], ...]:
-    """A loss and a side besides, in turn."""
+    """A loss and a side besides, in turn, and loops among the negatives in every other one."""
     sides = ("both", "tail", "head")
     chosen = {"decoder": decoder, "negative_sampler": negative_sampler, "loss": LOSSES[number % len(LOSSES)]}
-    return tuple({**chosen, "corrupt": sides[number % 3]}.items())
+    return tuple({**chosen, "corrupt": sides[number % 3], "loop_negatives": number % 2 == 1}.items())
 
 
 @pytest.mark.parametrize("is_typed", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -101,7 +102,8 @@ def _module(asks: Tensor | None) -> ModuleType:
             _chosen = "cpu"
         except ImportError:
             _chosen = "reference"
-    return importlib.import_module(f"partita.kernels.{_chosen}")
+    name = f"partita.kernels.{_chosen}"
+    return sys.modules.get(name) or importlib.import_module(name)  # a look is a tenth of a call
 
 
 def _gpu() -> ModuleType:

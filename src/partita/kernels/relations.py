@@ -57,6 +57,10 @@ def sample_relations(
     _types_match(edge_type, indices.shape[0])
     weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
     checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
+    if not any(fanouts):  # for layers that read no neighbors, where to look for relations would be all the work
+        none = torch.empty(0, dtype=torch.int64, device=dst.device)
+        rows = torch.zeros(len(dst) + 1, dtype=torch.int64, device=dst.device)
+        return Sampled(rows, none.to(indices.dtype), none if positions else None, edge_type=none.int())
     rows, found, at, kinds = implementation(dst).sample_relations(
         checks.as_int64(indptr),
         indices,

@@ -27,7 +27,8 @@ def complex_rows(
         IndexError: the table has no such row.
         ValueError: dtypes, lengths or widths do not fit, or the width is odd.
     """
-    _check(x, table, index)
+    _fits(x, table, index)
+    checks.within("index", index, table.shape[0])
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     _chosen(x).complex_rows(x.contiguous(), table.contiguous(), index.contiguous(), conjugate, out)
     return out
@@ -45,9 +46,9 @@ def complex_rows_backward(
 
     Args:
         grad: gradient of the result.
-        x, table, index, conjugate: as given there.
+        x, table, index, conjugate: as given there; what it has taken is not looked through again.
     """
-    _check(x, table, index)
+    _fits(x, table, index)
     of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     of_table = torch.empty(table.shape, dtype=x.dtype, device=x.device)
     _chosen(x).complex_rows_backward(
@@ -56,9 +57,8 @@ def complex_rows_backward(
     return of_x, of_table
 
 
-def _check(x: Tensor, table: Tensor, index: Tensor) -> None:
+def _fits(x: Tensor, table: Tensor, index: Tensor) -> None:
     checks.output_dtype(x.dtype)
-    checks.within("index", index, table.shape[0])
     if x.dtype != table.dtype or len(index) != len(x) or x.shape[1] != table.shape[1] or x.shape[1] % 2:
         raise ValueError(f"{tuple(x.shape)} {x.dtype} with {len(index)} rows of {tuple(table.shape)} {table.dtype}")
 

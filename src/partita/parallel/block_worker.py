@@ -272,7 +272,7 @@ class BlockWorker:
 def _sorted_by_type(block: Block) -> Block:
     """The block with its sources sorted by type, but for the destinations: so they need not be put in order later."""
     assert block.src is not None
-    if block.node_types is None:
+    if block.node_types is None or block.num_src == block.num_dst:
         return block
     num_dst = block.num_dst
     kinds = torch.from_numpy(block.node_types.of(block.src[num_dst:].cpu().numpy())).to(block.src.device)

@@ -53,7 +53,8 @@ class Stepper:
             rate = learning_rate(job.config, *train_phase.progress(step), train_phase.reductions)
             for group in job.optimizer.param_groups:
                 group["lr"] = rate
-            job.model.train()
+            if not job.model.training:  # which is a visit of every module
+                job.model.train()
             with timer("forward"):
                 with precision(job.config, job.team.context.device):
                     output = job.task.outputs(train_phase.engine.forward(batch), batch.seeds)

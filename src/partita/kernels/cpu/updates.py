@@ -10,6 +10,9 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import run
+from partita.kernels.intrinsics import prefetch
+
+_AHEAD = 3  # rows, which are long: memory answers while so many are moved
 
 
 def adam_rows(
@@ -32,7 +35,13 @@ def adam_rows(
 @njit(nogil=True, cache=True, error_model="numpy")  # a check for zeros would keep it from using vectors
 def adam_loop(rows, mean, square, at, gradient, first, second, eps, size, low, high):
     """The rows ``at[low:high]``."""
+    width = rows.shape[1]
     for i in range(low, high):
+        if i + _AHEAD < high:
+            for line in range(at[i + _AHEAD] * width, (at[i + _AHEAD] + 1) * width, 64 // rows.itemsize):
+                prefetch(rows, line)
+                prefetch(mean, line)
+                prefetch(square, line)
         row, m, v, g = rows[at[i]], mean[at[i]], square[at[i]], gradient[i]
         for j in range(row.shape[0]):
             m[j] += first * (g[j] - m[j])

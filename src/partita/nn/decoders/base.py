@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from partita.core.errors import ConfigError
 from partita.nn import initialize
+from partita.nn.decoders.cubes import cubes
 from partita.nn.decoders.side_by_side import side_by_side
 from partita.nn.layers.base import global_key
 from partita.nn.matmul import by_torch, linear
@@ -80,21 +81,27 @@ class Decoder(nn.Module):
         tails: Float[Tensor, "B d"],
         relations: Int64[Tensor, "B"],
         candidates: Mapping[Side, Float[Tensor, "... d"]],
+        *,
+        loops: bool = False,
     ) -> Float[Tensor, "B K_1"]:
         """The score of every triple, and then those of all candidates in the place of its ends.
 
         Args:
             heads, tails, relations: of the triples.
             candidates: by the end that they stand for, as for :meth:`against`, in the order of the scores.
+            loops: behind the candidates for an end comes the other end in its place.
         """
         found = [self(heads, tails, relations).unsqueeze(1)]
         for side, rows in candidates.items():
-            found.append(self.against(side, heads if side == "tail" else tails, relations, rows))
+            given = heads if side == "tail" else tails
+            found.append(self.against(side, given, relations, rows))
+            if loops:
+                found.append(self(given, given, relations).unsqueeze(1))
         return torch.cat(found, dim=1)
 
-    def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
-        """Sizes of the numbers that rows of nodes, or of relations, are made of."""
-        return rows.abs()
+    def cubes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B"]:
+        """The sum of the cubes of the sizes of the numbers that rows of nodes, or of relations, are made of."""
+        return cubes(rows)
 
     def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"] | None:
         """Rows of relations that are multiplied with those of nodes; ``None``: there are none."""
@@ -109,7 +116,7 @@ class Decoder(nn.Module):
         eq. 4.
         """
         rows = [heads, tails] if (factors := self.factors(relations)) is None else [heads, factors, tails]
-        return torch.stack([self.magnitudes(each).pow(3).sum(1) for each in rows]).sum(0)
+        return torch.stack([self.cubes(each) for each in rows]).sum(0)
 
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """What :meth:`against` gives some of the rows, for who asks for the same rows many times.
@@ -179,15 +186,18 @@ class ProductDecoder(Decoder):
         tails: Float[Tensor, "B d"],
         relations: Int64[Tensor, "B"],
         candidates: Mapping[Side, Float[Tensor, "... d"]],
+        *,
+        loops: bool = False,
     ) -> Float[Tensor, "B K_1"]:
         """See :meth:`Decoder.scores`; without copies where candidates are shared."""
         kind, ends = type(self), {"head": heads, "tail": tails}
         own = kind.forward is not ProductDecoder.forward or kind.against is not ProductDecoder.against
         if own or not all(rows.ndim == 2 and by_torch(heads, rows) for rows in candidates.values()) or not candidates:
-            return super().scores(heads, tails, relations, candidates)
-        queries = [self.query(side, heads if side == "tail" else tails, relations) for side in candidates]
-        true = self.prepared(ends[next(iter(candidates))])
-        return side_by_side(true, queries, [self.prepared(rows) for rows in candidates.values()])
+            return super().scores(heads, tails, relations, candidates, loops=loops)
+        given = [heads if side == "tail" else tails for side in candidates]
+        queries = [self.query(side, rows, relations) for side, rows in zip(candidates, given, strict=True)]
+        true, others = self.prepared(ends[next(iter(candidates))]), map(self.prepared, given if loops else ())
+        return side_by_side(true, queries, [self.prepared(rows) for rows in candidates.values()], list(others))
 
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """See :meth:`Decoder.scorer`; the queries are made once."""

@@ -15,6 +15,7 @@ from torch.nn import functional
 from partita import kernels
 from partita.core.errors import ConfigError
 from partita.nn.decoders.base import ProductDecoder, Side, halves_of
+from partita.nn.decoders.cubes import cubes
 from partita.nn.grouped import grouped_linear
 from partita.nn.initialize import name_key, uniform_
 from partita.nn.ops import pick_rows
@@ -118,7 +119,7 @@ class DistMult(ProductDecoder):
 
     def factors(self, relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """The relations' rows."""
-        return self.relation[relations]
+        return pick_rows(self.relation, relations)
 
 
 class ComplEx(DistMult):
@@ -137,10 +138,9 @@ class ComplEx(DistMult):
         super().__init__(width, num_relations)
         self.columns = half
 
-    def magnitudes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B m"]:
-        """Of complex numbers; of one that is 0 the gradient is that of a number nearby."""
-        real, imaginary = rows.split(self.columns, 1)
-        return (real.square() + imaginary.square() + torch.finfo(rows.dtype).tiny).sqrt()
+    def cubes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B"]:
+        """Of complex numbers."""
+        return cubes(rows, parts=2)
 
     def query(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Float[Tensor, "B d"]:
         """``h r`` for tails, ``t conj(r)`` for heads: the score is the real scalar product with the other end."""

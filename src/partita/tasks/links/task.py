@@ -31,6 +31,7 @@ from partita.tasks.links.edges import (
     target_sides,
 )
 from partita.tasks.links.edges import target_relations as numbers_of
+from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.message_share import supervision_edges
 from partita.tasks.links.metrics import LINK_METRICS
@@ -43,8 +44,8 @@ from partita.tasks.task import Answers, ClassCounts, refuse_setting
 TRAIN = "train"
 SHARED, EACH = 512, 1
 """Negatives of an edge and side where the settings leave that open: of those that a batch shares, and of others."""
-PENALTY, PENALIZED = 0.1, ("distmult", "complex")
-"""The penalty where the settings leave it open, and the decoders that it is for, of learnt rows alone."""
+PENALTY, FACTORS = 0.1, ("distmult", "complex")
+"""The penalty where the settings leave it open. It and loops are for these decoders, of learnt rows alone."""
 _SIDES: dict[str, tuple[Side, ...]] = {"tail": ("tail",), "head": ("head",), "both": ("tail", "head")}
 
 
@@ -93,7 +94,9 @@ class LinkTask:
         found: dict[str, Any] = {name: usual if given == "auto" else given for name, (usual, given) in chosen.items()}
         kind = NEGATIVES.find(found["negative_sampler"])
         if config.penalty is None:
-            found["penalty"] = PENALTY if alone and found["decoder"] in PENALIZED else 0.0
+            found["penalty"] = PENALTY if alone and found["decoder"] in FACTORS else 0.0
+        if config.loop_negatives is None:
+            found["loop_negatives"] = alone and found["decoder"] in FACTORS
         if kind.counted:
             found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
@@ -106,6 +109,7 @@ class LinkTask:
         self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
+        self._loops = LoopNegatives(self.store) if self.config.loop_negatives else None
         self.sides = _SIDES[found["corrupt"]]
         self.loss: LinkLoss = LINK_LOSSES.find(found["loss"])
         number = 1 if schema is None else len(schema.relations)
@@ -194,7 +198,7 @@ class LinkTask:
         if found is None:
             edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
             true_of = None if self.config.known_negatives else self.store
-            found = Wanted.of(edges, drawn, self.sides, self.negatives, true_of)
+            found = Wanted.of(edges, drawn, self.sides, self.negatives, true_of, self._loops)
             if drawn.shape[1]:
                 self._kept[seeds] = found
         return found
@@ -226,17 +230,19 @@ class LinkTask:
         if all(len(groups) == 1 and groups[0][0] is None for groups in wanted.sides):
             given = zip(self.sides, wanted.sides, candidates)
             shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for side, groups, some in given}
-            return self.decoder.scores(heads, tails, kinds, shaped)
+            return self.decoder.scores(heads, tails, kinds, shaped, loops=wanted.loops)
         found = [self.decoder(heads, tails, kinds).unsqueeze(1)]
         for side, groups in zip(self.sides, wanted.sides, strict=True):
             known = tails if side == "head" else heads
-            pieces, order = [found[0].new_empty(0, wanted.width)], [kinds[:0]]
+            pieces, order = [found[0].new_empty(0, wanted.width - wanted.loops)], [kinds[:0]]
             for (places, nodes_of), some in zip(groups, candidates):
                 assert places is not None
                 some = some.view(*nodes_of.shape, some.shape[1])
                 pieces.append(self.decoder.against(side, known[places], kinds[places], some))
                 order.append(places)
             found.append(torch.cat(pieces)[torch.cat(order).argsort()])
+            if wanted.loops:
+                found.append(self.decoder(known, known, kinds).unsqueeze(1))
         return torch.cat(found, dim=1)
 
     def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:

@@ -13,7 +13,8 @@ from torch import Tensor
 from partita.graph.store import GraphStore
 from partita.nn.decoders import Side
 from partita.tasks.links.candidates import Group, Negatives
-from partita.tasks.links.edges import COLUMN, SOURCE, TARGET
+from partita.tasks.links.edges import SOURCE, TARGET
+from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.true_edges import true_edges
 
 
@@ -24,7 +25,8 @@ class Wanted:
     Attributes:
         edges: the edges alone.
         sides: of each side the negatives of groups of edges.
-        width: negatives of an edge on each side.
+        width: negatives of an edge on each side, its loop included.
+        loops: behind the negatives of each side comes the other end in the place of the end.
         nodes: (R) distinct, ascending.
         sizes: how many rows are wanted of sources, of destinations, and of the negatives of each group of each side.
         places: where among ``nodes`` all these are, one after the other.
@@ -34,6 +36,7 @@ class Wanted:
     edges: Int[Tensor, "B columns"]
     sides: list[list[Group]]
     width: int
+    loops: bool
     nodes: Int64[Tensor, "R"]
     sizes: list[int]
     places: Int64[Tensor, "n"]
@@ -47,6 +50,7 @@ class Wanted:
         sides: Sequence[Side],
         negatives: Negatives,
         true_of: GraphStore | None,
+        loops: LoopNegatives | None = None,
     ) -> Wanted:
         """Of edges, and what they carry of their negatives.
 
@@ -56,37 +60,52 @@ class Wanted:
             sides: which ends are replaced.
             negatives: what drew them.
             true_of: whose edges are no negatives; ``None``: only the edge itself is none.
+            loops: says which are negatives; ``None``: none is.
         """
         groups, width = list[list[Group]](), 0
         if drawn.shape[1]:
             groups, width = negatives.groups(edges, drawn, sides), negatives.width_of(drawn, sides)
+        loops = loops if width else None
+        width += loops is not None
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for side in groups for _, each in side)]
-        nodes, places = np.unique(torch.cat(wanted).numpy(), return_inverse=True)
+        sizes = [len(each) for each in wanted]
+        nodes, places = _distinct(torch.cat(wanted))
+        sources, targets, *others = places.split(sizes)
+        own, of_groups = {"head": sources, "tail": targets}, iter(others)
         left_out = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
         for number, (side, some) in enumerate(zip(sides, groups)):
-            for which, candidates in some:
-                whose = edges if which is None else edges[which]
-                rows, columns = _no_negatives(whose, candidates, side, true_of)
+            for (which, candidates), at in zip(some, of_groups):
+                mine, whose = (own[side], edges) if which is None else (own[side][which], edges[which])
+                if true_of is None:
+                    rows, columns = _equal(mine, at.view(candidates.shape), len(nodes))
+                else:
+                    true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side)
+                    rows, columns = (true | (at.view(candidates.shape) == mine[:, None])).nonzero().unbind(1)
                 left_out[0].append(rows if which is None else which[rows])
                 left_out[1].append(columns + (1 + number * width))
-        return cls(
-            edges, groups, width, torch.from_numpy(nodes), [len(each) for each in wanted],
-            torch.from_numpy(places.reshape(-1)), (torch.cat(left_out[0]), torch.cat(left_out[1])),
-        )  # fmt: skip
+            if loops is not None:
+                rows = (~loops.count(edges, side)).nonzero().squeeze(1)
+                left_out[0].append(rows)
+                left_out[1].append(torch.full_like(rows, (1 + number) * width))
+        out = torch.cat(left_out[0]), torch.cat(left_out[1])
+        return cls(edges, groups, width, loops is not None, nodes, sizes, places, out)
 
 
-def _no_negatives(
-    edges: Int[Tensor, "b columns"], candidates: Int[Tensor, "... K"], side: Side, true_of: GraphStore | None
+def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
+    """Every node once, ascending, and where each is among these."""
+    found, places = np.unique(nodes.numpy(), return_inverse=True)
+    return torch.from_numpy(found), torch.from_numpy(places.reshape(-1))
+
+
+def _equal(
+    own: Int64[Tensor, "b"], candidates: Int64[Tensor, "... K"], bound: int
 ) -> tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]]:
-    """Rows and columns of candidates that are the edge itself, or make another one."""
-    own = edges[:, COLUMN[side]]
-    if true_of is not None:
-        found = true_edges(true_of, edges, candidates.expand(len(edges), -1), side) | (candidates == own[:, None])
-        rows, columns = found.nonzero().unbind(1)
-        return rows, columns
+    """Rows and columns of candidates that are the own node, all below a bound; where rows share them, few are."""
     if candidates.ndim == 2:
         rows, columns = (candidates == own[:, None]).nonzero().unbind(1)
         return rows, columns
-    some = torch.from_numpy(np.flatnonzero(np.isin(own.numpy(), candidates.numpy())))
+    among = torch.zeros(bound, dtype=torch.bool)
+    among[candidates] = True
+    some = among[own].nonzero().squeeze(1)
     at, columns = (candidates == own[some, None]).nonzero().unbind(1)
     return some[at], columns
