@@ -5,7 +5,7 @@ reverses they carry no messages. Three ways take turns in every step: all edges 
 for in the rows of their ends, which was the only way once, and is still that of targets from elsewhere; and it is known
 where they are. What a way does for its targets in a step is in its time; that positions are found once, before the
 first step, is printed below. Every figure is the median over all steps, and so is the ratio to the first way in the
-same step. Times are those of processors, of all threads together, so that they mean something beside other work, too.
+same step. Times are those of the processor, on one thread, so that they mean something beside other work, too.
 
 The second table is of whole steps of training, task links: batches, negatives, sampling, two layers ``sage``, scores,
 loss, backward pass and optimizer.
@@ -102,12 +102,12 @@ def sampling(name: str, store: partita.GraphStore, batch: int, steps: int) -> st
     drawn = sampled(topology, seeds, StepKey(0, 0, 0), scratch)
     print(f"| {name} | {store.num_edges:,} | {drawn:,} | {times.row()} |", flush=True)
     megabytes = (codes.numel() * codes.element_size() + 8 * len(several)) / 1e6
-    return f"{name}: {spent:.1f} s of processors and {megabytes:.0f} MB for {len(links):,} edges"
+    return f"{name}: {spent:.1f} s of the processor and {megabytes:.0f} MB for {len(links):,} edges"
 
 
 def training(name: str, store: partita.GraphStore, batch: int, steps: int, width: int) -> None:
     """Print a row of the second table."""
-    given = {"task": "links", "model": "sage", "layers": 2, "hidden": width, "batch_size": batch, "fanouts": FANOUTS}
+    given = {"task": "links", "model": "sage", "layers": 2, "hidden": width, "batch_size": batch, "fanout": FANOUTS}
     task = LinkTask(store)
     config = Config.make({**given, "dropout": 0.0})
     config = config.model_copy(update=task.adjust(config))
@@ -164,7 +164,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=101)
     parser.add_argument("--width", type=int, default=128, help="of rows, in whole steps")
     options = parser.parse_args()
-    print(f"fanouts {FANOUTS}, batches of {options.batch:,} edges; processor time, ms a step")
+    torch.set_num_threads(1)  # others wait busily for work, which counts
+    print(f"fanouts {FANOUTS}, batches of {options.batch:,} edges; one thread, processor time, ms a step")
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:
         path = partita.generate_rmat(
             Path(folder) / "g", scale=options.scale, edge_factor=options.degree, undirected=True

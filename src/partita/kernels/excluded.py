@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped, UInt8, UInt16
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+
+Made = TypeVar("Made")
 
 
 def find_edges(
@@ -97,14 +100,16 @@ def numbers(excluded: Int64[Tensor, "k"] | None, first_edge: int, like: Tensor) 
         return _none(like.device)
     if not first_edge:
         return excluded.contiguous()
-    known = _numbers.get(excluded)
-    if known is None or known[0] != first_edge:
-        known = _numbers[excluded] = first_edge, excluded - first_edge
-    found: Tensor = known[1]
-    return found
+    return made_once(excluded, f"numbers {first_edge}", lambda: excluded - first_edge)
 
 
-_numbers = WeakTensorKeyDictionary()  # so that what is made of them is made once, too
+def made_once(positions: Int64[Tensor, "k"], what: str, make: Callable[[], Made]) -> Made:
+    """What is made of excluded positions: the same for all layers of a step, or for all steps; kept beside them."""
+    kept = positions.__dict__.setdefault("partita", {})
+    if what not in kept:
+        kept[what] = make()
+    made: Made = kept[what]
+    return made
 
 
 @cache

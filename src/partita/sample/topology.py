@@ -137,6 +137,8 @@ class ArrayTopology:
         self.weighted = weighted
         self._indptr, self._indices, self._first_edge = indptr, indices, first_edge
         self.degree_offsets = indptr if degree_offsets is None else degree_offsets
+        self._has_all_edges = indices.shape[0] == int(indptr[-1])
+        self._knows_all_edges = int(self.degree_offsets[-1]) == int(indptr[-1])
         self._original = original
         self._edge_type = edge_type
         self._edge_rows, self._drawn_rows = edge_rows, dict[str, Tensor]()
@@ -197,7 +199,7 @@ class ArrayTopology:
         return excluded.once(self, lambda: self._without(excluded))
 
     def _without(self, excluded: TargetEdges) -> ArrayTopology:
-        if int(self.degree_offsets[-1]) != int(self._indptr[-1]):
+        if not self._knows_all_edges:
             raise ConfigError(
                 "edges that are predicted cannot be left out of a view of some parts, which does not know all edges",
                 where="views",
@@ -205,9 +207,9 @@ class ArrayTopology:
             )
         if excluded.positions is not None:
             found = excluded.positions.to(self._indices.device)
-            first, last = self._first_edge, self._first_edge + self._indices.shape[0]
-            if last - first < int(self._indptr[-1]):
-                found = found[(found >= first) & (found < last)]
+            if not self._has_all_edges:
+                last = self._first_edge + self._indices.shape[0]
+                found = found[(found >= self._first_edge) & (found < last)]
             return self._left(found, cache(lambda: self._removed(found, self.rows_of(found).unique())))
         if len(self.nodes) < self.num_nodes:
             checks.within("dst", excluded.dst, self.num_nodes)

@@ -16,6 +16,7 @@ from partita.kernels.cpu.arrays import or_empty
 from partita.kernels.intrinsics import prefetch
 
 _AHEAD = 16  # links ahead that are asked for
+_FAR_AHEAD = 64  # where nothing is done with them but to look
 _FEW = 8  # a row with more than so many edges for each of its links is reduced to what may be theirs
 _SET_WORDS = 1 << 10
 _WORDS_PER_EDGE = 64  # sorting an edge costs as much as streaming some of them; for cutting work into ranges
@@ -91,6 +92,7 @@ def locate_loop(indptr, indices, kinds, links, relations, column, begins, order,
     The edges of a row are sorted as numbers that are made of relation, source and place in the row.
     """
     num_nodes, typed = indptr.shape[0] - 1, relations.shape[0] > 0
+    largest = relations.max() if typed else np.int64(0)  # so that no key is too large
     keys, group_of = np.empty(64, np.int64), np.empty(64, np.int64)
     sizes, groups = np.empty(16, np.int64), 0
     positions, size = np.empty(64, np.int64), 0
@@ -116,6 +118,8 @@ def locate_loop(indptr, indices, kinds, links, relations, column, begins, order,
             if reduced and not (marks[(source >> 6) & (_SET_WORDS - 1)] >> np.uint64(source & 63)) & np.uint64(1):
                 continue
             kind = np.int64(kinds[begin + place]) if typed else np.int64(0)
+            if kind > largest:
+                continue
             key = ((kind * num_nodes + source) << shift) | place
             ascending &= key > before
             keys[count] = before = key
@@ -203,7 +207,7 @@ def gather_loop(codes, chosen, alone, groups):
     for i in range(count):
         if not 0 <= chosen[i] < codes.shape[0]:
             return -1, 0
-        prefetch(codes, sides * chosen[min(i + _AHEAD, count - 1)])
+        prefetch(codes, sides * chosen[min(i + _FAR_AHEAD, count - 1)])
         for side in range(sides):
             code = np.int64(codes[chosen[i], side])
             alone[singles] = code

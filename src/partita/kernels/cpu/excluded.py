@@ -14,18 +14,18 @@ import torch
 from jaxtyping import Int, Int64, Shaped
 from numba import njit
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
 from partita.kernels.cpu.draws import ONE, U
+from partita.kernels.excluded import made_once
 from partita.kernels.intrinsics import count_bits, prefetch
 
 _WORDS = 1 << 10  # of a directory, at least: few enough for the first cache
 _BITS_PER_EDGE = 32  # at least; so a short row is taken for one with excluded edges once in 32 times
 FEW_EXCLUDED = 16  # up to so many in a row are compared one by one, with many positions at a time
 _ROWS_AT_ONCE = 256
-_FEW = 8  # up to so many sources in a row are compared one by one; more are looked up in a set
+_FEW = 16  # up to so many sources in a row are compared one by one; more are looked up in a set
 _AT_ONCE = 64  # edges that are compared before it is seen whether one of them was found
 _AHEAD = 12  # rows ahead that are asked for
 _LINE = 16  # edges in a cache line
@@ -62,21 +62,18 @@ def find_edges(
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-_directories = WeakTensorKeyDictionary()
+_NONE = np.empty(0, np.int64)
 
 
 def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    """Excluded positions, and their directory: made once, for all layers of a step, or for all steps."""
-    if excluded not in _directories:
-        _directories[excluded] = _directory(excluded)
-    found: tuple[np.ndarray, np.ndarray] = _directories[excluded]
+    """Excluded positions, and their directory."""
+    if not excluded.shape[0]:
+        return _NONE, _NONE
+    found: tuple[np.ndarray, np.ndarray] = made_once(excluded, "directory", lambda: _directory(excluded.numpy()))
     return found
 
 
-def _directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    positions = or_empty(excluded, (0,), np.dtype(np.int64))
-    if not len(positions):
-        return positions, positions
+def _directory(positions: Int64[np.ndarray, "k"]) -> tuple[np.ndarray, np.ndarray]:
     span = int(positions[-1] - positions[0])
     words = max(_WORDS, 1 << (len(positions) * _BITS_PER_EDGE // 64 - 1).bit_length())
     shift = max(0, span.bit_length() - (64 * words).bit_length() + 1)
@@ -168,8 +165,11 @@ def leave_out(excluded, marks, begins, degrees, skipped, low, high):
         for place in range(count):
             i = some[place]
             begin, end = begins[i], begins[i] + degrees[i]
-            before, after = _before(excluded, marks, begin), _before(excluded, marks, end)
-            if before < after:
+            before = _before(excluded, marks, begin)
+            if before < excluded.shape[0] and excluded[before] < end:
+                after = before + 1  # mostly; looking for the end costs more than to see whether it is here
+                if after < excluded.shape[0] and excluded[after] < end:
+                    after = _before(excluded, marks, end)
                 skipped[before, 0], skipped[before, 1] = begin, after
                 begins[i], degrees[i] = -1 - before, degrees[i] - (after - before)
 
