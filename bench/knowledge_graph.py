@@ -104,7 +104,7 @@ def ours(store: partita.Store, epochs: int, threads: int) -> Figures:
     with tempfile.TemporaryDirectory(prefix="partita-kg-") as folder, contextlib.suppress(Enough):
         partita.Trainer(
             store, out=Path(folder, "run"), task="links", model="none", embed=str(WIDTH), hidden=WIDTH, lr=LR,
-            decoder="complex", penalty=0.0, embed_lr=LR, batch_size=BATCH, negatives=NEGATIVES, epochs=epochs,
+            decoder="complex", penalty=0.0, loop_negatives=False, embed_lr=LR, batch_size=BATCH, negatives=NEGATIVES, epochs=epochs,
             eval_every=0, threads=threads, callbacks=[note],
         ).fit()  # fmt: skip
     return figures

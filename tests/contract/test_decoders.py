@@ -99,8 +99,9 @@ class Against(torch.nn.Module):
 @pytest.mark.parametrize("sides", [("tail",), ("head",), ("tail", "head"), ("head", "tail"), ()])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("loops", [True, False])
-def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loops) -> None:
-    """And so are the gradients, those of second backward passes included."""
+@pytest.mark.parametrize("more", [True, False])
+def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loops, more) -> None:
+    """And so are the gradients, those of second backward passes included; with or without one more column."""
     decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
     heads, tails = some_rows(ROWS, seed=3).requires_grad_(), some_rows(ROWS, seed=4).requires_grad_()
     shape = (CANDIDATES,) if shared else (ROWS, CANDIDATES)
@@ -110,9 +111,13 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loo
     for side, rows in candidates.items():
         wanted.append(decoder.against(side, given[side], relations, rows))
         wanted += [decoder(given[side], given[side], relations)[:, None]] * loops
-    found, wanted = decoder.scores(heads, tails, relations, candidates, loops=loops), torch.cat(wanted, dim=1)
-    torch.testing.assert_close(found, wanted, **CLOSE)
     tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
+    last = some_rows(ROWS)[:, 0].clone().requires_grad_() if more else None
+    if last is not None:
+        wanted.append(last[:, None])
+        tensors.append(last)
+    found, wanted = decoder.scores(heads, tails, relations, candidates, last, loops=loops), torch.cat(wanted, dim=1)
+    torch.testing.assert_close(found, wanted, **CLOSE)
     for seed in (1, 2):
         weight = torch.rand(found.shape, generator=torch.Generator().manual_seed(seed), dtype=found.dtype)
         for mine, theirs in zip(

@@ -100,6 +100,12 @@ def test_evaluation_is_that_of_the_run(store, tmp_path) -> None:
     assert found["edges"] == GraphStore.open(f"{store}.links").held_out["test"]
     two = partita.evaluate(tmp_path / "run", split="test", workers=2)
     assert {name: two[name] for name in run.metrics["test"]} == pytest.approx(run.metrics["test"], rel=1e-6)
+    one, two = (partita.evaluate(tmp_path / "run", eval_negatives=9, workers=number) for number in (1, 2))
+    assert one["candidates"] == two["candidates"] == 9
+    assert {name: two[name] for name in run.metrics["test"]} == pytest.approx(
+        {name: one[name] for name in run.metrics["test"]}, rel=1e-6
+    )
+    assert one["mrr"] > run.metrics["test"]["mrr"]
 
 
 def matching(path: Path, pairs: int) -> Path:

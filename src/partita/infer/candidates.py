@@ -121,7 +121,7 @@ def count_among(
         for some, others in zip(
             *(torch.from_numpy(each[own]).split(together) for each in (places, nodes - first)), strict=True
         ):
-            ends = given[some], rows[others].to(given)
+            ends = given.index_select(0, some), rows.index_select(0, others).to(given)
             scores = decoder(*(ends if queries.side == "tail" else ends[::-1]), relations[some])
             for count, found in zip(counts, compared(true_scores[some], scores.unsqueeze(1)), strict=True):
                 count += torch.bincount(some, weights=found.squeeze(1).double(), minlength=len(queries)).long()

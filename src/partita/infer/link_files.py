@@ -13,7 +13,9 @@ from jaxtyping import Int64
 from partita.core.errors import ConfigError, InputError, nearest
 from partita.graph.store import GraphStore
 from partita.sources.batch import Cells, Kind
+from partita.sources.dialect import BLANKS
 from partita.sources.edges import EdgeTable, open_table
+from partita.sources.text import TextTable
 
 _CHUNK = 1 << 20
 
@@ -71,10 +73,16 @@ def _listed(store: GraphStore, path: Path, kind: int) -> Int64[np.ndarray, "n"]:
     table = open_table(path, wanted=("node", "id"))
     named = [name for name in ("node", "id") if table.has_header and name in table.names]
     column = table.names.index(named[0]) if named else 0
+    fix = None
+    if isinstance(table, TextTable) and table.dialect.delimiter == BLANKS and not named:
+        fix = "Write 'node' above the ids, if they have blanks in them"
     pieces = [
-        _ends(store, batch, 0, kind) for batch in table.batches([column], [_kind(store)], doing=f"read {path.name}")
+        _ends(store, batch, 0, kind, fix=fix)
+        for batch in table.batches([column], [_kind(store)], doing=f"read {path.name}")
     ]
-    return np.concatenate([np.empty(0, np.int64), *pieces])
+    if not pieces:
+        raise InputError("lists no nodes", where=str(path), fix="Write an id on each line")
+    return np.concatenate(pieces)
 
 
 def pairs_of(store: GraphStore, path: Path, relation: int | None) -> Iterator[Int64[np.ndarray, "n ends"]]:
@@ -119,14 +127,20 @@ def pairs_of(store: GraphStore, path: Path, relation: int | None) -> Iterator[In
 
 
 def _ends(
-    store: GraphStore, batch: Cells, column: int, kind: int, rows: Int64[np.ndarray, "k"] | None = None
-) -> Int64[np.ndarray, "n"]:
-    """Nodes in a column of some rows, or of all."""
+    store: GraphStore, batch: Cells, column: int, kind: int, rows: Int64[np.ndarray, "k"] | None = None,
+    fix: str | None = None,
+) -> Int64[np.ndarray, "n"]:  # fmt: skip
+    """Nodes in a column of some rows, or of all; ``fix``: what a user may do where one is not there."""
     names = batch.strings(column) if _kind(store) == "str" else pa.array(batch.ints(column))
     ids = find_nodes(store, names if rows is None else names.take(pa.array(rows)), kind)
     missing = np.zeros(len(batch), np.bool_)
     missing[slice(None) if rows is None else rows] = ids < 0
-    batch.check(missing, column, f"there is no node {{}}{_of_type(store, kind)}")
+    if missing.any():
+        name = batch.columns[column][int(np.argmax(missing))].as_py()
+        if isinstance(name, str) and name != name.strip():
+            fix = "Take the blanks off both ends of the id"
+        # As a literal, so that blanks and an empty id are seen.
+        batch.check(missing, column, f"there is no node {{!r}}{_of_type(store, kind)}", fix)
     return ids
 
 

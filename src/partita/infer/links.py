@@ -64,7 +64,7 @@ class NodeRows:
     def at(self, nodes: Int64[Tensor, "n"]) -> Float[Tensor, "n d"]:
         """Rows of any nodes, the same ones on all workers. All workers call this."""
         if self.inference.context.mesh.size == 1:
-            return self.rows[nodes - self.first]
+            return self.rows.index_select(0, nodes - self.first)
         own = (nodes >= self.first) & (nodes < self.first + len(self.rows))
         found = self.rows.new_zeros(len(nodes), self.rows.shape[1])
         found[own] = self.rows[nodes[own] - self.first]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,8 +102,13 @@ def _module(asks: Tensor | None) -> ModuleType:
             _chosen = "cpu"
         except ImportError:
             _chosen = "reference"
-    name = f"partita.kernels.{_chosen}"
-    return sys.modules.get(name) or importlib.import_module(name)  # a look is a tenth of a call
+    return _imported(f"partita.kernels.{_chosen}")
+
+
+@cache
+def _imported(name: str) -> ModuleType:
+    """A module whose import has ended, which is not said of those in ``sys.modules``: other threads may be at it."""
+    return importlib.import_module(name)
 
 
 def _gpu() -> ModuleType:

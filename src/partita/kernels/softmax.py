@@ -11,7 +11,7 @@ from partita.kernels.dispatch import implementation
 
 
 def side_softmax(
-    scores: Float[Tensor, "B K_1"], *, temperature: float = 1.0, sides: int = 1
+    scores: Float[Tensor, "B K_1"], *, temperature: float = 1.0, sides: int = 1, added: float = 0.0
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B K_1"]]:
     """The cross-entropy of the first score of every row among the others, and its gradient.
 
@@ -19,9 +19,10 @@ def side_softmax(
 
     Args:
         scores: in every row that of a link, then those of its negatives, as many of each side; -inf of those that do
-            not count, whose gradient is 0.
+            not count, whose gradient is 0. With ``added`` a column more.
         temperature: T, above 0.
         sides: number of the sides.
+        added: so many times the last column is added to the losses; 0: there is no such column.
 
     Returns:
         the losses, and the gradient of each by the scores of its row.
@@ -29,10 +30,10 @@ def side_softmax(
     Raises:
         ValueError: the scores of negatives cannot be divided by the sides.
     """
-    if (scores.shape[1] - 1) % sides:
-        raise ValueError(f"{scores.shape[1] - 1} negatives of {sides} sides")
+    if (negatives := scores.shape[1] - 1 - (added != 0)) % sides:
+        raise ValueError(f"{negatives} negatives of {sides} sides")
     losses, gradient = scores.new_empty(len(scores)), torch.empty_like(scores, memory_format=torch.contiguous_format)
     compiled = scores.device.type == "cpu" and scores.dtype == torch.float32
     chosen = implementation(scores) if compiled else reference
-    chosen.side_softmax(scores.contiguous(), temperature, sides, losses, gradient)
+    chosen.side_softmax(scores.contiguous(), temperature, sides, added, losses, gradient)
     return losses, gradient

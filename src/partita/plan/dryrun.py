@@ -31,11 +31,11 @@ from partita.parallel.graph_placement import place_topology
 from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
-from partita.sample.topology import as_tensor
+from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.tasks.task import make_task, seed_order, training_seeds
+from partita.tasks.task import EdgeTask, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -72,7 +72,9 @@ class DryRun:
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
-        self._local = open_topology(store, config)
+        self._local: ArrayTopology = open_topology(store, config)
+        if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
+            self._local = self._local.without(supervision)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
         seeds = training_seeds(task)
         self._order = seed_order(task, seeds, config)

@@ -65,6 +65,8 @@ _LIKELY_HEADER = 0.02
 _OTHER_MARKERS = (b"%", b"//")
 """How comments begin in files of KONECT and others."""
 
+_QUOTED = re.compile(rb'\s*"[^"]*"\s*')
+
 _WITH_COMMA = re.compile(r"[+-]?\d*,\d+")
 """A number with a decimal comma."""
 
@@ -94,11 +96,16 @@ class Dialect:
     decimal: str = "."
 
     def clean(self, text: bytes) -> bytes:
-        """The same lines with comments emptied and runs of blanks made one blank; no line is lost."""
+        """The same lines with those that are comments or blank emptied, which are then skipped; no line is lost.
+
+        Where blanks separate, runs of them are made one.
+        """
         if self.delimiter == BLANKS and (b"  " in text or b"\t" in text or b" \n" in text or b"\n " in text):
             text = re.sub(rb"[ \t]+", b" ", text).replace(b" \n", b"\n").replace(b"\n ", b"\n")
         if self.delimiter == BLANKS:
             text = text.strip(b" \t")
+        elif text.startswith((b" ", b"\t")) or b"\n " in text or b"\n\t" in text:
+            text = re.sub(rb"(?m)^ +$" if self.delimiter == b"\t" else rb"(?m)^[ \t]+$", b"", text)
         if self.comment and (text.startswith(self.comment) or b"\n" + self.comment in text):
             text = re.sub(rb"(?m)^" + re.escape(self.comment) + rb"[^\n]*", b"", text)
         return text
@@ -171,7 +178,7 @@ def guess(
     if not rows:
         raise InputError("the file holds no data", where=where, fix="Give a file with at least one row")
     if separator is None:
-        separator = _guess_separator([line for _, line in rows])
+        separator = _guess_separator([line for _, line in rows], wanted)
     cells = [tuple(cell.strip() for cell in split_cells(line, separator)) for _, line in rows]
     decimal = _guess_decimal(cells, separator)
     if decimal == ",":
@@ -235,7 +242,11 @@ def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell) else cell
 
 
-def _guess_separator(lines: Sequence[bytes]) -> bytes:
+def _guess_separator(lines: Sequence[bytes], wanted: Collection[str]) -> bytes:
+    if lines[0].strip().decode("utf-8", "replace") in wanted or all(map(_QUOTED.fullmatch, lines)):
+        return (
+            b","  # a single column, under the name that is looked for or in quotes: its words may have blanks in them
+        )
     # The header may be longer or shorter than the rows (trailing separators), so that most lines must agree, not all.
     cells = [split_cells(line, b";") for line in lines]
     decimals = any(_WITH_COMMA.fullmatch(cell.strip()) for row in cells for cell in row)

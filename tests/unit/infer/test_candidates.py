@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from link_stores import edges_of, in_store, typed_stores, untyped_stores
 from scipy import stats
 
 import partita
+from partita.cli.main import main
 from partita.core.errors import ConfigError
 from partita.graph.split_links import split_links
 from partita.graph.store import GraphStore
@@ -148,6 +150,16 @@ def test_a_run_says_among_what_it_ranks(tmp_path) -> None:
     assert "among 20 sampled nodes of their type" in page.read_text()
     with pytest.raises(ConfigError, match="eval_negatives = -1"):
         partita.evaluate(tmp_path / "run", eval_negatives=-1)
+
+
+def test_the_command(tmp_path, capsys) -> None:
+    store = split_links(small_random_store(tmp_path / "whole", 60, 300), tmp_path / "g", val=0.1, test=0.2)
+    settings = {"task": "links", "model": "none", "hidden": 4, "epochs": 1, "threads": 1}
+    partita.Trainer(store, out=tmp_path / "run", **settings).fit(progress=False)
+    for words, wanted in (([], "all"), (["--eval-negatives", "7"], 7)):
+        with pytest.raises(SystemExit):
+            main(["evaluate", str(tmp_path / "run"), *words, "--json"])
+        assert json.loads(capsys.readouterr().out)["candidates"] == wanted
 
 
 def test_other_tasks_have_no_negatives(tmp_path) -> None:

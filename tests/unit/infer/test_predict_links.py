@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_said(named, typed, tmp_path) -> None:
         (ConfigError, "neither a file nor a split", {"links": 1, "nodes": "nowhere"}),
         (ConfigError, "no relations", {"links": 1, "relation": "at"}),
         (ConfigError, "no end 'middle'", {"links": 1, "side": "middle"}),
-        (InputError, r"line 3, column target: there is no node nobody", {"pairs": pairs}),
+        (InputError, r"line 3, column target: there is no node 'nobody'", {"pairs": pairs}),
     ):
         with pytest.raises(error, match=message):
             predict_links(named[1], **{"out": out, **options})
@@ -244,6 +244,52 @@ edges:
     settings = {**SETTINGS, "model": "rgcn", "target_relations": "bought", "embed": "user=4,maker=4"}
     partita.Trainer(folder / "store", out=folder / "run", **settings).fit(progress=False)
     return folder / "run"
+
+
+ALONE = [
+    "user-3\nuser-5\n", "node\nuser-3\nuser-5\n", " user-3\nuser-5 \n", "node\n\tuser-3 \n\n   \nuser-5\t\n\n",
+    "id,x\n user-3 ,1\n  \n\" user-5 \",2\n", "node\r\nuser-3\r\n \r\nuser-5", "# mine\nuser-3\nuser-5\n",
+]  # fmt: skip
+"""Files that list two users."""
+
+
+@pytest.mark.parametrize("text", ALONE)
+def test_blanks_around_listed_ids_and_blank_lines_are_nothing(named, tmp_path, text) -> None:
+    (tmp_path / "nodes.csv").write_text(text)
+    predict_links(named[1], links=1, nodes=str(tmp_path / "nodes.csv"), out=tmp_path / "new.csv")
+    assert table(tmp_path / "new.csv")["node"] == ["user-3", "user-5"]
+
+
+def test_listed_ids_may_have_blanks_in_them(shop, tmp_path) -> None:
+    """Under a header, in quotes, or beside another column; else it is said what to do."""
+    options = {"links": 1, "relation": "bought", "side": "head", "nodes": str(tmp_path / "items.csv")}
+    for text in ("node\nsku 03\n sku 05 \n", '"sku 03"\n"sku 05"\n', "sku 03,1\nsku 05,2\n"):
+        (tmp_path / "items.csv").write_text(text)
+        predict_links(shop, out=tmp_path / "new.csv", **options)
+        assert table(tmp_path / "new.csv")["node"] == ["sku 03", "sku 05"]
+    (tmp_path / "items.csv").write_text("sku 03\nsku 05\n")
+    with pytest.raises(InputError, match=r"items.csv, line 1, column 0: there is no node 'sku'.*Write 'node' above"):
+        predict_links(shop, out=tmp_path / "new.csv", **options)
+
+
+def test_what_lists_no_nodes_is_refused_by_row(named, tmp_path) -> None:
+    file = tmp_path / "nodes.csv"
+    for text, message in (
+        ("node\nuser-3\n\n  \nuser-99\n", r"nodes.csv, line 5, column node: there is no node 'user-99'"),
+        ("node,x\nuser-3,1\n,2\n", r"nodes.csv, line 3, column node: there is no node ''"),
+        ("node\nuser-3\nuser-5\u00a0\n", r"line 3, column node: there is no node 'user-5\\xa0'.*Take the blanks off"),
+        ("node\n", "nodes.csv: lists no nodes"),
+        ("node\n  \n\n", "nodes.csv: lists no nodes"),
+        ("\n  \n", "nodes.csv: the file holds no data"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match=message):
+            predict_links(named[1], links=1, nodes=str(file), out=tmp_path / "new.csv")
+    file = tmp_path / "nodes.parquet"
+    pyarrow.parquet.write_table(pa.table({"node": ["user-3", " user-5"]}), file)
+    with pytest.raises(InputError, match=r"row 1 .*column node: there is no node ' user-5'.*Take the blanks off"):
+        predict_links(named[1], links=1, nodes=str(file), out=tmp_path / "new.csv")
+    assert not (tmp_path / "new.csv").exists()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -11,30 +11,34 @@ from partita import kernels
 from partita.kernels import reference
 
 
-def exact(scores: torch.Tensor, temperature: float, sides: int) -> tuple[torch.Tensor, torch.Tensor]:
+def exact(scores: torch.Tensor, temperature: float, sides: int, added: float) -> tuple[torch.Tensor, torch.Tensor]:
     losses, gradient = torch.empty(len(scores)).double(), torch.empty(scores.shape).double()
-    reference.side_softmax(scores.double(), temperature, sides, losses, gradient)
+    reference.side_softmax(scores.double(), temperature, sides, added, losses, gradient)
     return losses, gradient
 
 
 @settings(max_examples=80)
 @given(
-    st.integers(0, 9), st.integers(0, 200), st.integers(1, 2), st.sampled_from([0.5, 1.0, 3.0]),
-    st.sampled_from([1e-3, 1.0, 50.0, 1e4]), st.sampled_from([0.0, 0.2, 1.0]), st.integers(0, 2**32),
+    st.integers(0, 9), st.integers(0, 200), st.integers(1, 2), st.sampled_from([0.0, 0.25]),
+    st.sampled_from([0.5, 1.0, 3.0]), st.sampled_from([1e-3, 1.0, 50.0, 1e4]), st.sampled_from([0.0, 0.2, 1.0]),
+    st.integers(0, 2**32),
 )  # fmt: skip
 def test_losses_and_gradients_are_those_of_the_reference(
-    both, rows, negatives, sides, temperature, spread, left_out, seed
+    both, rows, negatives, sides, added, temperature, spread, left_out, seed
 ) -> None:
     """Also of scores that are far apart, and of rows none of whose negatives count."""
     draw = torch.Generator().manual_seed(seed)
-    scores = torch.randn(rows, 1 + negatives * sides, generator=draw) * spread
+    scores = torch.randn(rows, 1 + negatives * sides + (added != 0), generator=draw) * spread
     without = torch.rand(scores.shape, generator=draw) < left_out
     without[:, 0] = False
+    if added:
+        without[:, -1] = False
     scores.masked_fill_(without, -torch.inf)
-    losses, gradient = exact(scores, temperature, sides)
-    for found, mine in both(lambda: kernels.side_softmax(scores, temperature=temperature, sides=sides)):
-        torch.testing.assert_close(found.double(), losses, rtol=2e-6, atol=2e-6)
-        torch.testing.assert_close(mine.double(), gradient, rtol=1e-5, atol=1e-6)
+    losses, gradient = exact(scores, temperature, sides, added)
+    for found, mine in both(lambda: kernels.side_softmax(scores, temperature=temperature, sides=sides, added=added)):
+        torch.testing.assert_close(found.double(), losses, rtol=2e-6, atol=2e-6 + 1e-6 * spread)  # of what is added
+        rounding = 5e-7 * spread / temperature  # of exponents, which is relative to their powers
+        torch.testing.assert_close(mine.double(), gradient, rtol=1e-5 + rounding, atol=1e-6)
         assert not mine[without].any()
 
 

@@ -54,6 +54,16 @@ def test_what_the_user_says_wins():
         look(b"# only\n\n# comments\n")
 
 
+def test_a_single_column_of_words_with_blanks():
+    """Under a name that is looked for, or in quotes; otherwise blanks separate."""
+    text = b"node\nsku 03\nsku 05\n"
+    assert look(text, wanted=["node", "id"]).delimiter == b","
+    assert look(b'"sku 03"\n "sku 05" \n').names == ("0",)
+    for other in (text, b"sku 03\nsku 05\n", b'"sku" "03"\n"sku" "05"\n'):
+        assert look(other).delimiter == b" "
+    assert look(b"node other\nu1 u2\n", wanted=["node"]).names == ("node", "other")
+
+
 def rows(path, kinds=("str", "str"), **options):
     table = TextTable(path, **options)
     found = []
@@ -69,6 +79,20 @@ def test_every_chunk_size_reads_the_same_rows_and_lines(tmp_path, chunk_bytes):
     path.write_bytes(b'\xef\xbb\xbf# c\r\nsource,target\r\n\r\na,b\r\n#x,y\r\n c , d e \r\n"f,g","h""i"\r\nNA,nan')
     expected = [("a", "b", 4), ("c", "d e", 6), ("f,g", 'h"i', 7), ("NA", "nan", 8)]
     assert rows(path, chunk_bytes=chunk_bytes) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", [5, 8 << 20])
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("delimiter", [b",", b"\t", b";", b" "])
+def test_blank_lines_are_skipped_like_empty_ones(tmp_path, delimiter, ending, chunk_bytes):
+    """And counted. A line of tabs is a row where tabs separate, and so is one of commas where these do."""
+    lines = [b"  ", b"a-b", b"", b"   ", b" c-d ", b" " if delimiter == b"\t" else b" \t ", b"e-f", b"   "]
+    path = tmp_path / "t"
+    path.write_bytes(ending.join(lines).replace(b"-", delimiter))
+    assert rows(path, chunk_bytes=chunk_bytes) == [("a", "b", 2), ("c", "d", 5), ("e", "f", 7)]
+    if delimiter != b" ":
+        path.write_bytes(ending.join([b"a-b", b"-", b"c-d"]).replace(b"-", delimiter))
+        assert rows(path, chunk_bytes=chunk_bytes) == [("a", "b", 1), ("", "", 2), ("c", "d", 3)]
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])

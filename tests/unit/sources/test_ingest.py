@@ -195,6 +195,34 @@ def test_the_memory_limit_does_not_change_the_store(tmp_path):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("gap", ["", "   ", "\t "])
+def test_empty_and_blank_lines_change_nothing(tmp_path, gap):
+    """In edges, held-out edges, labels and tables of nodes, with labels or without."""
+    tables = {
+        "edges": ["a,b", "u1,u2", "u2,u3", "u3,u4"],
+        "val": ["a,b", "u1,u4"],
+        "labels": ["id,y", "u1,0", "u2,1", "u3,0", "u4,1"],
+        "nodes": ["id,x", "u1,0.5", "u2,1.5", "u3,2.5", "u4,3.5"],
+    }
+    for labeled in (False, True):
+        stores = []
+        for lines_between in ("\n", f"\n{gap}\n"):
+            for name, lines in tables.items():
+                (tmp_path / f"{name}.csv").write_text(lines_between.join(lines) + lines_between)
+            stores.append(
+                ingest(
+                    tmp_path / "edges.csv", tmp_path / f"store-{len(stores)}-{labeled}", header=True,
+                    nodes=tmp_path / "nodes.csv", val_edges=tmp_path / "val.csv",
+                    labels=tmp_path / "labels.csv" if labeled else None,
+                )
+            )  # fmt: skip
+        one, other = (GraphStore.open(store.path) for store in stores)
+        assert one.held_out == other.held_out == {"val": 1}
+        assert one.columns == other.columns
+        for name in one.columns:
+            np.testing.assert_array_equal(one.column(name), other.column(name), err_msg=name)
+
+
 def test_weights_and_mirrors(tmp_path):
     (tmp_path / "e.csv").write_text("s,t,w\n0,1,0.5\n0,1,2\n1,1,4\n")
     options = {"weight_column": "w", "undirected": True, "deduplicate": True}

@@ -15,7 +15,11 @@ from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
+from partita.core.mesh import Mesh
+from partita.graph.split_links import split_links
 from partita.graph.store import GraphStore
+from partita.parallel.strategies import parse_strategy
+from partita.plan.dryrun import DryRun
 from partita.sample.blocks import sample_block
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.topology import ArrayTopology, LocalTopology
@@ -158,6 +162,18 @@ def test_what_is_predicted_carries_no_messages_in_any_step(stores, by, replaced)
             seen.update(sources_and_targets(store, sample_block(topology, nodes, key, 1, sampler)))
         assert seen
         assert not {of(store, edge) for edge in seen if edge[0] != edge[1]} & predicted
+
+
+def test_plans_are_of_what_carries_messages(tmp_path) -> None:
+    small_random_store(tmp_path / "whole", 90, 900, num_features=3)
+    store = split_links(tmp_path / "whole", tmp_path / "g", val=0.1, test=0.1)
+    mesh, found = Mesh.of(0, 2, 2), []
+    for share in (None, 0.3):
+        settings = {"task": "links", "message_share": share, "fanout": -1, "layers": 1, "hidden": 4, "batch_size": 900}
+        dry_run = DryRun(store, Config.make(settings), mesh, [parse_strategy("gdp", 1)])
+        for shares in next(dry_run.steps(seconds=0.0)).values():
+            found.append(sum(each.blocks[0, 2] for each in shares))
+    assert found[1] < 0.5 * found[0]
 
 
 @pytest.mark.parametrize(

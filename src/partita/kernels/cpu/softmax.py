@@ -24,12 +24,13 @@ def side_softmax(
     scores: Float[Tensor, "B K_1"],
     temperature: float,
     sides: int,
+    added: float,
     losses: Float[Tensor, "B"],
     gradient: Float[Tensor, "B K_1"],
 ) -> None:
     """See :func:`partita.kernels.side_softmax`."""
     bounds = threads.even_bounds(len(scores), scores.numel() * _WORK)
-    run(softmax_loop, bounds, scores, F(1 / temperature), sides, losses, gradient)
+    run(softmax_loop, bounds, scores, F(1 / temperature), sides, F(added), losses, gradient)
 
 
 @njit(fastmath={"contract"})
@@ -49,9 +50,9 @@ def _exp(x):
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def softmax_loop(scores, factor, sides, losses, gradient, low, high):
+def softmax_loop(scores, factor, sides, added, losses, gradient, low, high):
     """The rows from ``low`` to ``high``."""
-    width = (scores.shape[1] - 1) // sides
+    width = (scores.shape[1] - 1 - (1 if added else 0)) // sides
     whole = width - width % _LANES
     lanes = np.empty(_LANES, np.float32)
     for row in range(low, high):
@@ -94,4 +95,7 @@ def softmax_loop(scores, factor, sides, losses, gradient, low, high):
                 out[place] *= scale
             outside += total * scale
         losses[row] = loss / sides
+        if added:
+            losses[row] += added * scores[row, -1]
+            gradient[row, -1] = added
         gradient[row, 0] = -outside

@@ -81,6 +81,7 @@ class Decoder(nn.Module):
         tails: Float[Tensor, "B d"],
         relations: Int64[Tensor, "B"],
         candidates: Mapping[Side, Float[Tensor, "... d"]],
+        last: Float[Tensor, "B"] | None = None,
         *,
         loops: bool = False,
     ) -> Float[Tensor, "B K_1"]:
@@ -89,6 +90,7 @@ class Decoder(nn.Module):
         Args:
             heads, tails, relations: of the triples.
             candidates: by the end that they stand for, as for :meth:`against`, in the order of the scores.
+            last: one more column.
             loops: behind the candidates for an end comes the other end in its place.
         """
         found = [self(heads, tails, relations).unsqueeze(1)]
@@ -97,7 +99,7 @@ class Decoder(nn.Module):
             found.append(self.against(side, given, relations, rows))
             if loops:
                 found.append(self(given, given, relations).unsqueeze(1))
-        return torch.cat(found, dim=1)
+        return torch.cat(found if last is None else [*found, last.unsqueeze(1)], dim=1)
 
     def cubes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B"]:
         """The sum of the cubes of the sizes of the numbers that rows of nodes, or of relations, are made of."""
@@ -186,6 +188,7 @@ class ProductDecoder(Decoder):
         tails: Float[Tensor, "B d"],
         relations: Int64[Tensor, "B"],
         candidates: Mapping[Side, Float[Tensor, "... d"]],
+        last: Float[Tensor, "B"] | None = None,
         *,
         loops: bool = False,
     ) -> Float[Tensor, "B K_1"]:
@@ -193,11 +196,11 @@ class ProductDecoder(Decoder):
         kind, ends = type(self), {"head": heads, "tail": tails}
         own = kind.forward is not ProductDecoder.forward or kind.against is not ProductDecoder.against
         if own or not all(rows.ndim == 2 and by_torch(heads, rows) for rows in candidates.values()) or not candidates:
-            return super().scores(heads, tails, relations, candidates, loops=loops)
+            return super().scores(heads, tails, relations, candidates, last, loops=loops)
         given = [heads if side == "tail" else tails for side in candidates]
         queries = [self.query(side, rows, relations) for side, rows in zip(candidates, given, strict=True)]
         true, others = self.prepared(ends[next(iter(candidates))]), map(self.prepared, given if loops else ())
-        return side_by_side(true, queries, [self.prepared(rows) for rows in candidates.values()], list(others))
+        return side_by_side(true, queries, [self.prepared(rows) for rows in candidates.values()], list(others), last)
 
     def scorer(self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]) -> Scorer:
         """See :meth:`Decoder.scorer`; the queries are made once."""

@@ -109,15 +109,18 @@ def softmax(
     )
 
 
-def softmax_of_rows(scores: Float[Tensor, "B K_1"], temperature: float, sides: int = 1) -> Float[Tensor, "B"]:
+def softmax_of_rows(
+    scores: Float[Tensor, "B K_1"], temperature: float, sides: int = 1, added: float = 0.0
+) -> Float[Tensor, "B"]:
     """The mean over sides of :func:`softmax`, of rows of scores as the task makes them.
 
     Args:
         scores: of a link, then those of its negatives, as many of each side; -inf of those that do not count.
         temperature: of the softmax.
         sides: number of the sides.
+        added: so many times a last column, behind the scores, is added; 0: there is none.
     """
-    found: Tensor = _Softmax.apply(scores, temperature, sides)
+    found: Tensor = _Softmax.apply(scores, temperature, sides, added)
     return found
 
 
@@ -125,20 +128,20 @@ class _Softmax(Function):
     """With its gradient, which takes the same passes over many negatives as the loss."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, temperature: float, sides: int) -> Tensor:
-        losses, ctx.gradient = kernels.side_softmax(scores, temperature=temperature, sides=sides)
+    def forward(ctx: Any, scores: Tensor, temperature: float, sides: int, added: float) -> Tensor:
+        ctx.settings = {"temperature": temperature, "sides": sides, "added": added}
+        losses, ctx.gradient = kernels.side_softmax(scores, **ctx.settings)
         ctx.save_for_backward(scores)
-        ctx.settings = {"temperature": temperature, "sides": sides}
         return losses
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         gradient, ctx.gradient = ctx.gradient, None  # what is multiplied in place serves once
         if gradient is None:
             (scores,) = ctx.saved_tensors
             gradient = kernels.side_softmax(scores, **ctx.settings)[1]
-        return gradient.mul_(grad.unsqueeze(1)), None, None
+        return gradient.mul_(grad.unsqueeze(1)), None, None, None
 
 
 def self_adversarial(
@@ -201,7 +204,7 @@ LOSS_SETTINGS: dict[str, str | None] = {
 }
 """Which setting each loss reads, of those that only some do; losses of users are told all."""
 
-OF_ROWS: dict[LinkLoss, Callable[[Tensor, float, int], Tensor]] = {softmax: softmax_of_rows}
+OF_ROWS: dict[LinkLoss, Callable[[Tensor, float, int, float], Tensor]] = {softmax: softmax_of_rows}
 """The same of rows of scores, as the task makes them, of losses that can do without copies of their parts."""
 
 

@@ -210,12 +210,10 @@ class LinkTask:
         heads, tails, *candidates = ops.pick_rows(rows, wanted.places).split(wanted.sizes)
         edges = wanted.edges
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
-        scores = self._scores(heads, tails, kinds, wanted, iter(candidates))
+        penalty = self.decoder.penalty(heads, tails, kinds) if self.config.penalty else None
+        scores = self._scores(heads, tails, kinds, wanted, iter(candidates), penalty)
         with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
             scores[wanted.left_out] = -torch.inf
-        if self.config.penalty:
-            penalty = self.decoder.penalty(heads, tails, kinds)
-            scores = torch.cat([scores, penalty.unsqueeze(1)], dim=1)
         return scores
 
     def _scores(
@@ -225,12 +223,13 @@ class LinkTask:
         kinds: Int64[Tensor, "B"],
         wanted: Wanted,
         candidates: Iterator[Float[Tensor, "_ C"]],
+        last: Float[Tensor, "B"] | None,
     ) -> Float[Tensor, "B K_1"]:
-        """Of edges and of candidates, whose rows come group by group."""
+        """Of edges and of candidates, whose rows come group by group; and a last column."""
         if all(len(groups) == 1 and groups[0][0] is None for groups in wanted.sides):
             given = zip(self.sides, wanted.sides, candidates)
             shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for side, groups, some in given}
-            return self.decoder.scores(heads, tails, kinds, shaped, loops=wanted.loops)
+            return self.decoder.scores(heads, tails, kinds, shaped, last, loops=wanted.loops)
         found = [self.decoder(heads, tails, kinds).unsqueeze(1)]
         for side, groups in zip(self.sides, wanted.sides, strict=True):
             known = tails if side == "head" else heads
@@ -243,7 +242,7 @@ class LinkTask:
             found.append(torch.cat(pieces)[torch.cat(order).argsort()])
             if wanted.loops:
                 found.append(self.decoder(known, known, kinds).unsqueeze(1))
-        return torch.cat(found, dim=1)
+        return torch.cat(found if last is None else [*found, last.unsqueeze(1)], dim=1)
 
     def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
         """Which of the scores is that of the edge."""
@@ -256,20 +255,19 @@ class LinkTask:
     def loss_sum(self, output: Float[Tensor, "B K_1"], targets: Int64[Tensor, "B"]) -> Float[Tensor, ""]:
         """The losses of all edges, summed, with their penalties; that of an edge is the mean over its sides."""
         config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
-        # The gradient of a split is a copy, that of slices takes a pass more for each.
         weight = config.penalty or 0.0
-        scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
         if of_rows is not None:
-            each = of_rows(scores, config.temperature, sides)
-        else:
-            positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
-            negative = negative.reshape(len(scores) * sides, negative.shape[1] // sides)
-            allowed = negative > -torch.inf
-            found = self.loss(
-                positive.expand(-1, sides).reshape(-1), torch.where(allowed, negative, 0.0), allowed,
-                margin=config.margin, temperature=config.temperature,
-            )  # fmt: skip
-            each = found.view(len(scores), sides).mean(1)
+            return of_rows(output, config.temperature, sides, weight).sum()
+        # The gradient of a split is a copy, that of slices takes a pass more for each.
+        scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
+        positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
+        negative = negative.reshape(len(scores) * sides, negative.shape[1] // sides)
+        allowed = negative > -torch.inf
+        found = self.loss(
+            positive.expand(-1, sides).reshape(-1), torch.where(allowed, negative, 0.0), allowed,
+            margin=config.margin, temperature=config.temperature,
+        )  # fmt: skip
+        each = found.view(len(scores), sides).mean(1)
         return sum((weight * more.squeeze(1) for more in penalty), start=each).sum()
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
