@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded
 
 import numpy as np
 import torch
