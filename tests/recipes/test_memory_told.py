@@ -121,3 +121,23 @@ def test_too_little_is_refused_with_numbers_and_a_remedy(folder: Path, tmp_path:
         assert "RLIMIT_DATA" in refused.stderr
         assert len(refused.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_learnt_rows_of_many_times_the_memory_are_trained_and_evaluated(tmp_path: Path) -> None:
+    """192 MiB of rows and moments, and 64 MiB of rows that links are scored with, in files."""
+    made = partita("generate", "rmat", tmp_path / "graph", "--scale", 16, "--edge-factor", 1)
+    assert made.returncode == 0, made.stderr
+    words = [
+        "train", tmp_path / "graph", "--task", "links", "--model", "none", "--hidden", 256, "--held-out", "0,0.002",
+        "--epochs", 1, "--batch-size", 512, "--negatives", 64, "--embed-memory", "16MiB", "--memory-limit", "64MiB",
+        "--out",
+    ]  # fmt: skip
+    free = partita(*words, tmp_path / "free")
+    assert free.returncode == 0, free.stderr
+    need = json.loads((tmp_path / "free/run.json").read_text())["memory"]
+    assert need["parts"]["learnt rows"] + need["parts"]["evaluation"] < 64 * MIB
+    limited = partita(*words, tmp_path / "limited", limit=need["bytes"] * 11 // 10)
+    assert limited.returncode == 0, limited.stderr
+    found = json.loads((tmp_path / "limited/run.json").read_text())
+    assert "mrr" in found["metrics"]["test"]
+    assert found["metrics"] == json.loads((tmp_path / "free/run.json").read_text())["metrics"]

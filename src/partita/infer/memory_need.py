@@ -48,7 +48,10 @@ def inference_parts(
         of_nodes = nodes * (item * (3 * layer.in_width + 6 * layer.out_width) + node_bytes)
         of_edges = edges * (24 if sums else 24 + item * columns)
         block = max(block, min(limit // 4, of_nodes + of_edges, BLOCK_BYTES if sums else limit))
+    # Rows that links are scored with are kept once, as hidden layers are.
+    width = layers[-1].out_width
+    outputs = _OUTPUTS * nodes * width * item if model.decoder is None else kept(width)
     return {
         "inference": min(hidden, limit // 2) + block,
-        "nodes": _NODE_BYTES * nodes + _OUTPUTS * nodes * layers[-1].out_width * item,
+        "nodes": _NODE_BYTES * nodes + outputs,
     }
