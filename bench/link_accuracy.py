@@ -45,7 +45,10 @@ CORA = {
     "loss": "bpr", "epochs": 60, "eval_every": 5, "metric": "auc",
 }  # fmt: skip
 HIDDEN, DROPOUT, LR, BATCH, EVERY = 64, 0.5, 0.01, 16384, 5
-KNOWLEDGE = {"distmult": {}, "complex": {}}
+KNOWLEDGE = {
+    "hidden": 400, "negatives": 1024, "epochs": 50, "eval_every": 10, "schedule": "cosine",
+}  # fmt: skip
+DECODERS = "distmult,complex"
 Metrics = dict[str, float]
 
 
@@ -186,7 +189,7 @@ def knowledge(options: argparse.Namespace, folder: Path) -> None:
     partita.ingest(DATA / "kg_wn18rr.npz", store)
 
     def way(name: str) -> tuple[str, Callable[[int], Metrics]]:
-        settings = {"model": "none", "decoder": name, "threads": options.threads, **KNOWLEDGE[name]}
+        settings = {"model": "none", "decoder": name, "threads": options.threads, **KNOWLEDGE}
         return name, lambda seed: of_partita(store, folder, seed, **settings)
 
     table(("mrr", "hits@1", "hits@3", "hits@10"), map(way, options.models.split(",")), options.seeds)
@@ -196,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["cora", "peers", "knowledge"])
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--models", default=",".join(KNOWLEDGE), help="decoders on the knowledge graph")
+    parser.add_argument("--models", default=DECODERS, help="decoders on the knowledge graph")
     parser.add_argument("--epochs", type=int, default=40, help="of peers")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
