@@ -11,6 +11,7 @@ from importlib import import_module
 import pytest
 
 import partita.kernels
+from partita.kernels import dispatch
 
 PREFIX = "partita.kernels."
 PROBE = "gpu_probe"
@@ -55,4 +56,5 @@ def _taken() -> dict[str, object]:
     for name in found:
         del sys.modules[name]
     vars(partita.kernels).pop("gpu", None)
+    dispatch._imported.cache_clear()
     return found

@@ -1,4 +1,4 @@
-"""Edges that are left out of rows: which they are, and what numbers the others of a row have."""
+"""Edges that are left out of rows: what is made of their positions, and what numbers the others of a row have."""
 
 from __future__ import annotations
 
@@ -8,81 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Shaped, UInt8, UInt16
+from jaxtyping import Int64, Shaped
 from torch import Tensor
 
-from partita.kernels import checks
-from partita.kernels.dispatch import implementation
-
 Made = TypeVar("Made")
-
-
-def find_edges(
-    indptr: Int[Tensor, "N_1"],
-    indices: Int[Tensor, "M"],
-    edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"] | None,
-    dst: Int[Tensor, "t"],
-    src: Int[Tensor, "t"],
-    kinds: Int[Tensor, "t"] | None = None,
-    *,
-    first_edge: int = 0,
-) -> Int64[Tensor, "k"]:
-    """Positions in the store of all edges between some pairs of nodes, ascending.
-
-    It reads the rows of the destinations once, of each no more than the edges of the relations that are asked for.
-
-    Args:
-        indptr: rows of the store, int64.
-        indices: in-neighbors of the store, int32 or int64; all of them, or a range that has all those of ``dst``.
-        edge_type: relation of every edge in ``indices``, ascending in every row; ``None`` where all have the same.
-        dst: store ids of destinations, in any order. Pairs may be repeated, or have no edge.
-        src: store ids of their sources.
-        kinds: number of the relation whose edges are meant, of every pair; ``None``: those of all relations.
-        first_edge: position in the store of the first of ``indices``.
-
-    Raises:
-        ValueError: lengths do not fit.
-        IndexError: an id is no node of the store, or its edges are not among ``indices``.
-    """
-    if dst.shape != src.shape or (kinds is not None and kinds.shape != dst.shape):
-        raise ValueError(f"{dst.shape[0]} destinations with {src.shape[0]} sources")
-    num_nodes = indptr.shape[0] - 1
-    checks.within("src", src, num_nodes)
-    checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
-    kinds = None if edge_type is None else kinds
-    dst, src, kinds = _distinct(dst.long(), src.long(), None if kinds is None else kinds.long(), num_nodes)
-    found: Tensor = implementation(dst).find_edges(
-        checks.as_int64(indptr),
-        checks.as_ids(indices),
-        None if kinds is None or edge_type is None else edge_type.contiguous(),
-        dst,
-        src,
-        kinds,
-        first_edge,
-    )
-    return found + first_edge if first_edge else found
-
-
-def _distinct(dst: Tensor, src: Tensor, kinds: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Every pair once, by destination, relation and source."""
-    if not dst.numel():
-        return dst, src, kinds
-    relations = 1 if kinds is None else int(kinds.max()) + 1
-    if kinds is not None and int(kinds.min()) < 0:
-        raise ValueError(f"relation {int(kinds.min())}")
-    if num_nodes * relations * num_nodes >= 2**63:
-        columns = [dst, src] if kinds is None else [dst, kinds, src]
-        dst, *between, src = torch.stack(columns).unique(dim=1).unbind(0)
-        return dst.contiguous(), src.contiguous(), between[0].contiguous() if between else None
-    rows = dst if kinds is None else dst * relations + kinds
-    both = rows * num_nodes + src
-    both = both.unique() if both.is_cuda else torch.from_numpy(sorted_once(both.numpy()))
-    rows = both // num_nodes
-    src = both - rows * num_nodes
-    if kinds is None:
-        return rows, src, None
-    dst = rows // relations
-    return dst, src, rows - dst * relations
 
 
 def sorted_once(values: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "m"]:
