@@ -412,17 +412,25 @@ def evaluate(
             "(default: as in training).",
         ),
     ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(
+            "--candidates",
+            help="Of a run on links, in place of a split: the links of an .npz file (source, target, relation), ranked "
+            "among the nodes that it gives for their ends (target_candidates, source_candidates).",
+        ),
+    ] = None,
     memory_limit: Memory = None,
     json: Json = False,
 ) -> None:
     """Evaluate."""
     options = {"run": run, "split": split, "store": store, "memory_limit": memory_limit, "trust": trust}
-    options["eval_negatives"] = eval_negatives
+    options |= {"eval_negatives": eval_negatives, "candidates": candidates}
     result = _infer("evaluate", workers, options, quiet=json)
     if result is None:
         return
     relations = {} if json else result.pop("relations", {})
-    finish(result, f"{run} on {split}", as_json=json)
+    finish(result, f"{run} on {split if candidates is None else candidates.name}", as_json=json)
     if relations:
         from partita.report.terminal import relations_table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from partita.core.errors import ConfigError
 from partita.graph.metadata import SPLIT_PREFIX
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Analysis, EmbeddingSample, Observer, Outcome, sample_positions
+from partita.infer.given_candidates import GivenCandidates
 from partita.infer.layerwise import LayerwiseInference
-from partita.infer.link_analysis import ALL_CANDIDATES
-from partita.infer.links import judge_links
+from partita.infer.link_analysis import ALL_CANDIDATES, GIVEN_CANDIDATES
+from partita.infer.links import NodeRows, judge_links
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.nn.model import Model
 from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
+from partita.tasks.links.edges import target_relations
 from partita.tasks.metrics import Judged, judge
 from partita.tasks.task import EdgeTask, Task, make_task
 
@@ -90,6 +93,7 @@ def evaluate(
     store: str | os.PathLike[str] | None = None,
     model: nn.Module | None = None,
     eval_negatives: int | None = None,
+    candidates: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
     trust: str | None = None,
     workers: int = 1,
@@ -107,6 +111,8 @@ def evaluate(
         model: for runs of a user's own model: one of the same shape.
         eval_negatives: of a run on links: each end of an edge is ranked among so many sampled nodes; 0: among all of
             its type; default as in the run's settings.
+        candidates: of a run on links: an ``.npz`` file of links, and of the nodes that their ends are ranked among; see
+            :meth:`partita.infer.given_candidates.GivenCandidates.read`. They are judged in place of a split's.
         memory_limit: bytes per worker, or text such as ``"2GiB"``; default as in the run's settings.
         trust: ``"imports"``: the run may name code to import, such as a model or a loss of one's own.
         workers: so many processes are started on this machine to share the work; 1 for none.
@@ -114,18 +120,21 @@ def evaluate(
 
     Returns:
         ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers. Of a run on links
-        ``"edges"`` in place of ``"nodes"``, and ``"candidates"``, how many sampled nodes an end is ranked among, or
-        ``"all"``; of a typed graph ``"relations"``, the edges and metrics of each by its name; and ``"notes"``, a list
-        of texts, where something is not as it was in training.
+        ``"edges"`` in place of ``"nodes"``, and ``"candidates"``, how many sampled nodes an end is ranked among,
+        ``"all"``, or ``"given"``, and then no split and only the metrics that are made of ranks; of a typed graph
+        ``"relations"``, the edges and metrics of each by its name; and ``"notes"``, a list of texts, where something is
+        not as it was in training.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
+        InputError: the file of candidates cannot be read, or names what is not in the graph.
     """
     if workers > 1 and context is None and not launched():
         options = {
             "split": split,
             "store": store,
             "eval_negatives": eval_negatives,
+            "candidates": None if candidates is None else str(candidates),
             "memory_limit": memory_limit,
             "trust": trust,
         }
@@ -138,19 +147,26 @@ def evaluate(
     task, name = make_task(_judged_by(loaded.config, eval_negatives), graph), loaded.checkpoint.name
     if isinstance(task, EdgeTask):
         task.attach(loaded.model)
-    elif eval_negatives is not None:
-        raise ConfigError("only links have negatives", where="eval_negatives", fix="Leave eval_negatives out")
+    elif eval_negatives is not None or candidates is not None:
+        where = "eval_negatives" if candidates is None else "candidates"
+        raise ConfigError("only links have negatives", where=where, fix=f"Leave {where} out")
+    if eval_negatives is not None and candidates is not None:
+        fix = "Leave one of both out"
+        raise ConfigError("candidates are given, and others sampled", where="eval_negatives", fix=fix)
+    notes = {"notes": list(loaded.notes)} if loaded.notes else {}
+    if candidates is not None and isinstance(task, EdgeTask):
+        found = _among_given(inference, task, loaded.config, Path(candidates))
+        return {**found, "checkpoint": name, **notes}
     own = not loaded.notes and eval_negatives in (None, loaded.config.eval_negatives)
     missing = context.agree(lambda: own and _lacks_analysis(RunFolder(run), loaded.store, name, split))
     observer = Analysis(task, name) if missing else None
     judged = evaluate_split(inference, task, split, observer)
     if observer is not None and context.mesh.rank == 0:
         observer.write(RunFolder(run).analysis)
-    notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     return {
         "split": split,
         **(_of_links(task, split) if isinstance(task, EdgeTask) else {"nodes": len(graph.split(split))}),
-        "checkpoint": loaded.checkpoint.name,
+        "checkpoint": name,
         **judged.metrics,
         **({"relations": judged.relations} if judged.relations else {}),
         **notes,
@@ -167,6 +183,15 @@ def _judged_by(config: Config, eval_negatives: int | None) -> Config:
         return config
     Config.make({"eval_negatives": eval_negatives}, where="evaluate")  # sees that it is in range
     return config.model_copy(update={"eval_negatives": eval_negatives})
+
+
+def _among_given(inference: LayerwiseInference, task: EdgeTask, config: Config, path: Path) -> dict[str, Any]:
+    """What is said of the links in a file, which are ranked among candidates of their own."""
+    schema = task.store.schema
+    learned = [0] if schema is None else target_relations(schema, config.target_relations)
+    given = GivenCandidates.read(task.store, path, learned[0] if len(learned) == 1 else None)
+    found = given.judge(NodeRows.of(inference), task)
+    return {"edges": len(given.links), "candidates": GIVEN_CANDIDATES, **found}
 
 
 def _of_links(task: EdgeTask, split: str) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from partita.tasks.task import Task
 
 MOST_RELATIONS = 300
 """Relations whose metrics are kept, those with most edges; all others together are one."""
-ALL_CANDIDATES = "all"
-"""In records, where ends are ranked among all nodes of their type; else the number of sampled ones."""
+ALL_CANDIDATES, GIVEN_CANDIDATES = "all", "given"
+"""In records, where ends are ranked among all nodes of their type, or those of a file; else the number of others."""
 EXAMPLES = 10
 """Links that are kept of the best ranked ones, and of the worst."""
 SCORE_BINS = 40
