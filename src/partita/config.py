@@ -276,6 +276,20 @@ class Config(LinkSettings):
         "package.module:Name.",
     )
 
+    feature_memory: Bytes | None = Field(
+        None,
+        ge=0,
+        le=MOST_BYTES,
+        description="Read feature rows from disk, and keep those that are used again first in so much memory per "
+        "worker, for instance 2GiB; default: rows are memory-mapped.",
+    )
+    look_ahead: int = Field(
+        0,
+        ge=0,
+        le=10**6,
+        description="With feature_memory: batches sampled ahead, which say which rows are used again first; 0: as many "
+        "as an eighth of feature_memory has room for.",
+    )
     topology_cache: Bytes | None = Field(
         None,
         ge=0,

@@ -115,6 +115,33 @@ def test_whatever_is_asked_for(name: str, kind: str) -> None:
     check(name, *MADE[name][1][-1], Rows(), kind)
 
 
+@pytest.mark.parametrize("way", ["as-stored", "half-columns-scaled", "no-columns"])
+@pytest.mark.parametrize("name", MADE)
+def test_announced_rows_are_the_same(name: str, way: str) -> None:
+    """Batch after batch, as far ahead as the tier wants; and again after some that are announced are never read."""
+    workers, hosts = MADE[name][1][-1]
+
+    def work(context: ThreadContext) -> int:
+        tier, rows = MADE[name][0](context, WAYS[way]), WAYS[way]
+        generator = torch.Generator().manual_seed(context.mesh.rank)
+        for steps, read in ((6, 3), (9, 9)):
+            batches = [torch.randperm(NUM_NODES, generator=generator)[:25] for _ in range(steps)]
+            works = [tier.ask(ids) for ids in batches]
+            announced = 0
+            for step in range(read):
+                while announced < min(steps, step + 1 + tier.look_ahead):
+                    tier.announce(works[announced])
+                    announced += 1
+                assert torch.equal(tier.read(works[step]), rows.wanted(batches[step]))
+            tier.restart()
+        aside = torch.randperm(NUM_NODES, generator=generator)[:10]
+        assert torch.equal(tier.read(tier.ask(aside)), rows.wanted(aside))
+        return tier.look_ahead
+
+    found = ThreadGroups(workers, hosts).run(work)
+    assert ("file" in name) == (max(found) > 0)
+
+
 @EVERY
 def test_the_budget_is_kept_and_used(name: str, workers: int, hosts: int) -> None:
     done, _ = run(MADE[name][0], Rows(), workers, hosts, "none")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.threads import ThreadContext
+from partita.core.files import map_array
 from partita.core.protocols import CacheTier, FeatureTier
 from partita.features.cache import Cached
 from partita.features.host import HostRows
 from partita.features.peers import Peers
 from partita.features.policies import best_first
+from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
 from partita.train.team import PURPOSES
@@ -24,6 +30,18 @@ WIDTH = 6
 # Parts of uneven sizes; with three and four workers the second owns nothing.
 PARTS = {1: (0, 70), 2: (0, 25, 70), 3: (0, 30, 30, 70), 4: (0, 10, 10, 37, 70)}
 HOT = 4
+
+
+FOLDER = tempfile.TemporaryDirectory(prefix="partita-tiers-")  # which goes when the process ends
+
+
+def file_of(column: FeatureColumn) -> RowFile:
+    """A file with the rows of a column."""
+    path = Path(FOLDER.name) / f"{uuid.uuid4().hex}.npy"
+    np.save(path, column.x.numpy())
+    found = RowFile.of(map_array(path))
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,8 @@ class Rows:
 
     def host(self) -> HostRows:
         """All rows."""
-        return HostRows(self.column(), columns=self.columns)
+        column = self.column()
+        return HostRows(column, columns=self.columns, files=[file_of(column)])
 
     def shard(self, context: ThreadContext) -> HostRows:
         """The rows of the host's own parts, and a few of other hosts."""
@@ -58,7 +77,8 @@ class Rows:
         hot = torch.tensor(others)
         pick = [slice(first, last), hot]
         home, extra = (replace(whole, x=whole.x[p], scale=whole.scale[p] if self.scaled else None) for p in pick)
-        return HostRows(home, NUM_NODES, first, hot, extra, columns=self.columns)
+        files = [file_of(home), file_of(extra)]
+        return HostRows(home, NUM_NODES, first, hot, extra, columns=self.columns, files=files)
 
 
 def axis_of(context: ThreadContext, name: str) -> Axis:
@@ -69,6 +89,7 @@ def axis_of(context: ThreadContext, name: str) -> Axis:
 
 Maker = Callable[[ThreadContext, Rows], FeatureTier]
 BUDGET = 700
+FEW = 8 * NUM_NODES + 10 * (4 * WIDTH + 16)  # bytes: room for ten rows
 ODD = torch.arange(NUM_NODES) % 3  # a score that leaves some nodes out
 
 
@@ -108,6 +129,11 @@ MADE: dict[str, tuple[Maker, Sequence[tuple[int, int]]]] = {
     "cache of everything": (lambda context, rows: filled(Cached(rows.host(), NUM_NODES, 10**6)), ONE_HOST),
     "owners": (owner_reads(chain(CacheSettings(), shard=False), "all"), [*ONE_HOST, *MORE_HOSTS]),
     "shards": (chain(CacheSettings(), shard=True), MORE_HOSTS),
+    "files": (chain(CacheSettings(memory=FEW, window=2), shard=False), ONE_HOST),
+    "owners on files": (owner_reads(chain(CacheSettings(memory=FEW, window=1), shard=False), "all"), ONE_HOST),
+    "files of shards": (chain(CacheSettings(memory=FEW, window=3), shard=True), MORE_HOSTS),
+    "caches on files": (chain(CacheSettings(BUDGET, memory=FEW, window=2), shard=False), ONE_HOST),
+    "files kept whole": (chain(CacheSettings(memory=10**5, window=2), shard=False), ONE_HOST),
 }
 for _name in CACHE_LAYOUTS:
     _settings = CacheSettings(BUDGET, layout=_name)

@@ -216,11 +216,13 @@ class FeatureTier(Protocol):
         width: F, columns of a row.
         dtype: of the rows that :meth:`read` returns.
         collective: asking or reading exchanges something.
+        look_ahead: before rows are read, those of so many batches behind them should be announced; 0: none need be.
     """
 
     width: int
     dtype: torch.dtype
     collective: bool
+    look_ahead: int
 
     def ask(self, ids: Int[Tensor, "n"]) -> TierWork:
         """Say which rows will be read; at sampling time.
@@ -232,6 +234,14 @@ class FeatureTier(Protocol):
 
     def read(self, work: Any) -> Float[Tensor, "n F"]:
         """The rows that were asked for, in the order of the ids; at loading time."""
+        ...
+
+    def announce(self, work: Any) -> None:
+        """Say that the rows that were asked for will be read, behind those announced before, once each."""
+        ...
+
+    def restart(self) -> None:
+        """Take back what was announced and not read."""
         ...
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
@@ -423,11 +433,13 @@ class Inputs(Protocol):
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.
         collective: asking or reading exchanges something.
         prefetchable: :meth:`forward` reads rows, so it is worth doing ahead of time; otherwise the layer reads them.
+        look_ahead: see :class:`FeatureTier`.
     """
 
     dropout: float
     collective: bool
     prefetchable: bool
+    look_ahead: int
 
     def sums_by_id(self, training: bool) -> bool:
         """Whether layer 1 may sum rows by store id, so that its sources need not be de-duplicated."""
@@ -439,6 +451,14 @@ class Inputs(Protocol):
 
     def forward(self, work: Any) -> Any:
         """The rows (S, F) in the order of the requests, or the feature column to read them from."""
+        ...
+
+    def announce(self, work: Any) -> None:
+        """See :meth:`FeatureTier.announce`."""
+        ...
+
+    def restart(self) -> None:
+        """See :meth:`FeatureTier.restart`."""
         ...
 
     def estimate(

@@ -88,6 +88,7 @@ class Cached:
         self.width = below.width
         self.dtype = below.dtype
         self.collective = below.collective
+        self.look_ahead = below.look_ahead
         self._num_nodes = num_nodes
         self._budget = budget - reserved
         self._besides = besides
@@ -159,6 +160,14 @@ class Cached:
         below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
+    def announce(self, work: CachedWork) -> None:
+        """The rows from below."""
+        self.below.announce(work.below)
+
+    def restart(self) -> None:
+        """As below."""
+        self.below.restart()
+
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`."""
         self._imagined = kept
@@ -229,6 +238,7 @@ class PartitionedCache:
         self.width = below.width
         self.dtype = below.dtype
         self.collective = self._peers.collective
+        self.look_ahead = below.look_ahead
         self.row_bytes = self._own.row_bytes
         self.list_bytes = 2 * self._own.list_bytes
         self.capacity = self._own.capacity
@@ -266,6 +276,14 @@ class PartitionedCache:
     def ask(self, ids: Int[Tensor, "n"]) -> PeersWork:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.ask(ids)
+
+    def announce(self, work: PeersWork) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        self._peers.announce(work)
+
+    def restart(self) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        self._peers.restart()
 
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`: in a group only its owner's."""

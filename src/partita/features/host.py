@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64, UInt64
 from torch import Tensor
 
+from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import TIERS, tier_rows
 from partita.features.rank_bitmap import Positions
+from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
 from partita.kernels import rank_masks
 from partita.kernels.memory import to_device
@@ -55,6 +57,7 @@ class HostRows:
         hot_ids: ascending store ids of other nodes whose rows are at hand too.
         hot: their rows.
         columns: which columns are read; ``None`` for all.
+        files: that the rows of ``home`` and of ``hot`` are in, for who reads them from there.
 
     Attributes:
         home: as given.
@@ -64,12 +67,14 @@ class HostRows:
         width: columns of a row as read.
         dtype: of a row as read.
         collective: no.
+        look_ahead: none.
 
     Raises:
         ValueError: hot rows without their ids or factors, or of another shape or type.
     """
 
     collective = False
+    look_ahead = 0
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class HostRows:
         hot: FeatureColumn | None = None,
         *,
         columns: slice | None = None,
+        files: Sequence[RowFile] = (),
     ) -> None:
         if (hot is None) != (hot_ids is None) or (hot is not None and not _alike(home, hot, len(hot_ids))):  # type: ignore[arg-type]
             raise ValueError("hot rows need an id and a factor each, and the columns and the type of the other rows")
@@ -92,6 +98,7 @@ class HostRows:
         self._first = first
         self._hot_ids, self._hot = hot_ids, hot
         self._hot_ranks = None if hot_ids is None else Positions(hot_ids, self.num_nodes)
+        self._files = tuple(files)
 
     @property
     def num_bytes(self) -> int:
@@ -105,9 +112,42 @@ class HostRows:
         hot = None if self._hot is None else change(self._hot)
         return HostRows(change(self.home), self._share, self._first, self._hot_ids, hot, columns=self.columns)
 
+    def files(self) -> list[RowFile]:
+        """What the rows can be read from: their columns of the home rows, then of the hot ones.
+
+        Raises:
+            ConfigError: they are not in files.
+        """
+        if not self._files:
+            raise ConfigError(
+                "feature rows that are in no file cannot be read from there",
+                where="feature_memory",
+                fix="Save the graph as a store, or leave feature_memory out",
+            )
+        size = self.home.x.element_size()
+        return [file.columns(self.columns.start * size, self.width * size) for file in self._files]
+
+    def numbers(self, work: HostWork) -> Int64[Tensor, "n"]:
+        """Of rows that were asked for, where they are among the home rows, and behind these the hot ones."""
+        found = work.reads.long() - self._first
+        if work.hot is not None:
+            found[work.hot[0]] = self.home.x.shape[0] + work.hot[1]
+        return found
+
+    def scaled(self, rows: Float[Tensor, "n F"], numbers: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
+        """Rows as :meth:`read` gives them, from rows as they are stored and their numbers."""
+        scales = [column.scale for column in (self.home, self._hot) if column is not None and column.scale is not None]
+        if not scales:
+            return rows
+        scale = (scales[0] if len(scales) == 1 else torch.cat(scales))[numbers]
+        at = torch.arange(len(rows))
+        return kernels.gather_rows(rows, at, scale=scale, dtype=self.dtype)
+
     def sliced(self, columns: slice) -> HostRows:
         """The same rows, of which only some columns are read."""
-        return HostRows(self.home, self._share, self._first, self._hot_ids, self._hot, columns=columns)
+        return HostRows(
+            self.home, self._share, self._first, self._hot_ids, self._hot, columns=columns, files=self._files
+        )
 
     @property
     def _share(self) -> int | None:
@@ -152,6 +192,12 @@ class HostRows:
         hits = np.zeros((mesh.size, len(TIERS)), np.int64)
         hits[:, TIERS.index("host")] = found
         return ReadEstimate(hits, np.zeros_like(found), asked)
+
+    def announce(self, work: HostWork) -> None:
+        """Nothing: rows are where they are read from."""
+
+    def restart(self) -> None:
+        """Nothing."""
 
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -77,6 +77,7 @@ class Peers:
         self.width = below.width
         self.dtype = below.dtype
         self.collective = axis.size > 1 or below.collective
+        self.look_ahead = below.look_ahead
         self._place = place
         workers = axis.sampling.workers
         hosts = [0 if per_host is None else rank // per_host for rank in workers]
@@ -125,6 +126,14 @@ class Peers:
             for tier, there in (("peers", near), ("hosts", ~near)):
                 hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
         return ReadEstimate(hits, rank_masks.count(away, mesh.size) + below.remote, below.reads)
+
+    def announce(self, work: PeersWork) -> None:
+        """The rows from below, those for others included."""
+        self.below.announce(work.below)
+
+    def restart(self) -> None:
+        """As below."""
+        self.below.restart()
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from partita.core.errors import ConfigError
 from partita.core.protocols import CacheTier, FeatureTier
 from partita.core.registry import Registry
 from partita.features.cache import Cached, PartitionedCache
+from partita.features.disk import DiskRows
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner_unless_held
 
@@ -60,12 +61,23 @@ class CacheSettings:
         policy: a name from :data:`partita.features.policies.POLICIES`.
         layout: a name from :data:`CACHE_LAYOUTS`.
         device: where the rows are kept.
+        memory: bytes of each worker for rows that are read from files, see :class:`~partita.features.disk.DiskRows`;
+            ``None``: they are mapped into memory.
+        window: batches that are announced ahead where rows are read from files.
     """
 
     bytes: int = 0
     policy: str = "in-degree"
     layout: str = "own"
     device: torch.device | str = "cpu"
+    memory: int | None = None
+    window: int = 1
+
+    def share(self, of_type: int, of_all: int) -> CacheSettings:
+        """Those for one of several node types, by bytes of the rows of each; caches share a budget otherwise."""
+        if self.memory is None or not of_all:
+            return self
+        return replace(self, memory=self.memory * of_type // of_all)
 
 
 NO_CACHE = CacheSettings()
@@ -113,10 +125,10 @@ def stack_tiers(
     per_host: int | None = None,
 ) -> tuple[FeatureTier, CacheTier | None]:
     """As :func:`make_tiers`, for rows of one of several node types, whose caches share a budget: none may have room."""
-    below: FeatureTier = host
+    below: FeatureTier = host if settings.memory is None else DiskRows(host, settings.memory, settings.window)
     besides = None
     if hosts is not None and hosts.size > 1 and not host.whole:
-        below = Peers(hosts, host, by_owner_unless_held(hosts, host), per_host)
+        below = Peers(hosts, below, by_owner_unless_held(hosts, host), per_host)
         besides = host if torch.device(settings.device).type == "cpu" else None
     if settings.bytes == 0:
         return below, None

@@ -8,6 +8,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+read_at = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+"""POSIX's: a file descriptor, an address, a number of bytes and a place in the file; bytes read, -1 for an error."""
+
 
 @intrinsic
 def widen(typing_context, value):

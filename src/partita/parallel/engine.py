@@ -100,6 +100,13 @@ class Engine:
         takes_encoded = getattr(self.placements[0], "takes_encoded", False)
         return self.worker.model.composes_encoder and not takes_encoded
 
+    def announce(self, batch: MiniBatch) -> None:
+        """Say that the input rows of a batch will be read, behind those of the batches announced before.
+
+        Of so many batches as :attr:`Inputs.look_ahead` says this should be done before the first of them is loaded.
+        """
+        self.inputs.announce(batch.inputs)
+
     def load(self, batch: MiniBatch) -> MiniBatch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.
 

@@ -50,6 +50,7 @@ class Direct:
 
     collective = False
     prefetchable = False
+    look_ahead = 0
     caches: tuple[CacheTier | None, ...] = (None,)
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
@@ -64,6 +65,12 @@ class Direct:
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> Reads:
         """Count; nothing is to be prepared."""
         return Reads(requests, tier_rows(host=count_distinct(requests, self.num_nodes)), Traffic())
+
+    def announce(self, work: Reads) -> None:
+        """Nothing: the layer reads the rows."""
+
+    def restart(self) -> None:
+        """Nothing."""
 
     def forward(self, work: Reads) -> FeatureColumn:
         """The column: the layer reads as far as it needs."""
@@ -132,6 +139,7 @@ class Tiered:
         self.cache = cache
         self.caches = (cache,)
         self.collective = tier.collective
+        self.look_ahead = tier.look_ahead
         self._dtype = column.dtype
         self._widens = widens
         self._dropout = column.dropout
@@ -148,6 +156,14 @@ class Tiered:
         work = self.tier.ask(requests)
         original = self._original(requests) if self._dropout > 0 else None
         return TieredReads(work.reads, work.hits, self.traffic(work.remote), work, original, key)
+
+    def announce(self, work: TieredReads) -> None:
+        """Tell the tiers."""
+        self.tier.announce(work.tier)
+
+    def restart(self) -> None:
+        """Tell the tiers."""
+        self.tier.restart()
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""

@@ -322,7 +322,8 @@ def _make_inputs(
             )
         host = host.sliced(_columns(strategy, host, axis))
     readable = host.home.readable_on(torch.device(cache.device))
-    if host.whole and cache.bytes == 0 and not level.collective and readable:
+    in_place = host.whole and cache.bytes == 0 and cache.memory is None
+    if in_place and not level.collective and readable:
         return Direct(host.home, topology.num_nodes)
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None
@@ -360,7 +361,13 @@ def _typed_inputs(
 
     def make(kind: int, host: HostRows) -> tuple[FeatureTier, CacheTier | None]:
         workers, hosts = (None if axis is None else _of_type(axis, columns, kind) for axis in (holders, between))
-        tier, held = stack_tiers(host, cache, hosts=hosts, workers=workers, per_host=context.mesh.workers)
+        tier, held = stack_tiers(
+            host,
+            cache.share(host.num_bytes, columns.num_bytes),
+            hosts=hosts,
+            workers=workers,
+            per_host=context.mesh.workers,
+        )
         if level.by_owner and axis is not None:
             of_type = _of_type(axis, columns, kind)
             tier = Peers(of_type, tier, of_type.owner, context.mesh.workers)

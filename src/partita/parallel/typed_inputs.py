@@ -88,6 +88,7 @@ class TypedInputs:
             self._parts.append(Tiered(tier, host.home, host.columns, original, cache, widens=False))
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
+        self.look_ahead = max((part.look_ahead for part in self._parts if part is not None), default=0)
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of rows of a type."""
@@ -135,6 +136,18 @@ class TypedInputs:
         """A number asked for, a row back, and its gradient."""
         sent = self.columns.learnt[kind] * self.columns.dtype.itemsize * remote
         return Traffic(ids=ID_BYTES * remote, features=sent, backward=sent)
+
+    def announce(self, work: TypedReads) -> None:
+        """Tell the tiers of all types."""
+        for part, each in zip(self._parts, work.works, strict=True):
+            if part is not None and each is not None:
+                part.announce(each)
+
+    def restart(self) -> None:
+        """Tell the tiers of all types."""
+        for part in self._parts:
+            if part is not None:
+                part.restart()
 
     def forward(self, work: TypedReads) -> RowsByType:
         """Read the rows, as they are stored unless something changes them."""

@@ -33,7 +33,7 @@ LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
 
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "seed_split",
-    "topology", "cache", "cache_policy", "cache_layout", "allow",
+    "topology", "cache", "cache_policy", "cache_layout", "feature_memory", "look_ahead", "allow",
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from partita.core.errors import ConfigError, PartitaError
 from partita.core.estimates import SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
-from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.kernels.rank_masks import MOST_WORKERS
@@ -35,6 +34,7 @@ from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
+from partita.setup.tiers import cache_settings
 from partita.tasks.task import EdgeTask, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
@@ -80,7 +80,7 @@ class DryRun:
         self._order = seed_order(task, seeds, config)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
-        self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout)
+        self._cache = cache_settings(config, store, mesh.size)
         self._cached = config.cache == 0
         self._kept: dict[int, list[SampledLayer]] = {}
         self.engines: dict[Strategy, Engine] = {}

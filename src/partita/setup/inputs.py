@@ -9,6 +9,7 @@ from jaxtyping import Float
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.features.host import HostRows
+from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
 from partita.graph.column_specs import type_of_column
@@ -112,12 +113,20 @@ def _host_rows(store: GraphStore, name: str, config: Config) -> HostRows:
     """A column of features, with the hot rows of other hosts' nodes that a shard has."""
     rows, first = store.held(name)
     home, kind = feature_column(rows, config), type_of_column(name) or 0
+    files = [RowFile.of(rows)]
     if store.shard is None or store.shard.hosts == 1:
-        return HostRows(home)
+        return HostRows(home, files=_all_of(files))
     ids, hot = None, None
     if (found := store.hot_of(name)) is not None:
         ids, hot = as_tensor(store.type_rows(found[0])), feature_column(found[1], config)
-    return HostRows(home, store.node_types.size(kind), first, ids, hot)
+        files.append(RowFile.of(found[1]))
+    return HostRows(home, store.node_types.size(kind), first, ids, hot, files=_all_of(files))
+
+
+def _all_of(files: list[RowFile | None]) -> list[RowFile]:
+    """The files, if there are all."""
+    found = [file for file in files if file is not None]
+    return found if len(found) == len(files) else []
 
 
 def feature_column(x: Float[np.ndarray, "n F"], config: Config) -> FeatureColumn:

@@ -9,7 +9,6 @@ from partita.comm.context import Context
 from partita.comm.fake import FakeContext
 from partita.config import Config
 from partita.core.mesh import Mesh
-from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.infer.neighbors import check_walkable
 from partita.isolated.schedules import VIEW_SCHEDULES
@@ -24,6 +23,7 @@ from partita.setup.inputs import DTYPES, open_rows, open_topology, require_featu
 from partita.setup.learnt import check_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
+from partita.setup.tiers import cache_settings
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
@@ -78,7 +78,7 @@ def check_run(
         strategy, model, place_topology(open_topology(opened, config), config.topology, opened, context),
         open_rows(opened, config), make_sampler(config, context.group("all", "sample"), opened.schema),
         DTYPES[config.precision], context, part_offsets,
-        CacheSettings(config.cache, config.cache_policy, config.cache_layout),
+        cache_settings(config, opened, mesh.size),
     )  # fmt: skip
     split = seed_split_of(config.seed_split, strategy, opened.num_parts, mesh)
     share_of(task.seeds("train")[:0], mesh, split, part_offsets)

@@ -1,76 +1,30 @@
 """What training takes of memory at most, from the sizes of its batches, its model and its settings.
 
-Sizes of batches are bounds. Neighbors are counted as if every node reached over an edge had the mean degree of such
-nodes, which is not below the mean of what a fanout leaves of degrees; sources as if all nodes were equally likely to be
-drawn, which finds the most distinct ones.
+Sizes of batches are bounds, see :mod:`partita.setup.batch_sizes`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from operator import mul
 
-import numpy as np
-
-from partita.comm.group import Group
-from partita.config import Config
 from partita.core.memory_need import MemoryNeed
-from partita.graph.store import GraphStore
+from partita.features.look_ahead import LookAhead
 from partita.infer.memory_need import inference_parts, own_limit
 from partita.nn.layers import Layer
+from partita.setup.batch_sizes import EDGE_BYTES, LayerSizes, batch_sizes, blocks_bytes
 from partita.setup.inputs import DTYPES, is_encoded
 from partita.setup.learnt import held_bytes
 from partita.setup.model import FIX, MODEL_COPIES
-from partita.setup.sampler import WHOLE, evaluation_sampler, sampler_settings, sampler_type
+from partita.setup.sampler import WHOLE, evaluation_sampler
+from partita.setup.tiers import look_ahead
 from partita.train.job import Job
 
-_EDGE_BYTES, _ROW_BYTES = 24, 32
-"""Of an edge and of a node of a block: ids, offsets, weights, and the edges by source that backward wants."""
 _MEMBER_COPIES = 6
 """Of the parameters, for every view with a model of its own: itself, two of the optimizer, the same in a checkpoint."""
 _SEED_BYTES = 64
 """Of a seed of an epoch: the order of this one and the next, and targets."""
 _CACHED_BYTES = 16
 """Of a node, where rows are cached: its rank, and where its row is."""
-_DEGREES = 1 << 16
-"""Nodes whose degrees are looked at."""
-
-
-@dataclass(frozen=True)
-class LayerSizes:
-    """A bound of a batch's block.
-
-    Attributes:
-        destinations, sources, edges: numbers of each.
-    """
-
-    destinations: int
-    sources: int
-    edges: int
-
-
-def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> list[LayerSizes]:
-    """Blocks of a batch of so many seeds, layer 1 (input side) first."""
-    sampler = sampler_type(config).of(sampler_settings(config, store.schema), Group.alone())
-    degree = _degree(store)
-    nodes, found, destinations = store.num_nodes, list[LayerSizes](), min(seeds, store.num_nodes)
-    for layer in range(config.layers, 0, -1):
-        edges = math.ceil(sampler.expected_edges(layer, destinations, degree, workers))
-        edges = edges if config.replace else min(edges, store.num_edges)
-        distinct = nodes * -math.expm1(-edges / max(1, nodes))
-        sources = min(nodes, destinations + math.ceil(distinct))
-        found.insert(0, LayerSizes(destinations, sources, edges))
-        destinations = sources
-    return found
-
-
-def _degree(store: GraphStore) -> float:
-    """Mean in-degree of nodes that are reached over edges, from evenly spaced ones; that of all nodes if it is more."""
-    starts = np.linspace(0, store.num_nodes - 1, min(store.num_nodes, _DEGREES)).astype(np.int64)
-    degrees = (store.indptr[starts + 1] - store.indptr[starts]).astype(np.float64)
-    total = degrees.sum()
-    return max(store.num_edges / max(1, store.num_nodes), (degrees**2).sum() / total if total else 0.0)
 
 
 def training_need(job: Job) -> MemoryNeed:
@@ -94,13 +48,11 @@ def training_need(job: Job) -> MemoryNeed:
     loads = (
         is_encoded(store, config)
         or not layers[0].starts_with_sum
-        or bool(config.cache or config.input_dropout)
+        or bool(config.cache or config.input_dropout or config.feature_memory is not None)
         or workers > 1
     )
-    index = sum(
-        (_EDGE_BYTES + item * layer.edge_width) * each.edges + _ROW_BYTES * (each.destinations + each.sources)
-        for layer, each in zip(layers, sizes, strict=True)
-    )
+    edge_bytes = [item * layer.edge_width for layer in layers]
+    index, ahead = blocks_bytes(sizes, edge_bytes), look_ahead(config, store, workers)
     if job.learnt is not None:  # as they are pulled, beside features, and their gradients
         learnt = [(job.learnt.size_of(kind), table.rows.shape[1]) for kind, table in job.learnt.tables.items()]
         rows += 3 * item * sum(min(sizes[0].sources, count) * width for count, width in learnt)
@@ -110,7 +62,7 @@ def training_need(job: Job) -> MemoryNeed:
     parts = {
         "model": MODEL_COPIES * parameters,
         "activations": (kept + passing + rows * loads) * on_cpu,
-        "batches": (1 + 2 * config.prefetch) * index + config.prefetch * waiting * loads,
+        "batches": (1 + 2 * config.prefetch + ahead) * index + config.prefetch * waiting * loads,
         "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
         "seeds": _SEED_BYTES * job.num_seeds,
         "views": job.views.memory_bytes,
@@ -131,6 +83,8 @@ def training_need(job: Job) -> MemoryNeed:
         if store.schema is not None:
             column = item * sum(map(mul, store.schema.num_nodes, store.type_widths))
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
+    if config.feature_memory is not None:
+        parts["feature rows"] = config.feature_memory + LookAhead.bytes_for(0, 0, (1 + ahead) * sizes[0].sources)
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
     return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)
@@ -168,4 +122,4 @@ def _passing(layer: Layer, size: LayerSizes, item: int) -> int:
 def _scratch(nodes: int, sizes: list[LayerSizes], node_bytes: int) -> int:
     """Bytes of a thread that samples: numbers of sources, what is drawn, and walks."""
     edges, destinations = max(each.edges for each in sizes), max(each.destinations for each in sizes)
-    return max(4 * nodes, 12 * edges) + _EDGE_BYTES * edges + node_bytes * destinations
+    return max(4 * nodes, 12 * edges) + EDGE_BYTES * edges + node_bytes * destinations

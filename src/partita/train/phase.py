@@ -82,21 +82,34 @@ class TrainPhase:
             seeds = self.seeds(step)
             return self.engine.sample(self.task.requests(seeds), self.key(step), seeds=seeds)
 
-    def load(self, step: int, batch: MiniBatch | None) -> MiniBatch | None:
+    def load(self, batch: MiniBatch | None) -> MiniBatch | None:
         """The same with its input rows."""
         if batch is None:
             return None
         with torch.no_grad(), current(self.streams.device), kernels.limited(1):
             return self.engine.load(batch)
 
+    def announce(self, batch: MiniBatch | None) -> MiniBatch | None:
+        """The same, once it was said that its input rows will be read."""
+        if batch is not None:
+            self.engine.announce(batch)
+        return batch
+
     def stages(self) -> list[PipelineStage]:
-        """What is done to a batch before the trainer gets it."""
+        """What is done to a batch before the trainer gets it; those of an earlier call are over."""
         sampler = PipelineStage(
             "sample", lambda step, _: self.sample(step), self.in_order, self.communicators, self.apart
         )
         if not self.engine.inputs.prefetchable:
             return [sampler]
-        return [sampler, PipelineStage("load", self.load, self.in_order, apart=self.apart)]
+        if not (look_ahead := self.engine.inputs.look_ahead):
+            return [sampler, PipelineStage("load", lambda _, batch: self.load(batch), self.in_order, apart=self.apart)]
+        self.engine.inputs.restart()
+        return [
+            sampler,
+            PipelineStage("announce", lambda _, batch: self.announce(batch), self.in_order),
+            PipelineStage("load", lambda _, batch: self.load(batch), self.in_order, after=look_ahead),
+        ]
 
     def targets(self, batch: MiniBatch) -> Num[Tensor, "B ..."]:
         """What is known of a batch's seeds."""

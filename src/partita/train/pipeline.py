@@ -36,6 +36,7 @@ class PipelineStage:
         at_once: so many items are made at once where ``in_order``, and of each lane, steps that are equal modulo
             ``at_once``, one after the other. Exchanges take little time but the link's and the peer's to answer, in
             which another batch can be worked on.
+        after: an item is begun when the stage before has made so many later ones, too, or all.
         apart: each of its threads queues its work on a device on a stream of its own; otherwise on the default one.
     """
 
@@ -44,6 +45,7 @@ class PipelineStage:
     in_order: bool = False
     at_once: int = 1
     apart: bool = True
+    after: int = 0
 
 
 class Pipeline:
@@ -122,9 +124,7 @@ class Pipeline:
         if step >= self._stop:
             raise IndexError(f"there is no step {step}")
         if self._ahead == 0:
-            item = None
-            for stage in self._stages:
-                item = self._timed(stage, step, item)
+            item = self._made_here(len(self._stages) - 1, step)
             self._taken += 1
             return item
         with self._changed:
@@ -137,9 +137,24 @@ class Pipeline:
             self._changed.notify_all()
         return self._streams.take_over(handed)
 
+    def _made_here(self, number: int, step: int) -> Any:
+        """The item of a step behind a stage, made in the thread that takes."""
+        stage, item = self._stages[number], None
+        if number:
+            for earlier in range(self._begun[number - 1], self._wanted(number, step)):
+                self._begun[number - 1] += 1
+                self._made[number - 1][earlier] = Handed(self._made_here(number - 1, earlier))
+            item = self._made[number - 1].pop(step).item
+        return self._timed(stage, step, item)
+
+    def _wanted(self, number: int, step: int) -> int:
+        """One past the last step that the stage before must have made before a stage begins one."""
+        return min(self._stop, step + 1 + self._stages[number].after)
+
     def _limit(self, number: int) -> int:
         """One past the last step that a stage may begin."""
-        return min(self._stop, self._taken + self._ahead * (len(self._stages) - number))
+        after = sum(stage.after for stage in self._stages[number + 1 :])
+        return min(self._stop, self._taken + self._ahead * (len(self._stages) - number) + after)
 
     def _run(self, number: int, stream: str | None, before: Handed) -> None:
         """Work of one thread of a stage, on a stream that begins after what was done ``before`` all threads."""
@@ -167,7 +182,11 @@ class Pipeline:
             step, stage = self._begun[number], self._stages[number]
             if stage.in_order and step - stage.at_once in self._making[number]:
                 return False
-            return step < self._limit(number) and (number == 0 or step in self._made[number - 1])
+            if step >= self._limit(number):
+                return False
+            return number == 0 or all(
+                each in self._made[number - 1] for each in range(step, self._wanted(number, step))
+            )
 
         def over() -> bool:
             if self._failure is not None or self._abandoned or self._begun[number] >= self._stop:

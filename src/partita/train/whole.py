@@ -11,7 +11,6 @@ from torch import Tensor
 from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
-from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
 from partita.nn.model import Model
@@ -22,6 +21,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
+from partita.setup.tiers import cache_settings
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import TrainPhase, Views
 from partita.train.team import Team
@@ -49,7 +49,7 @@ class WholeGraph(Views):
         self._store, self._part_offsets = store, as_tensor(store.part_offsets)
         self.memory_bytes = 0  # the graph is mapped
         self._streams, self._notes = Streams(context.device), list[str]()
-        self._cache = CacheSettings(config.cache, config.cache_policy, config.cache_layout, context.device)
+        self._cache = cache_settings(config, store, context.mesh.size, context.device)
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
         local: ArrayTopology = open_topology(store, config)

@@ -1,0 +1,159 @@
+"""Rows of a table in a file, read from there in few large reads and past the system's page cache."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, Shaped, UInt8
+
+from partita.core.errors import StoreError
+from partita.features.row_loops import read_rows
+
+THREADS = 8
+"""Reads of a file at once."""
+GAP_BYTES = 16 << 10
+"""What lies between two rows is read with them if it is no longer: a read costs about as much as so many bytes."""
+_ROWS_OF_A_THREAD = 64
+"""For fewer rows none is started."""
+_SPAN_BYTES = 1 << 20
+"""Of a read, at most, unless a row is longer."""
+_PAGE = 4096
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read.
+
+    Attributes:
+        rows: that were asked for.
+        reads: of the file.
+        bytes: of all reads.
+    """
+
+    rows: int = 0
+    reads: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class RowFile:
+    """Rows of equal size in a file, one behind the other.
+
+    Attributes:
+        path: of the file.
+        first_byte: where the first row begins.
+        row_bytes: of a row in the file.
+        num_rows: of the table.
+        begin, width: which bytes of a row are read.
+        counts: of all reads so far.
+    """
+
+    path: Path
+    first_byte: int
+    row_bytes: int
+    num_rows: int
+    begin: int = 0
+    width: int = -1
+    counts: ReadCounts = field(default_factory=ReadCounts)
+
+    def __post_init__(self) -> None:
+        if self.width < 0:
+            self.width = self.row_bytes - self.begin
+
+    @classmethod
+    def of(cls, array: Shaped[np.ndarray, "n _"]) -> RowFile | None:
+        """The file that rows are mapped from; ``None`` where they are not mapped, or do not follow on each other."""
+        found: object = array
+        while isinstance(found, np.ndarray):
+            if isinstance(found, np.memmap) and isinstance(found.base, mmap.mmap) and found.filename is not None:
+                break
+            found = found.base
+        if not isinstance(found, np.memmap) or not array.flags.c_contiguous or array.ndim != 2:
+            return None
+        away = array.__array_interface__["data"][0] - found.__array_interface__["data"][0]
+        assert found.filename is not None
+        row_bytes = array.shape[1] * array.itemsize
+        return cls(Path(found.filename), found.offset + away, row_bytes, len(array))
+
+    def columns(self, begin: int, width: int) -> RowFile:
+        """The same rows, of which only some bytes are read."""
+        return RowFile(self.path, self.first_byte, self.row_bytes, self.num_rows, begin, width)
+
+    def read(
+        self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"], places: Int64[np.ndarray, "k"]
+    ) -> None:
+        """Read some rows.
+
+        Args:
+            rows: numbers of rows, ascending.
+            out: where they go.
+            places: of each row, which row of ``out`` it becomes.
+
+        Raises:
+            StoreError: the file is cut short.
+            OSError: it cannot be read.
+        """
+        if not len(rows) or not self.width:
+            return
+        threads = min(THREADS, len(rows) // _ROWS_OF_A_THREAD + 1)
+        shares = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
+        given = [(rows[a:b], places[a:b]) for a, b in pairwise(shares)]
+        if threads == 1:
+            done = [self._read(rows, places, out)]
+        else:
+            with ThreadPoolExecutor(threads, thread_name_prefix="partita-read") as pool:
+                done = list(pool.map(lambda share: self._read(share[0], share[1], out), given))
+        self.counts.rows += len(rows)
+        for reads, count in done:
+            self.counts.reads += reads
+            self.counts.bytes += count
+
+    def _read(
+        self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]
+    ) -> tuple[int, int]:
+        size = max(_SPAN_BYTES, self.width + 2 * _PAGE)
+        space = np.empty(size + _PAGE, np.uint8)
+        start = -space.ctypes.data % _PAGE
+        buffer = space[start : start + size]
+        first = self.first_byte + self.begin
+        reads, count, failed = read_rows(
+            self._descriptor, first, self.row_bytes, rows, places, out, buffer, _PAGE if self.direct else 1, GAP_BYTES
+        )
+        if failed >= 0:
+            os.pread(self._descriptor, 1, failed)  # says what is wrong, if the system does
+            raise StoreError("the file is cut short", where=str(self.path), fix="Ingest again, or copy it again")
+        return reads, count
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether reads go past the system's cache of pages."""
+        return self._opened[1]
+
+    @property
+    def _descriptor(self) -> int:
+        return self._opened[0]
+
+    @cached_property
+    def _opened(self) -> tuple[int, bool]:
+        flag = getattr(os, "O_DIRECT", 0)
+        with suppress(OSError):  # a file system that cannot do so
+            if flag:
+                return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | flag), True
+        return os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), False
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again where rows are read again."""
+        if "_opened" in self.__dict__:
+            os.close(self.__dict__.pop("_opened")[0])
+            self.__dict__.pop("direct", None)
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,174 @@
+"""Loops over rows of tables: where they are kept, and how they get there.
+
+They are compiled where numba is at hand, run without the GIL, and allocate nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from partita.kernels.compile import COMPILES, compiled
+
+NEVER = 2**31 - 1
+"""In place of a step: no use is known."""
+
+if COMPILES:
+    from partita.kernels.intrinsics import read_at
+else:
+
+    def read_at(descriptor: int, address: int, count: int, place: int) -> int:
+        """As POSIX's ``pread``."""
+        data = os.pread(descriptor, count, place)
+        ctypes.memmove(address, data, len(data))
+        return len(data)
+
+
+def _unlink_loop(slot, before, after):
+    after[before[slot]] = after[slot]
+    before[after[slot]] = before[slot]
+
+
+unlink = compiled(_unlink_loop)
+
+
+def _link_loop(slot, step, use, before, after, slots, buckets):
+    """Put a slot at the end of the list of a step."""
+    place = slots + (buckets if step == NEVER else step % buckets)
+    last = before[place]
+    after[last] = slot
+    before[slot] = last
+    after[slot] = place
+    before[place] = slot
+    use[slot] = step
+
+
+link = compiled(_link_loop)
+
+
+def _announce_loop(
+    batch, step, rows, uses, begin, end, last, slot_of, use, before, after, slots, buckets
+):  # fmt: skip
+    size = len(rows)
+    for i in range(len(batch)):
+        row = batch[i]
+        place = last[row]
+        if (place - begin) % size < end - begin and rows[place] == row:
+            uses[place] = step
+        elif slot_of[row] >= 0:
+            unlink(slot_of[row], before, after)
+            link(slot_of[row], step, use, before, after, slots, buckets)
+        place = (end + i) % size
+        rows[place] = row
+        uses[place] = NEVER
+        last[row] = place
+
+
+announce = compiled(_announce_loop)
+
+
+def _find_loop(rows, uses, begin, found, found_uses, slot_of, use, before, after, slots, buckets):
+    for i in range(len(found)):
+        place = (begin + i) % len(rows)
+        slot = slot_of[rows[place]]
+        found[i] = slot
+        found_uses[i] = uses[place]
+        if slot >= 0:
+            unlink(slot, before, after)
+            link(slot, uses[place], use, before, after, slots, buckets)
+
+
+find = compiled(_find_loop)
+
+
+def _keep_loop(
+    rows, begin, missing, uses, into, slot_of, row_of, filled, step, use, before, after, slots, buckets
+):  # fmt: skip
+    """How many of the missing rows, which are ordered by their next use, are kept; and how many slots are taken."""
+    last = NEVER  # the latest use of a row that is kept, at most
+    for k in range(len(missing)):
+        row, wanted = rows[(begin + missing[k]) % len(rows)], uses[missing[k]]
+        if filled < slots:
+            slot = filled
+            filled += 1
+        else:
+            if last == NEVER and after[slots + buckets] == slots + buckets:
+                last = step + buckets - 1
+            while last > wanted and last != NEVER and after[slots + last % buckets] == slots + last % buckets:
+                last -= 1
+            if last <= wanted or slots == 0:
+                return k, filled
+            slot = after[slots + (buckets if last == NEVER else last % buckets)]
+            unlink(slot, before, after)
+            slot_of[row_of[slot]] = -1
+        row_of[slot] = row
+        slot_of[row] = slot
+        into[k] = slot
+        link(slot, wanted, use, before, after, slots, buckets)
+    return len(missing), filled
+
+
+keep = compiled(_keep_loop)
+
+
+def _forget_loop(filled, use, before, after, slots, buckets):
+    for slot in range(filled):
+        if use[slot] != NEVER:
+            unlink(slot, before, after)
+            link(slot, NEVER, use, before, after, slots, buckets)
+
+
+forget = compiled(_forget_loop)
+
+
+def _read_rows_loop(descriptor, first, row_bytes, rows, places, out, buffer, page, gap):
+    """Reads, bytes, and a place in the file that could not be read, or -1."""
+    reads, count, width, i = 0, 0, out.shape[1], 0
+    address = buffer.ctypes.data
+    while i < len(rows):
+        low = first + rows[i] * row_bytes
+        begin = low - low % page
+        end = low + width
+        last = i + 1
+        while last < len(rows):
+            start = first + rows[last] * row_bytes
+            stop = start + width
+            if start - end > gap or stop + page - begin > len(buffer):
+                break
+            end = stop
+            last += 1
+        wanted = end - begin  # a file may end within a page
+        whole = (wanted + page - 1) // page * page
+        done = 0
+        while done < wanted:
+            got = read_at(descriptor, address + done, whole - done, begin + done)
+            if got <= 0:
+                return reads, count, begin + done
+            done += got
+            reads += 1
+        count += whole
+        for k in range(i, last):
+            start = first + rows[k] * row_bytes - begin
+            out[places[k]] = buffer[start : start + width]
+        i = last
+    return reads, count, -1
+
+
+read_rows = compiled(_read_rows_loop)
+
+
+def _copy_kept_loop(kept, slots, out):
+    for i in range(len(slots)):
+        if slots[i] >= 0:
+            out[i] = kept[slots[i]]
+
+
+copy_kept = compiled(_copy_kept_loop)
+
+
+def _copy_into_loop(kept, into, places, out):
+    for k in range(len(into)):
+        kept[into[k]] = out[places[k]]
+
+
+copy_into = compiled(_copy_into_loop)
