@@ -17,7 +17,7 @@ from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
-from partita.core.records import Block, RemoteDraws, Removed, Sampled, TargetEdges, Traffic
+from partita.core.records import Block, DiskReads, RemoteDraws, Removed, Sampled, TargetEdges, Traffic
 
 Rule = Callable[..., Sampled]
 """What is done with the edges of some nodes where these edges are, for instance to draw some of them.
@@ -244,6 +244,10 @@ class FeatureTier(Protocol):
         """Take back what was announced and not read."""
         ...
 
+    def disk_reads(self) -> DiskReads:
+        """What was read from files so far, here and in the tiers below."""
+        ...
+
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
         """Where all workers will find rows.
 
@@ -459,6 +463,10 @@ class Inputs(Protocol):
 
     def restart(self) -> None:
         """See :meth:`FeatureTier.restart`."""
+        ...
+
+    def disk_reads(self) -> DiskReads:
+        """See :meth:`FeatureTier.disk_reads`."""
         ...
 
     def estimate(

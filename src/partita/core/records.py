@@ -344,6 +344,27 @@ def read_here(rows: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskReads(Adding):
+    """What a worker has read of rows that are in files. Adds up with ``+``.
+
+    Attributes:
+        asked: rows of announced batches.
+        kept: of these, those that were in memory.
+        rows: that were read, those for other uses included.
+        reads: of files.
+        bytes: of all reads.
+        milliseconds: that the worker waited for them, rounded.
+    """
+
+    asked: int = 0
+    kept: int = 0
+    rows: int = 0
+    reads: int = 0
+    bytes: int = 0
+    milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Counts(Adding):
     """What a batch (or a whole run) cost, in rows and edges. Adds up with ``+``.
 

@@ -16,7 +16,7 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
-from partita.core.records import TIERS, tier_rows
+from partita.core.records import TIERS, DiskReads, tier_rows
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
 from partita.features.rank_bitmap import Positions
@@ -168,6 +168,10 @@ class Cached:
         """As below."""
         self.below.restart()
 
+    def disk_reads(self) -> DiskReads:
+        """As below."""
+        return self.below.disk_reads()
+
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`."""
         self._imagined = kept
@@ -284,6 +288,10 @@ class PartitionedCache:
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
         self._peers.restart()
+
+    def disk_reads(self) -> DiskReads:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        return self._peers.disk_reads()
 
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`: in a group only its owner's."""

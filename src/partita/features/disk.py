@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from itertools import pairwise
 
@@ -13,9 +14,9 @@ from torch import Tensor
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
+from partita.core.records import DiskReads
 from partita.features.host import HostRows, HostWork
 from partita.features.look_ahead import Kept, LookAhead
-from partita.features.row_file import RowFile
 from partita.features.row_loops import copy_into, copy_kept
 
 
@@ -36,8 +37,6 @@ class DiskRows:
         dtype: of a row.
         collective: no.
         look_ahead: batches that should be announced behind the one that is read.
-        hits: rows of announced batches that were in memory, so far.
-        asked: rows of announced batches, so far.
 
     Raises:
         ConfigError: the rows are in no file, or the budget has no room for a row.
@@ -49,7 +48,8 @@ class DiskRows:
         self.host = host
         self.width, self.dtype = host.width, host.dtype
         self.look_ahead = window
-        self.hits = self.asked = 0
+        self._asked = self._hits = 0
+        self._seconds = 0.0
         self._files = host.files()
         self._bounds = np.cumsum([0, *(file.num_rows for file in self._files)])
         num_rows, width = int(self._bounds[-1]), self._files[0].width
@@ -72,11 +72,6 @@ class DiskRows:
         """Bytes of memory held, at most."""
         return self._kept.nbytes + self._window.num_bytes
 
-    @property
-    def files(self) -> list[RowFile]:
-        """What is read."""
-        return self._files
-
     def ask(self, ids: Int[Tensor, "n"]) -> HostWork:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self.host.ask(ids)
@@ -90,6 +85,14 @@ class DiskRows:
         self._announced.clear()
         self._known = 0
         self._window.forget_announced()
+
+    def disk_reads(self) -> DiskReads:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        counts = [file.counts for file in self._files]
+        return DiskReads(
+            self._asked, self._hits, sum(each.rows for each in counts), sum(each.reads for each in counts),
+            sum(each.bytes for each in counts), round(1e3 * self._seconds),
+        )  # fmt: skip
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
         """See :class:`partita.core.protocols.FeatureTier`: all rows count as the host's."""
@@ -117,14 +120,16 @@ class DiskRows:
         copy_kept(self._kept, found.slots, out)
         self._read_files(rows[missing], missing, out)
         copy_into(self._kept, found.into, found.kept, out)
-        self.asked += len(rows)
-        self.hits += len(rows) - len(missing)
+        self._asked += len(rows)
+        self._hits += len(rows) - len(missing)
 
     def _read_files(
         self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n bytes"]
     ) -> None:
+        begun = time.perf_counter()
         order = np.argsort(rows)
         rows, places = rows[order], places[order]
         cuts = np.searchsorted(rows, self._bounds).tolist()
         for file, first, (low, high) in zip(self._files, self._bounds, pairwise(cuts), strict=False):
             file.read(rows[low:high] - first, out, places[low:high])
+        self._seconds += time.perf_counter() - begun

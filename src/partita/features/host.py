@@ -14,7 +14,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
-from partita.core.records import TIERS, tier_rows
+from partita.core.records import TIERS, DiskReads, tier_rows
 from partita.features.rank_bitmap import Positions
 from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
@@ -198,6 +198,10 @@ class HostRows:
 
     def restart(self) -> None:
         """Nothing."""
+
+    def disk_reads(self) -> DiskReads:
+        """None: rows are mapped."""
+        return DiskReads()
 
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -17,7 +17,7 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
-from partita.core.records import TIERS
+from partita.core.records import TIERS, DiskReads
 from partita.features.host import HostRows
 from partita.kernels import rank_masks
 
@@ -134,6 +134,10 @@ class Peers:
     def restart(self) -> None:
         """As below."""
         self.below.restart()
+
+    def disk_reads(self) -> DiskReads:
+        """As below."""
+        return self.below.disk_reads()
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -15,7 +15,7 @@ from partita.core.estimates import ReadEstimate, traffic_by_worker
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, TierWork
-from partita.core.records import ID_BYTES, Traffic, read_here, tier_rows
+from partita.core.records import ID_BYTES, DiskReads, Traffic, read_here, tier_rows
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.kernels import count_distinct
@@ -71,6 +71,10 @@ class Direct:
 
     def restart(self) -> None:
         """Nothing."""
+
+    def disk_reads(self) -> DiskReads:
+        """None."""
+        return DiskReads()
 
     def forward(self, work: Reads) -> FeatureColumn:
         """The column: the layer reads as far as it needs."""
@@ -164,6 +168,10 @@ class Tiered:
     def restart(self) -> None:
         """Tell the tiers."""
         self.tier.restart()
+
+    def disk_reads(self) -> DiskReads:
+        """As the tiers say."""
+        return self.tier.disk_reads()
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""

@@ -15,7 +15,7 @@ from partita.core.estimates import ReadEstimate
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
-from partita.core.records import ID_BYTES, TIERS, RowsByType, Traffic
+from partita.core.records import ID_BYTES, TIERS, DiskReads, RowsByType, Traffic
 from partita.features.host import HostRows
 from partita.features.learnt import RowOwners
 from partita.features.typed import TypedColumns
@@ -148,6 +148,10 @@ class TypedInputs:
         for part in self._parts:
             if part is not None:
                 part.restart()
+
+    def disk_reads(self) -> DiskReads:
+        """Of all types."""
+        return sum((part.disk_reads() for part in self._parts if part is not None), DiskReads())
 
     def forward(self, work: TypedReads) -> RowsByType:
         """Read the rows, as they are stored unless something changes them."""

@@ -19,24 +19,29 @@ _MOST_AHEAD = 1000
 def cache_settings(
     config: Config, store: GraphStore, workers: int, device: torch.device | str = "cpu"
 ) -> CacheSettings:
-    """What a worker keeps in memory of feature rows.
+    """What a worker keeps in memory of feature rows."""
+    window = max(1, look_ahead(config, store, workers))
+    return CacheSettings(config.cache, config.cache_policy, config.cache_layout, device, config.feature_memory, window)
+
+
+def check_feature_memory(config: Config, device: torch.device | str) -> None:
+    """Refuse to read rows from files where nobody does so yet.
 
     Raises:
-        ConfigError: rows cannot be read from files on this device, or in isolated training.
+        ConfigError: on a GPU, or in isolated training.
     """
-    window = 1
-    if config.feature_memory is not None:
-        for where, wrong in (
-            (f"device {device}", torch.device(device).type != "cpu"),
-            (f"views {config.views}", config.views != WHOLE),
-        ):
-            if wrong:
-                raise ConfigError(
-                    "feature_memory is for the CPU and for training on the whole graph, so far", where=where,
-                    fix="Leave feature_memory out: rows are mapped into memory",
-                )  # fmt: skip
-        window = look_ahead(config, store, workers)
-    return CacheSettings(config.cache, config.cache_policy, config.cache_layout, device, config.feature_memory, window)
+    if config.feature_memory is None:
+        return
+    for where, wrong in (
+        (f"device {device}", str(device).startswith("cuda")),
+        (f"views {config.views}", config.views != WHOLE),
+    ):
+        if wrong:
+            raise ConfigError(
+                "feature_memory is for the CPU and for training on the whole graph, so far",
+                where=where,
+                fix="Leave feature_memory out: rows are mapped into memory",
+            )
 
 
 def look_ahead(config: Config, store: GraphStore, workers: int) -> int:

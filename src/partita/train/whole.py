@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
+from partita.core.records import DiskReads
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
 from partita.nn.model import Model
@@ -23,7 +25,7 @@ from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
 from partita.setup.tiers import cache_settings
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
-from partita.train.phase import TrainPhase, Views
+from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
 
@@ -69,6 +71,7 @@ class WholeGraph(Views):
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, self._part_offsets, self._cache
         )
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
+        self._reads = DiskReads()
         self._weighs = weights_of(task, task.targets(seeds[:0])) is not None
         self.seed_order = seed_order(task, seeds, config)
 
@@ -94,6 +97,21 @@ class WholeGraph(Views):
     def phases(self, state: TrainState) -> Iterable[None]:
         """A single one."""
         return (None,)
+
+    def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
+        """What was read from files, if feature rows are."""
+        if self._config.feature_memory is None:
+            return EpochEnd()
+        before, self._reads = self._reads, self.engine.inputs.disk_reads()
+        now = self._reads.to_json()
+        return EpochEnd(fields={"feature_reads": {name: now[name] - was for name, was in before.to_json().items()}})
+
+    def record(self) -> dict[str, Any]:
+        """Of every worker what it has read from files."""
+        if self._config.feature_memory is None:
+            return {}
+        own = {"look_ahead": self.engine.inputs.look_ahead, **self.engine.inputs.disk_reads().to_json()}
+        return {"feature_reads": self._team.group.gather(own)}
 
     def enter(self, phase: None, state: TrainState) -> TrainPhase:
         """All steps of the epoch."""
