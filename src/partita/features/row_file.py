@@ -25,7 +25,8 @@ _ROWS_OF_A_THREAD = 64
 """For fewer rows none is started."""
 _SPAN_BYTES = 1 << 20
 """Of a read, at most, unless a row is longer."""
-_PAGE = 4096
+_BLOCKS = (512, 4096)
+"""What the place and the length of a read past the cache must be multiples of, the least that a file allows."""
 
 
 @dataclass(slots=True)
@@ -119,13 +120,13 @@ class RowFile:
     def _read(
         self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]
     ) -> tuple[int, int]:
-        size = max(_SPAN_BYTES, self.width + 2 * _PAGE)
-        space = np.empty(size + _PAGE, np.uint8)
-        start = -space.ctypes.data % _PAGE
+        size = max(_SPAN_BYTES, self.width + 2 * _BLOCKS[-1])
+        space = np.empty(size + _BLOCKS[-1], np.uint8)
+        start = -space.ctypes.data % _BLOCKS[-1]
         buffer = space[start : start + size]
         first = self.first_byte + self.begin
         reads, count, failed = read_rows(
-            self._descriptor, first, self.row_bytes, rows, places, out, buffer, _PAGE if self.direct else 1, GAP_BYTES
+            self._descriptor, first, self.row_bytes, rows, places, out, buffer, self._opened[1], GAP_BYTES
         )
         if failed >= 0:
             os.pread(self._descriptor, 1, failed)  # says what is wrong, if the system does
@@ -135,19 +136,25 @@ class RowFile:
     @cached_property
     def direct(self) -> bool:
         """Whether reads go past the system's cache of pages."""
-        return self._opened[1]
+        return self._opened[1] > 1
 
     @property
     def _descriptor(self) -> int:
         return self._opened[0]
 
     @cached_property
-    def _opened(self) -> tuple[int, bool]:
-        flag = getattr(os, "O_DIRECT", 0)
-        with suppress(OSError):  # a file system that cannot do so
-            if flag:
-                return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | flag), True
-        return os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)), False
+    def _opened(self) -> tuple[int, int]:
+        """The file, and the size of its blocks, 1 where reads go through the cache."""
+        flag, closed = getattr(os, "O_DIRECT", 0), getattr(os, "O_CLOEXEC", 0)
+        if flag:
+            with suppress(OSError):  # a file system that cannot do so
+                found = os.open(self.path, os.O_RDONLY | closed | flag)
+                for block in _BLOCKS:
+                    with suppress(OSError):
+                        os.preadv(found, [mmap.mmap(-1, block)], block)
+                        return found, block
+                os.close(found)
+        return os.open(self.path, os.O_RDONLY | closed), 1
 
     def close(self) -> None:
         """Let go of the file; it is opened again where rows are read again."""

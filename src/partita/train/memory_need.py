@@ -8,7 +8,6 @@ from __future__ import annotations
 from operator import mul
 
 from partita.core.memory_need import MemoryNeed
-from partita.features.look_ahead import LookAhead
 from partita.infer.memory_need import inference_parts, own_limit
 from partita.nn.layers import Layer
 from partita.setup.batch_sizes import EDGE_BYTES, LayerSizes, batch_sizes, blocks_bytes
@@ -16,7 +15,7 @@ from partita.setup.inputs import DTYPES, is_encoded
 from partita.setup.learnt import held_bytes
 from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler
-from partita.setup.tiers import look_ahead
+from partita.setup.tiers import look_ahead, waiting_bytes
 from partita.train.job import Job
 
 _MEMBER_COPIES = 6
@@ -52,7 +51,7 @@ def training_need(job: Job) -> MemoryNeed:
         or workers > 1
     )
     edge_bytes = [item * layer.edge_width for layer in layers]
-    index, ahead = blocks_bytes(sizes, edge_bytes), look_ahead(config, store, workers)
+    index = blocks_bytes(sizes, edge_bytes)
     if job.learnt is not None:  # as they are pulled, beside features, and their gradients
         learnt = [(job.learnt.size_of(kind), table.rows.shape[1]) for kind, table in job.learnt.tables.items()]
         rows += 3 * item * sum(min(sizes[0].sources, count) * width for count, width in learnt)
@@ -62,7 +61,7 @@ def training_need(job: Job) -> MemoryNeed:
     parts = {
         "model": MODEL_COPIES * parameters,
         "activations": (kept + passing + rows * loads) * on_cpu,
-        "batches": (1 + 2 * config.prefetch + ahead) * index + config.prefetch * waiting * loads,
+        "batches": (1 + 2 * config.prefetch) * index + config.prefetch * waiting * loads,
         "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
         "seeds": _SEED_BYTES * job.num_seeds,
         "views": job.views.memory_bytes,
@@ -84,7 +83,8 @@ def training_need(job: Job) -> MemoryNeed:
             column = item * sum(map(mul, store.schema.num_nodes, store.type_widths))
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if config.feature_memory is not None:
-        parts["feature rows"] = config.feature_memory + LookAhead.bytes_for(0, 0, (1 + ahead) * sizes[0].sources)
+        waits = waiting_bytes(config, store, workers)[0]
+        parts["feature rows"] = config.feature_memory + look_ahead(config, store, workers) * waits
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
     return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)

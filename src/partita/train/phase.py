@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -82,6 +82,16 @@ class TrainPhase:
             seeds = self.seeds(step)
             return self.engine.sample(self.task.requests(seeds), self.key(step), seeds=seeds)
 
+    def outline(self, step: int) -> MiniBatch | None:
+        """Of the batch of a step only which input rows it reads."""
+        batch = self.sample(step)
+        return None if batch is None else replace(batch, works=())
+
+    def sample_again(self, step: int, outline: MiniBatch | None) -> MiniBatch | None:
+        """The batch of a step whose outline was announced."""
+        batch = self.sample(step)
+        return None if batch is None or outline is None else replace(batch, inputs=outline.inputs)
+
     def load(self, batch: MiniBatch | None) -> MiniBatch | None:
         """The same with its input rows."""
         if batch is None:
@@ -102,14 +112,17 @@ class TrainPhase:
         )
         if not self.engine.inputs.prefetchable:
             return [sampler]
+        loader = PipelineStage("load", lambda _, batch: self.load(batch), self.in_order, apart=self.apart)
         if not (look_ahead := self.engine.inputs.look_ahead):
-            return [sampler, PipelineStage("load", lambda _, batch: self.load(batch), self.in_order, apart=self.apart)]
+            return [sampler, loader]
         self.engine.inputs.restart()
-        return [
-            sampler,
-            PipelineStage("announce", lambda _, batch: self.announce(batch), self.in_order),
-            PipelineStage("load", lambda _, batch: self.load(batch), self.in_order, after=look_ahead),
-        ]
+        announcer = PipelineStage("announce", lambda _, batch: self.announce(batch), self.in_order)
+        if self.in_order:  # to draw again would exchange again
+            return [sampler, announcer, replace(loader, after=look_ahead)]
+        # Of a batch that waits little is kept, and the rest drawn anew: its memory is worth more than that time.
+        preview = PipelineStage("preview", lambda step, _: self.outline(step))
+        again = PipelineStage("sample", self.sample_again, after=look_ahead)
+        return [preview, announcer, again, loader]
 
     def targets(self, batch: MiniBatch) -> Num[Tensor, "B ..."]:
         """What is known of a batch's seeds."""

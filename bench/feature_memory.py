@@ -1,0 +1,180 @@
+"""Features larger than memory: read by their next use beside mapped into memory: ``python bench/feature_memory.py``.
+
+SAGE with three layers of 256 columns on an R-MAT graph, fanout 15,10,5, batches of 1024. The ways, each in a process of
+its own:
+
+- memory: rows are mapped, and all in the system's cache of pages, which nobody limits;
+- mapped: the same in a control group whose memory is the graph's edges, room for batches, and a tenth of the features;
+- next use: ``--feature-memory`` is the tenth, in a control group of the same size.
+
+Printed are seconds of the last epoch, medians over repetitions, and what was read. Control groups need the right to
+make them (``/sys/fs/cgroup/memory``). The disk's own speed is measured beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import mmap
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import partita
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+WAYS = ("memory", "mapped", "next use")
+
+
+def train(store: Path, folder: Path, options: argparse.Namespace, memory: int | None) -> dict[str, Any]:
+    """The last epoch."""
+    found = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            found.append(event)
+
+    settings: dict[str, Any] = {} if memory is None else {"feature_memory": memory, "look_ahead": options.look_ahead}
+    partita.Trainer(
+        store, out=folder / "run", overwrite=True, model="sage", layers=3, hidden=256,
+        fanout=tuple(map(int, options.fanout.split(","))), batch_size=1024, epochs=options.epochs, eval_every=0,
+        threads=options.threads, callbacks=[note], checkpoint_minutes=10**6, **settings,
+    ).fit(progress=False)  # fmt: skip
+    return found[-1]
+
+
+def child(options: argparse.Namespace) -> None:
+    """One of the ways; prints a JSON object."""
+    store = partita.open(Path(options.folder) / "graph")
+    assert store.x is not None
+    features, edges = store.x.nbytes, store.indices.nbytes + store.indptr.nbytes
+    memory, file = features // 10, store.path / "x.npy"
+    if options.way == "memory":
+        read_all(file)
+    else:
+        drop(file)
+        group = GROUPS / f"partita-bench-{os.getpid()}"
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(memory + edges + options.room))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    found = train(store.path, Path(options.folder), options, memory if options.way == "next use" else None)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(json.dumps({"seconds": found["seconds"], "reads": found.get("feature_reads"), "peak": peak}))
+
+
+def read_all(file: Path) -> None:
+    with file.open("rb") as opened:
+        while opened.read(1 << 24):
+            pass
+
+
+def drop(file: Path) -> None:
+    """Take a file out of the system's cache."""
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def disk(file: Path) -> str:
+    """Reads a second, and bytes a second, past the cache."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_DIRECT)
+    size = os.fstat(descriptor).st_size
+    said = []
+    for length, count in ((4096, 16000), (1 << 20, 1000)):
+
+        def some(seed: int, length: int = length, count: int = count) -> None:
+            generator, buffer = random.Random(seed), mmap.mmap(-1, length)
+            for _ in range(count // 8):
+                os.preadv(descriptor, [buffer], generator.randrange(size // length - 1) * length)
+
+        threads = [threading.Thread(target=some, args=(seed,)) for seed in range(8)]
+        begun = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - begun
+        rate = count / seconds
+        said.append(f"{rate:,.0f} reads of {length >> 10:,} KiB a second ({rate * length / 1e6:,.0f} MB/s)")
+    os.close(descriptor)
+    return "; ".join(said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=int, default=23, help="nodes are 2 to this")
+    parser.add_argument("--degree", type=int, default=8, help="edges of a node")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=40, help="of an epoch, about")
+    parser.add_argument("--fanout", default="15,10,5")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--look-ahead", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=1)
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--room", type=int, default=2 << 30, help="bytes for batches")
+    parser.add_argument("--store", type=Path, help="that an earlier call has made, or where to make it")
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.way:
+        child(options)
+        return
+    with contextlib.ExitStack() as stack:
+        folder = options.store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="partita-bench-")))
+        if not (folder / "graph").exists():
+            folder.mkdir(exist_ok=True)
+            share = 1024 * options.steps / 2**options.scale
+            partita.generate_rmat(
+                folder / "graph", scale=options.scale, edge_factor=options.degree, num_features=options.width,
+                num_classes=10, split=(share, share / 10, share / 10),
+            )  # fmt: skip
+        store = partita.open(folder / "graph")
+        assert store.x is not None
+        print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges, {store.x.nbytes / 2**30:.1f} GiB of features")
+        print(f"disk: {disk(store.path / 'x.npy')}\n")
+        print("| rows | seconds an epoch | to memory | in memory | reads | GB read | peak resident MiB |")
+        print("|---|---|---|---|---|---|---|")
+        found: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
+        for _ in range(options.repetitions):
+            for way in found:
+                found[way].append(one(way, folder, options))
+        first = None
+        for way, results in found.items():
+            if not results[-1].get("seconds"):
+                print(f"| {way} | {results[-1]['error']} | | | | | |")
+                continue
+            seconds = statistics.median(each["seconds"] for each in results)
+            first = first or seconds
+            cells = ["", "", ""]
+            if reads := results[-1]["reads"]:
+                cells = [f"{reads['kept'] / reads['asked']:.0%}", f"{reads['reads']:,}", f"{reads['bytes'] / 1e9:.1f}"]
+            peak = results[-1]["peak"] >> 20
+            print(f"| {way} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)
+
+
+def one(way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one of the ways in a process of its own."""
+    command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
+    for name in ("fanout", "epochs", "look_ahead", "threads", "room"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for group in GROUPS.glob("partita-bench-*"):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    main()
