@@ -35,6 +35,10 @@ GROUPS = Path("/sys/fs/cgroup/memory")
 WAYS = ("memory", "mapped", "next use")
 
 
+class Enough(Exception):
+    """What is measured is measured."""
+
+
 def train(store: Path, folder: Path, options: argparse.Namespace, memory: int | None) -> dict[str, Any]:
     """The last epoch."""
     found = []
@@ -42,13 +46,17 @@ def train(store: Path, folder: Path, options: argparse.Namespace, memory: int | 
     def note(event: dict[str, Any]) -> None:
         if event["event"] == "epoch":
             found.append(event)
+            if len(found) == options.epochs:
+                raise Enough
 
     settings: dict[str, Any] = {} if memory is None else {"feature_memory": memory, "look_ahead": options.look_ahead}
-    partita.Trainer(
+    trainer = partita.Trainer(
         store, out=folder / "run", overwrite=True, model="sage", layers=3, hidden=256,
         fanout=tuple(map(int, options.fanout.split(","))), batch_size=1024, epochs=options.epochs, eval_every=0,
         threads=options.threads, callbacks=[note], checkpoint_minutes=10**6, **settings,
-    ).fit(progress=False)  # fmt: skip
+    )  # fmt: skip
+    with contextlib.suppress(Enough):
+        trainer.fit(progress=False)
     return found[-1]
 
 

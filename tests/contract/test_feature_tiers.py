@@ -132,6 +132,7 @@ def test_announced_rows_are_the_same(name: str, way: str) -> None:
                 while announced < min(steps, step + 1 + tier.look_ahead):
                     tier.announce(works[announced])
                     announced += 1
+                tier.prepare(works[step])
                 assert torch.equal(tier.read(works[step]), rows.wanted(batches[step]))
             tier.restart()
         aside = torch.randperm(NUM_NODES, generator=generator)[:10]

@@ -216,7 +216,8 @@ class FeatureTier(Protocol):
         width: F, columns of a row.
         dtype: of the rows that :meth:`read` returns.
         collective: asking or reading exchanges something.
-        look_ahead: before rows are read, those of so many batches behind them should be announced; 0: none need be.
+        look_ahead: before rows are prepared, those of so many batches behind them should be announced; 0: none need be
+            announced, or prepared.
     """
 
     width: int
@@ -238,6 +239,10 @@ class FeatureTier(Protocol):
 
     def announce(self, work: Any) -> None:
         """Say that the rows that were asked for will be read, behind those announced before, once each."""
+        ...
+
+    def prepare(self, work: Any) -> None:
+        """See to announced rows before they are read, in the order of announcements, perhaps in another thread."""
         ...
 
     def restart(self) -> None:
@@ -459,6 +464,10 @@ class Inputs(Protocol):
 
     def announce(self, work: Any) -> None:
         """See :meth:`FeatureTier.announce`."""
+        ...
+
+    def prepare(self, work: Any) -> None:
+        """See :meth:`FeatureTier.prepare`."""
         ...
 
     def restart(self) -> None:

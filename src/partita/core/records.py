@@ -353,7 +353,8 @@ class DiskReads(Adding):
         rows: that were read, those for other uses included.
         reads: of files.
         bytes: of all reads.
-        milliseconds: that the worker waited for them, rounded.
+        milliseconds: that reading a batch's rows took, rounded.
+        packing_milliseconds: that it took to read rows of many batches in one pass, and to write them behind another.
     """
 
     asked: int = 0
@@ -362,6 +363,7 @@ class DiskReads(Adding):
     reads: int = 0
     bytes: int = 0
     milliseconds: int = 0
+    packing_milliseconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,10 @@ class Cached:
         """The rows from below."""
         self.below.announce(work.below)
 
+    def prepare(self, work: CachedWork) -> None:
+        """The rows from below."""
+        self.below.prepare(work.below)
+
     def restart(self) -> None:
         """As below."""
         self.below.restart()
@@ -284,6 +288,10 @@ class PartitionedCache:
     def announce(self, work: PeersWork) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
         self._peers.announce(work)
+
+    def prepare(self, work: PeersWork) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        self._peers.prepare(work)
 
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""

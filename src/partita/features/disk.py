@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,29 @@ from partita.core.mesh import Mesh
 from partita.core.records import DiskReads
 from partita.features.host import HostRows, HostWork
 from partita.features.look_ahead import Kept, LookAhead
+from partita.features.packing import PackedRows, is_worth_it
 from partita.features.row_loops import copy_into, copy_kept
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What reading a batch will do.
+
+    Attributes:
+        work: the batch.
+        found: where its rows are, and which of them are kept.
+        missing: positions of rows that must be read, by their place in the files.
+        by_file: those rows.
+        packed: where they are meanwhile; ``None``: where they always were.
+        number: of the batch there.
+    """
+
+    work: HostWork
+    found: Kept
+    missing: Int64[np.ndarray, "k"]
+    by_file: list[Int64[np.ndarray, "_"]]
+    packed: PackedRows | None = None
+    number: int = 0
 
 
 class DiskRows:
@@ -36,7 +59,7 @@ class DiskRows:
         width: columns of a row.
         dtype: of a row.
         collective: no.
-        look_ahead: batches that should be announced behind the one that is read.
+        look_ahead: batches that should be announced behind the one that is prepared.
 
     Raises:
         ConfigError: the rows are in no file, or the budget has no room for a row.
@@ -49,7 +72,7 @@ class DiskRows:
         self.width, self.dtype = host.width, host.dtype
         self.look_ahead = window
         self._asked = self._hits = 0
-        self._seconds = 0.0
+        self._seconds = self._packing = 0.0
         self._files = host.files()
         self._bounds = np.cumsum([0, *(file.num_rows for file in self._files)])
         num_rows, width = int(self._bounds[-1]), self._files[0].width
@@ -64,8 +87,10 @@ class DiskRows:
             )
         self._window = LookAhead(num_rows, slots, window + 1)
         self._kept = np.empty((slots, width), np.uint8)
+        self._together = max(1, window // 2)
         self._announced = deque[HostWork]()
         self._known = 0  # of these, the first ones that the window knows
+        self._plans = dict[int, _Plan]()  # by the identity of the work, which they hold
 
     @property
     def num_bytes(self) -> int:
@@ -78,10 +103,40 @@ class DiskRows:
 
     def announce(self, work: HostWork) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        self._announced.append(work)  # another thread may be reading
+        self._announced.append(work)  # another thread may be preparing
+
+    def prepare(self, work: HostWork) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`; others are prepared together with the first of them."""
+        if id(work) in self._plans or not self._announced or self._announced[0] is not work:
+            return
+        # Others that are announced already are none of its business: what is kept must not depend on threads.
+        while self._known < min(len(self._announced), self.look_ahead + 1):
+            self._window.announce(self.host.numbers(self._announced[self._known]).numpy())
+            self._known += 1
+        plans = list[_Plan]()
+        for _ in range(min(self._together, self._known)):
+            plans.append(self._plan(self._announced.popleft()))
+            self._known -= 1
+        wanted = [plan.by_file for plan in plans]
+        if is_worth_it(self._files, wanted):
+            begun = time.perf_counter()
+            packed = PackedRows.of(self._files, wanted)
+            self._packing += time.perf_counter() - begun
+            for number, plan in enumerate(plans):
+                plan.packed, plan.number = packed, number
+        self._plans.update({id(plan.work): plan for plan in plans})
+
+    def _plan(self, work: HostWork) -> _Plan:
+        rows, found = self.host.numbers(work).numpy(), self._window.take()
+        missing = np.flatnonzero(found.slots < 0)
+        missing = missing[np.argsort(rows[missing])]
+        return _Plan(work, found, missing, self._by_file(rows[missing]))
 
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
+        if self._plans:  # what they wanted to keep was never read
+            self._window.forget_rows()
+            self._plans.clear()
         self._announced.clear()
         self._known = 0
         self._window.forget_announced()
@@ -91,7 +146,7 @@ class DiskRows:
         counts = [file.counts for file in self._files]
         return DiskReads(
             self._asked, self._hits, sum(each.rows for each in counts), sum(each.reads for each in counts),
-            sum(each.bytes for each in counts), round(1e3 * self._seconds),
+            sum(each.bytes for each in counts), round(1e3 * self._seconds), round(1e3 * self._packing),
         )  # fmt: skip
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
@@ -103,33 +158,37 @@ class DiskRows:
         rows = self.host.numbers(work).numpy()
         out = torch.empty(len(rows), self.width, dtype=self.host.home.x.dtype)
         data = out.view(torch.uint8).numpy() if out.numel() else np.empty((len(rows), 0), np.uint8)
-        if self._announced and self._announced[0] is work:
-            # Others that are announced already are none of its business: what is kept must not depend on threads.
-            while self._known < min(len(self._announced), self.look_ahead + 1):
-                self._window.announce(self.host.numbers(self._announced[self._known]).numpy())
-                self._known += 1
-            self._announced.popleft()
-            self._known -= 1
-            self._read_some(rows, self._window.take(), data)
+        plan = self._plans.pop(id(work), None)
+        if plan is None:
+            places = np.argsort(rows)
+            self._read_files(self._by_file(rows[places]), places, data)
         else:
-            self._read_files(rows, np.arange(len(rows)), data)
+            self._read_planned(plan, data)
         return out if self.host.home.scale is None else self.host.scaled(out, torch.from_numpy(rows))
 
-    def _read_some(self, rows: Int64[np.ndarray, "n"], found: Kept, out: UInt8[np.ndarray, "n bytes"]) -> None:
-        missing = np.flatnonzero(found.slots < 0)
+    def _read_planned(self, plan: _Plan, out: UInt8[np.ndarray, "n bytes"]) -> None:
+        found = plan.found
         copy_kept(self._kept, found.slots, out)
-        self._read_files(rows[missing], missing, out)
+        if plan.packed is None:
+            self._read_files(plan.by_file, plan.missing, out)
+        else:
+            begun = time.perf_counter()
+            self._files[0].counts.add(0, *plan.packed.read(plan.number, plan.missing, out))
+            self._seconds += time.perf_counter() - begun
         copy_into(self._kept, found.into, found.kept, out)
-        self._asked += len(rows)
-        self._hits += len(rows) - len(missing)
+        self._asked += len(out)
+        self._hits += len(out) - len(plan.missing)
+
+    def _by_file(self, rows: Int64[np.ndarray, "k"]) -> list[Int64[np.ndarray, "_"]]:
+        """Ascending rows, by the file that they are in."""
+        cuts = np.searchsorted(rows, self._bounds).tolist()
+        return [rows[low:high] - first for first, (low, high) in zip(self._bounds, pairwise(cuts), strict=False)]
 
     def _read_files(
-        self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n bytes"]
+        self, by_file: list[Int64[np.ndarray, "_"]], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n bytes"]
     ) -> None:
-        begun = time.perf_counter()
-        order = np.argsort(rows)
-        rows, places = rows[order], places[order]
-        cuts = np.searchsorted(rows, self._bounds).tolist()
-        for file, first, (low, high) in zip(self._files, self._bounds, pairwise(cuts), strict=False):
-            file.read(rows[low:high] - first, out, places[low:high])
+        begun, at = time.perf_counter(), 0
+        for file, rows in zip(self._files, by_file, strict=True):
+            file.read(rows, out, places[at : at + len(rows)])
+            at += len(rows)
         self._seconds += time.perf_counter() - begun

@@ -196,6 +196,9 @@ class HostRows:
     def announce(self, work: HostWork) -> None:
         """Nothing: rows are where they are read from."""
 
+    def prepare(self, work: HostWork) -> None:
+        """Nothing."""
+
     def restart(self) -> None:
         """Nothing."""
 

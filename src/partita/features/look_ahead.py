@@ -112,6 +112,12 @@ class LookAhead:
         self._step += 1
         return Kept(slots, missing[:kept], into[:kept])
 
+    def forget_rows(self) -> None:
+        """Nothing is kept any more."""
+        self._slot_of.fill(_NOWHERE)
+        self._before[:] = self._after[:] = np.arange(len(self._before), dtype=np.int32)
+        self._filled = 0
+
     def forget_announced(self) -> None:
         """Batches that were announced will not be taken. Rows stay kept."""
         self._sizes.clear()

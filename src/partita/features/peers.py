@@ -131,6 +131,10 @@ class Peers:
         """The rows from below, those for others included."""
         self.below.announce(work.below)
 
+    def prepare(self, work: PeersWork) -> None:
+        """The rows from below, those for others included."""
+        self.below.prepare(work.below)
+
     def restart(self) -> None:
         """As below."""
         self.below.restart()

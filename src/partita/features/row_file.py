@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
+from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
@@ -19,14 +21,17 @@ from partita.features.row_loops import read_rows
 
 THREADS = 8
 """Reads of a file at once."""
-GAP_BYTES = 16 << 10
+GAP_BYTES = 32 << 10
 """What lies between two rows is read with them if it is no longer: a read costs about as much as so many bytes."""
 _ROWS_OF_A_THREAD = 64
 """For fewer rows none is started."""
-_SPAN_BYTES = 1 << 20
+SPAN_BYTES = 1 << 20
 """Of a read, at most, unless a row is longer."""
 _BLOCKS = (512, 4096)
 """What the place and the length of a read past the cache must be multiples of, the least that a file allows."""
+
+
+_COUNTING = Lock()
 
 
 @dataclass(slots=True)
@@ -42,6 +47,20 @@ class ReadCounts:
     rows: int = 0
     reads: int = 0
     bytes: int = 0
+
+    def add(self, rows: int, reads: int, count: int) -> None:
+        """Note some reads; from any thread."""
+        with _COUNTING:
+            self.rows += rows
+            self.reads += reads
+            self.bytes += count
+
+
+def aligned(size: int) -> UInt8[np.ndarray, "_"]:
+    """Memory that begins where a block may, as reads past the cache want it."""
+    space = np.empty(size + _BLOCKS[-1], np.uint8)
+    start = -space.ctypes.data % _BLOCKS[-1]
+    return space[start : start + size]
 
 
 @dataclass
@@ -112,26 +131,35 @@ class RowFile:
         else:
             with ThreadPoolExecutor(threads, thread_name_prefix="partita-read") as pool:
                 done = list(pool.map(lambda share: self._read(share[0], share[1], out), given))
-        self.counts.rows += len(rows)
+        self.counts.add(len(rows), 0, 0)
         for reads, count in done:
-            self.counts.reads += reads
-            self.counts.bytes += count
+            self.counts.add(0, reads, count)
 
     def _read(
         self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]
     ) -> tuple[int, int]:
-        size = max(_SPAN_BYTES, self.width + 2 * _BLOCKS[-1])
-        space = np.empty(size + _BLOCKS[-1], np.uint8)
-        start = -space.ctypes.data % _BLOCKS[-1]
-        buffer = space[start : start + size]
+        buffer = aligned(max(SPAN_BYTES, self.width + 2 * _BLOCKS[-1]))
         first = self.first_byte + self.begin
         reads, count, failed = read_rows(
-            self._descriptor, first, self.row_bytes, rows, places, out, buffer, self._opened[1], GAP_BYTES
+            self.descriptor, first, self.row_bytes, rows, places, out, buffer, self._opened[1], GAP_BYTES
         )
         if failed >= 0:
-            os.pread(self._descriptor, 1, failed)  # says what is wrong, if the system does
-            raise StoreError("the file is cut short", where=str(self.path), fix="Ingest again, or copy it again")
+            self.refuse()
         return reads, count
+
+    def refuse(self) -> NoReturn:
+        """What there is to say where rows could not be read.
+
+        Raises:
+            StoreError: the file is cut short.
+            OSError: the system cannot read it.
+        """
+        with open(self.path, "rb") as file:
+            file.seek(self.first_byte + self.num_rows * self.row_bytes - 1)
+            short = not file.read(1)
+        if short:
+            raise StoreError("the file is cut short", where=str(self.path), fix="Ingest again, or copy it again")
+        raise OSError(f"{self.path}: rows could not be read")
 
     @cached_property
     def direct(self) -> bool:
@@ -139,7 +167,8 @@ class RowFile:
         return self._opened[1] > 1
 
     @property
-    def _descriptor(self) -> int:
+    def descriptor(self) -> int:
+        """Of the file, opened for reading."""
         return self._opened[0]
 
     @cached_property

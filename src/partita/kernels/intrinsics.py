@@ -10,6 +10,8 @@ from numba.extending import intrinsic
 
 read_at = types.ExternalFunction("pread", types.int64(types.int32, types.uint64, types.uint64, types.int64))
 """POSIX's: a file descriptor, an address, a number of bytes and a place in the file; bytes read, -1 for an error."""
+write_at = types.ExternalFunction("pwrite", types.int64(types.int32, types.uint64, types.uint64, types.int64))
+"""The same for bytes that are written."""
 
 
 @intrinsic

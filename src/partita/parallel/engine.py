@@ -103,9 +103,13 @@ class Engine:
     def announce(self, batch: MiniBatch) -> None:
         """Say that the input rows of a batch will be read, behind those of the batches announced before.
 
-        Of so many batches as :attr:`Inputs.look_ahead` says this should be done before the first of them is loaded.
+        Of so many batches as :attr:`Inputs.look_ahead` says this should be done before the first of them is prepared.
         """
         self.inputs.announce(batch.inputs)
+
+    def prepare(self, batch: MiniBatch) -> None:
+        """See to the input rows of an announced batch before they are loaded."""
+        self.inputs.prepare(batch.inputs)
 
     def load(self, batch: MiniBatch) -> MiniBatch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.

@@ -69,6 +69,9 @@ class Direct:
     def announce(self, work: Reads) -> None:
         """Nothing: the layer reads the rows."""
 
+    def prepare(self, work: Reads) -> None:
+        """Nothing."""
+
     def restart(self) -> None:
         """Nothing."""
 
@@ -164,6 +167,10 @@ class Tiered:
     def announce(self, work: TieredReads) -> None:
         """Tell the tiers."""
         self.tier.announce(work.tier)
+
+    def prepare(self, work: TieredReads) -> None:
+        """Tell the tiers."""
+        self.tier.prepare(work.tier)
 
     def restart(self) -> None:
         """Tell the tiers."""

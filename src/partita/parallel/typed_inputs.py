@@ -143,6 +143,12 @@ class TypedInputs:
             if part is not None and each is not None:
                 part.announce(each)
 
+    def prepare(self, work: TypedReads) -> None:
+        """Tell the tiers of all types."""
+        for part, each in zip(self._parts, work.works, strict=True):
+            if part is not None and each is not None:
+                part.prepare(each)
+
     def restart(self) -> None:
         """Tell the tiers of all types."""
         for part in self._parts:

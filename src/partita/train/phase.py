@@ -105,6 +105,12 @@ class TrainPhase:
             self.engine.announce(batch)
         return batch
 
+    def prepare(self, batch: MiniBatch | None) -> MiniBatch | None:
+        """The same, once its input rows were seen to."""
+        if batch is not None:
+            self.engine.prepare(batch)
+        return batch
+
     def stages(self) -> list[PipelineStage]:
         """What is done to a batch before the trainer gets it; those of an earlier call are over."""
         sampler = PipelineStage(
@@ -117,12 +123,14 @@ class TrainPhase:
             return [sampler, loader]
         self.engine.inputs.restart()
         announcer = PipelineStage("announce", lambda _, batch: self.announce(batch), self.in_order)
+        preparer = PipelineStage(
+            "prepare", lambda _, batch: self.prepare(batch), self.in_order, after=look_ahead, early=look_ahead
+        )
         if self.in_order:  # to draw again would exchange again
-            return [sampler, announcer, replace(loader, after=look_ahead)]
+            return [sampler, announcer, preparer, loader]
         # Of a batch that waits little is kept, and the rest drawn anew: its memory is worth more than that time.
         preview = PipelineStage("preview", lambda step, _: self.outline(step))
-        again = PipelineStage("sample", self.sample_again, after=look_ahead)
-        return [preview, announcer, again, loader]
+        return [preview, announcer, preparer, PipelineStage("sample", self.sample_again), loader]
 
     def targets(self, batch: MiniBatch) -> Num[Tensor, "B ..."]:
         """What is known of a batch's seeds."""

@@ -37,6 +37,7 @@ class PipelineStage:
             ``at_once``, one after the other. Exchanges take little time but the link's and the peer's to answer, in
             which another batch can be worked on.
         after: an item is begun when the stage before has made so many later ones, too, or all.
+        early: so many more items may be begun before the trainer takes what they become.
         apart: each of its threads queues its work on a device on a stream of its own; otherwise on the default one.
     """
 
@@ -46,6 +47,7 @@ class PipelineStage:
     at_once: int = 1
     apart: bool = True
     after: int = 0
+    early: int = 0
 
 
 class Pipeline:
@@ -153,8 +155,9 @@ class Pipeline:
 
     def _limit(self, number: int) -> int:
         """One past the last step that a stage may begin."""
-        after = sum(stage.after for stage in self._stages[number + 1 :])
-        return min(self._stop, self._taken + self._ahead * (len(self._stages) - number) + after)
+        more = sum(stage.after for stage in self._stages[number + 1 :])
+        more += sum(stage.early for stage in self._stages[number:])
+        return min(self._stop, self._taken + self._ahead * (len(self._stages) - number) + more)
 
     def _run(self, number: int, stream: str | None, before: Handed) -> None:
         """Work of one thread of a stage, on a stream that begins after what was done ``before`` all threads."""
