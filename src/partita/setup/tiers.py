@@ -12,13 +12,13 @@ from partita.setup.batch_sizes import batch_sizes, blocks_bytes
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import WHOLE
 
-_SHARE = 8
+_SHARE = 4
 """Batches that wait take one part of so many of the memory for feature rows, where nothing else is asked for."""
-_BATCHES = 8
+_BATCHES = 16
 """So many times what the memory holds is looked ahead at most: hardly any row that is used later is worth keeping."""
 _LEAST_AHEAD, _MOST_AHEAD = 4, 1000
 _OUTLINE_BYTES = 24
-"""Of a row that a batch reads, while the batch waits: its id, and its next use."""
+"""Of a row that a batch reads, while the batch waits: its id, its next use, and where it will be."""
 
 
 def cache_settings(
@@ -50,22 +50,44 @@ def check_feature_memory(config: Config, device: torch.device | str) -> None:
 
 
 def look_ahead(config: Config, store: GraphStore, workers: int) -> int:
-    """How many batches are sampled ahead of the one whose rows are read; 0 where rows are mapped into memory."""
+    """How many batches are sampled ahead of the one whose rows are read, at least; 0 where rows are mapped."""
     if config.feature_memory is None:
         return 0
-    if config.look_ahead:
-        return config.look_ahead
-    waiting, rows = waiting_bytes(config, store, workers)
-    room = config.feature_memory // _SHARE // max(1, waiting)
-    useful = _BATCHES * config.feature_memory // max(1, rows)
+    return config.look_ahead or _LEAST_AHEAD
+
+
+def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: int) -> int:
+    """How many they are where the settings leave it open.
+
+    Args:
+        config, store, workers: of the run.
+        rows: that a worker reads for a batch.
+    """
+    memory = config.feature_memory or 0
+    room = memory // _SHARE // max(1, rows * _OUTLINE_BYTES + _blocks_bytes(config, store, workers))
+    useful = _BATCHES * memory // max(1, rows * _row_bytes(config, store))
     return max(_LEAST_AHEAD, min(room, useful, _MOST_AHEAD))
 
 
-def waiting_bytes(config: Config, store: GraphStore, workers: int) -> tuple[int, int]:
-    """Bytes of memory that a batch takes, at most, as long as it waits for its rows; and those of its rows."""
+def waiting_bytes(config: Config, store: GraphStore, workers: int) -> int:
+    """Bytes of memory that batches take, at most, as long as they wait for their rows."""
+    if config.feature_memory is None:
+        return 0
     batch = min(config.batch_size or store.num_nodes, store.num_nodes)
-    sizes = batch_sizes(config, store, -(-batch // workers), workers)
+    sources = batch_sizes(config, store, -(-batch // workers), workers)[0].sources
+    of_batch = _OUTLINE_BYTES * sources + _blocks_bytes(config, store, workers)
+    asked = look_ahead(config, store, workers) * of_batch
+    return asked if config.look_ahead else max(asked, config.feature_memory // _SHARE)
+
+
+def _blocks_bytes(config: Config, store: GraphStore, workers: int) -> int:
+    """Of a batch whose blocks wait with it: several workers exchange while they draw, and do so once."""
+    if workers == 1:
+        return 0
+    batch = min(config.batch_size or store.num_nodes, store.num_nodes)
+    return blocks_bytes(batch_sizes(config, store, -(-batch // workers), workers))
+
+
+def _row_bytes(config: Config, store: GraphStore) -> int:
     widths = store.type_widths if store.schema is not None else (store.num_features,)
-    rows = sizes[0].sources * max(widths, default=0) * DTYPES[config.precision].itemsize
-    outline = _OUTLINE_BYTES * sizes[0].sources
-    return (outline if workers == 1 else outline + blocks_bytes(sizes)), rows
+    return max(widths, default=0) * DTYPES[config.precision].itemsize

@@ -15,7 +15,7 @@ from partita.setup.inputs import DTYPES, is_encoded
 from partita.setup.learnt import held_bytes
 from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler
-from partita.setup.tiers import look_ahead, waiting_bytes
+from partita.setup.tiers import waiting_bytes
 from partita.train.job import Job
 
 _MEMBER_COPIES = 6
@@ -83,8 +83,7 @@ def training_need(job: Job) -> MemoryNeed:
             column = item * sum(map(mul, store.schema.num_nodes, store.type_widths))
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if config.feature_memory is not None:
-        waits = waiting_bytes(config, store, workers)[0]
-        parts["feature rows"] = config.feature_memory + look_ahead(config, store, workers) * waits
+        parts["feature rows"] = config.feature_memory + waiting_bytes(config, store, workers)
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
     return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)

@@ -23,7 +23,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.setup.tiers import cache_settings
+from partita.setup.tiers import cache_settings, measured_look_ahead
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -67,9 +67,10 @@ class WholeGraph(Views):
             topology = topology.without(supervision)
             topology.removed()  # workers exchange it, and steps that are sampled at once would ask in any order
         sampler = make_sampler(config, context.group("all", "sample"), store.schema)
-        self.engine = build_engine(
+        self._engine = lambda: build_engine(
             strategy, model, topology, rows, sampler, DTYPES[config.precision], context, self._part_offsets, self._cache
         )
+        self.engine = self._engine()
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         self._reads = DiskReads()
         self._weighs = weights_of(task, task.targets(seeds[:0])) is not None
@@ -83,7 +84,13 @@ class WholeGraph(Views):
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
-        key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
+        key = key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
+        if self._config.feature_memory is not None and not self._config.look_ahead:
+            seeds = self._team.share(self.seed_order.batch(0, 0))
+            rows = self.engine.sample(self._task.requests(seeds), key, seeds=seeds).counts.input_rows_read
+            window = self._team.agree(lambda: measured_look_ahead(self._config, self._store, self._team.size, rows))
+            self._cache = replace(self._cache, window=window)
+            self.engine = self._engine()
         fill_caches(
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,
