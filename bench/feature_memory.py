@@ -5,6 +5,7 @@ its own:
 
 - memory: rows are mapped, and all in the system's cache of pages, which nobody limits;
 - mapped: the same in a control group whose memory is the graph's edges, room for batches, and a tenth of the features;
+- mapped at random: likewise, and the system is told that rows are not read in order (``MADV_RANDOM``);
 - next use: ``--feature-memory`` is the tenth, in a control group of the same size.
 
 Printed are seconds of the last epoch, medians over repetitions, and what was read. Control groups need the right to
@@ -30,24 +31,32 @@ from pathlib import Path
 from typing import Any
 
 import partita
+from partita.train import trainer as trainer_module
 
 GROUPS = Path("/sys/fs/cgroup/memory")
-WAYS = ("memory", "mapped", "next use")
+WAYS = ("memory", "mapped", "mapped at random", "next use")
 
 
 class Enough(Exception):
     """What is measured is measured."""
 
 
-def train(store: Path, folder: Path, options: argparse.Namespace, memory: int | None) -> dict[str, Any]:
-    """The last epoch."""
-    found = []
+def train(store: partita.Store, folder: Path, options: argparse.Namespace, memory: int | None) -> dict[str, Any]:
+    """The last epoch, or what its time would be by the steps that were made within the limit."""
+    trainer_module.STEP_EVENTS = 1
+    found, begun = dict[str, Any](), [time.perf_counter()]
 
     def note(event: dict[str, Any]) -> None:
+        nonlocal found
+        spent = time.perf_counter() - begun[0]
         if event["event"] == "epoch":
-            found.append(event)
-            if len(found) == options.epochs:
+            found = dict(event)
+            begun[0] = time.perf_counter()
+            if event["epoch"] + 1 == options.epochs:
                 raise Enough
+        elif event["event"] == "step" and spent > options.limit:
+            found = {"seconds": spent * steps / event["step"], "steps": event["step"]}
+            raise Enough
 
     settings: dict[str, Any] = {} if memory is None else {"feature_memory": memory, "look_ahead": options.look_ahead}
     trainer = partita.Trainer(
@@ -55,9 +64,10 @@ def train(store: Path, folder: Path, options: argparse.Namespace, memory: int | 
         fanout=tuple(map(int, options.fanout.split(","))), batch_size=1024, epochs=options.epochs, eval_every=0,
         threads=options.threads, callbacks=[note], checkpoint_minutes=10**6, **settings,
     )  # fmt: skip
+    steps = trainer.job.views.seed_order.num_steps  # type: ignore[attr-defined]
     with contextlib.suppress(Enough):
         trainer.fit(progress=False)
-    return found[-1]
+    return found
 
 
 def child(options: argparse.Namespace) -> None:
@@ -74,9 +84,15 @@ def child(options: argparse.Namespace) -> None:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(memory + edges + options.room))
         (group / "cgroup.procs").write_text(str(os.getpid()))
-    found = train(store.path, Path(options.folder), options, memory if options.way == "next use" else None)
+    if options.way == "mapped at random":
+        mapped: Any = store.x
+        while not isinstance(mapped, mmap.mmap):
+            mapped = mapped.base
+        mapped.madvise(mmap.MADV_RANDOM)
+    found = train(store, Path(options.folder), options, memory if options.way == "next use" else None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(json.dumps({"seconds": found["seconds"], "reads": found.get("feature_reads"), "peak": peak}))
+    said = {"seconds": found["seconds"], "steps": found.get("steps"), "reads": found.get("feature_reads"), "peak": peak}
+    print(json.dumps(said))
 
 
 def read_all(file: Path) -> None:
@@ -121,10 +137,11 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=23, help="nodes are 2 to this")
     parser.add_argument("--degree", type=int, default=8, help="edges of a node")
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=40, help="of an epoch, about")
+    parser.add_argument("--steps", type=int, default=300, help="of an epoch, about")
     parser.add_argument("--fanout", default="15,10,5")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--look-ahead", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=120, help="seconds of an epoch, where its first steps must do")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--ways", default=",".join(WAYS))
@@ -166,15 +183,19 @@ def main() -> None:
             if reads := results[-1]["reads"]:
                 cells = [f"{reads['kept'] / reads['asked']:.0%}", f"{reads['reads']:,}", f"{reads['bytes'] / 1e9:.1f}"]
             peak = results[-1]["peak"] >> 20
-            print(f"| {way} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)
+            name = way if not (some := results[-1]["steps"]) else f"{way} (by its first {some} steps)"
+            print(f"| {name} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)
 
 
 def one(way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Run one of the ways in a process of its own."""
     command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
-    for name in ("fanout", "epochs", "look_ahead", "threads", "room"):
+    for name in ("fanout", "epochs", "look_ahead", "limit", "threads", "room"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * options.limit + 60)
+    except subprocess.TimeoutExpired:
+        return {"error": f"not one step in {options.limit:.0f} s"}
     for group in GROUPS.glob("partita-bench-*"):
         with contextlib.suppress(OSError):
             group.rmdir()

@@ -87,7 +87,7 @@ class DiskRows:
             )
         self._window = LookAhead(num_rows, slots, window + 1)
         self._kept = np.empty((slots, width), np.uint8)
-        self._together = max(1, window // 2)
+        self._together = max(1, window * 3 // 4)
         self._announced = deque[HostWork]()
         self._known = 0  # of these, the first ones that the window knows
         self._plans = dict[int, _Plan]()  # by the identity of the work, which they hold
