@@ -217,3 +217,77 @@ def test_spans_say_who_worked_when_and_what_waited() -> None:
     assert set(lanes.values()) == {"sample", "load", "trainer"}
     assert [event["dur"] for event in events if event["name"] == "forward"] == [2.0]
     assert sum(event["ph"] == "C" for event in events) == 4
+
+
+@given(st.integers(0, 3), st.integers(1, 12), st.integers(0, 3), st.integers(0, 5), st.integers(0, 5), st.booleans())
+def test_a_stage_that_waits_for_later_items(start, count, ahead, after, early, in_order) -> None:
+    """It sees so many of them made, or all; no stage is ahead by more than this needs; all take the same items."""
+    lock, made, seen, taken = threading.Lock(), set[int](), list[tuple[int, bool]](), [start]
+    stop = start + count
+
+    def sample(step: int, _: None) -> int:
+        with lock:
+            assert step <= taken[0] + 3 * max(ahead, 1) + after + early
+            made.add(step)
+        return step
+
+    def plan(step: int, item: int) -> int:
+        with lock:
+            wanted = range(step, min(stop, step + 1 + after))
+            seen.append((step, made >= set(wanted)))
+        return item
+
+    stages = [
+        PipelineStage("sample", sample, in_order),
+        PipelineStage("prepare", plan, in_order, after=after, early=early),
+        PipelineStage("load", lambda step, item: (step, item), in_order),
+    ]
+    with Pipeline(stages, start, stop, ahead) as pipeline:
+        for step in range(start, stop):
+            assert pipeline.take() == (step, step)
+            with lock:
+                taken[0] = step + 1
+    assert seen == [(step, True) for step in range(start, stop)]
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_stage_may_begin_early(ahead) -> None:
+    """As a look ahead wants it: the second chunk is prepared while the first is taken."""
+    prepared = list[int]()
+    stages = [
+        PipelineStage("sample", lambda step, _: step),
+        PipelineStage("prepare", lambda step, item: prepared.append(step) or item, after=4, early=6),
+    ]
+    with Pipeline(stages, 0, 40, ahead) as pipeline:
+        assert pipeline.take() == 0
+        if ahead:
+            _wait_for(lambda: len(prepared) == 1 + ahead + 6)
+            time.sleep(0.02)
+        assert prepared == list(range(1 + (ahead + 6 if ahead else 0)))
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_what_others_take_part_in_is_done_to_the_end_with_a_look_ahead(ahead) -> None:
+    """Two workers that stop after the same step have begun and ended the same items."""
+    found = []
+    for pause in (0.0, 0.002):
+        done: dict[str, list[int]] = {"sample": [], "prepare": [], "load": []}
+
+        def work(name: str, done=done, pause=pause):
+            def make(step: int, item: object) -> int:
+                time.sleep(pause * (step % 3))
+                done[name].append(step)
+                return step
+
+            return make
+
+        stages = [
+            PipelineStage("sample", work("sample"), True),
+            PipelineStage("prepare", work("prepare"), True, after=3, early=2),
+            PipelineStage("load", work("load"), True),
+        ]
+        with Pipeline(stages, 0, 50, ahead) as pipeline:
+            _take_all(pipeline, 4)
+        found.append(done)
+    assert found[0] == found[1]
+    assert found[0]["sample"] == list(range(4 + 3 * ahead + 5))
