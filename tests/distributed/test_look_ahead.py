@@ -117,3 +117,16 @@ def test_what_cannot_be_is_refused(store, tmp_path) -> None:
     with pytest.raises(ConfigError, match="feature_memory is for the CPU and for training on the whole graph"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, feature_memory=10**6, views="cyclic")
     assert not (tmp_path / "run").exists()
+
+
+def test_rows_that_do_not_fit_are_told(store, tmp_path, monkeypatch) -> None:
+    def notes(name: str, **settings: object) -> list[str]:
+        partita.Trainer(store, out=tmp_path / name, **{**SETTINGS, "epochs": 1}, **settings).fit()
+        lines = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        return [line["text"] for line in lines if line["event"] == "note" and "--feature-memory" in line["text"]]
+
+    assert notes("fits") == []
+    monkeypatch.setattr("partita.setup.tiers.bytes_for_files", lambda: 4000)
+    (said,) = notes("does not")
+    assert "feature rows take 5.6 KiB, and 3.9 KiB of memory are available" in said
+    assert notes("is read", feature_memory=10**5) == []

@@ -75,9 +75,19 @@ def available_memory(sharers: int = 1, *, fresh: bool = False) -> Available:
             are its own.
         fresh: for a process that is not there yet, which has taken nothing of its own limits.
     """
-    shared = [Available(int(psutil.virtual_memory().available), "free memory of the machine"), *_of_groups()]
+    shared = _shared()
     found = [Available(each.bytes // sharers, each.limit) for each in shared] + _of_process(fresh)
     return min(found)
+
+
+def bytes_for_files() -> int:
+    """Memory in which the system can keep pages of files that this process reads, in bytes."""
+    return min(_shared()).bytes
+
+
+def _shared() -> list[Available]:
+    """What processes share."""
+    return [Available(int(psutil.virtual_memory().available), "free memory of the machine"), *_of_groups()]
 
 
 def _of_process(fresh: bool) -> list[Available]:

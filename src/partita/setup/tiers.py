@@ -6,6 +6,8 @@ import torch
 
 from partita.config import Config
 from partita.core.errors import ConfigError
+from partita.core.memory import bytes_for_files
+from partita.core.options import format_bytes
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.setup.batch_sizes import batch_sizes, blocks_bytes
@@ -78,6 +80,25 @@ def waiting_bytes(config: Config, store: GraphStore, workers: int) -> int:
     of_batch = _OUTLINE_BYTES * sources + _blocks_bytes(config, store, workers)
     asked = look_ahead(config, store, workers) * of_batch
     return asked if config.look_ahead else max(asked, config.feature_memory // _SHARE)
+
+
+def memory_note(config: Config, rows: int, workers: int) -> str | None:
+    """What to tell of feature rows that are mapped and do not fit into memory.
+
+    Args:
+        config: of the run.
+        rows: their bytes.
+        workers: of this host, who share its memory.
+    """
+    available = bytes_for_files()
+    if config.feature_memory is not None or rows <= available:
+        return None
+    wanted = max(1, available // 2 // workers >> 20)
+    return (
+        f"feature rows take {format_bytes(rows)}, and {format_bytes(available)} of memory are available: pages that do "
+        f"not fit are read anew for every row, which can be slow; --feature-memory {wanted}MiB reads rows ahead, and "
+        "keeps those that are used again first"
+    )
 
 
 def _blocks_bytes(config: Config, store: GraphStore, workers: int) -> int:

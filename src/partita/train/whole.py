@@ -23,7 +23,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.setup.tiers import cache_settings, measured_look_ahead
+from partita.setup.tiers import cache_settings, measured_look_ahead, memory_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -54,6 +54,7 @@ class WholeGraph(Views):
         self._cache = cache_settings(config, store, context.mesh.size, context.device)
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
+        self._feature_bytes = rows.num_bytes
         local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
             placed = place_on_device(
@@ -95,7 +96,8 @@ class WholeGraph(Views):
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,
         )  # fmt: skip
-        return self._notes
+        note = memory_note(self._config, self._feature_bytes, self._team.context.mesh.workers)
+        return self._notes if note is None else [*self._notes, note]
 
     def steps(self, state: TrainState) -> int:
         """The same in every epoch."""
