@@ -166,7 +166,7 @@ def main() -> None:
         assert store.x is not None
         print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges, {store.x.nbytes / 2**30:.1f} GiB of features")
         print(f"disk: {disk(store.path / 'x.npy')}\n")
-        print("| rows | seconds an epoch | to memory | in memory | reads | GB read | peak resident MiB |")
+        print("| rows | seconds per epoch | to memory | in memory | reads | GB read | peak resident MiB |")
         print("|---|---|---|---|---|---|---|")
         found: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
         for _ in range(options.repetitions):
