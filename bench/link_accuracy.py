@@ -46,7 +46,7 @@ CORA = {
 }  # fmt: skip
 HIDDEN, DROPOUT, LR, BATCH, EVERY = 64, 0.5, 0.01, 16384, 5
 KNOWLEDGE = {
-    "hidden": 400, "negatives": 1024, "epochs": 50, "eval_every": 10, "schedule": "cosine",
+    "hidden": 400, "negatives": 2048, "epochs": 100, "eval_every": 10, "schedule": "cosine",
 }  # fmt: skip
 DECODERS = "distmult,complex"
 Metrics = dict[str, float]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 
 import pytest
 from on_workers import train_on_workers
+from rich.console import Console
 from typed_graphs import typed_store
 
 import partita
 from partita.core.errors import ConfigError
+from partita.report.page import write_report
+from partita.report.terminal import run_table
 from partita.testing.graphs import formula_store
 
 pytestmark = pytest.mark.usefixtures("libraries")
@@ -69,6 +73,12 @@ def test_the_same_bytes(store, mapped, tmp_path, way) -> None:
     assert reads["look_ahead"] == WAYS[way].get("look_ahead", reads["look_ahead"])
     if way == "everything":
         assert reads["rows"] <= NODES
+    page = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
+    assert "Feature rows from disk" in page
+    assert f"{reads['asked']:,}" in page
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(run_table(record))
+    assert f"{reads['kept'] / reads['asked']:.0%} of feature rows were in memory" in shown.getvalue()
 
 
 def test_what_is_kept_does_not_depend_on_threads(store, tmp_path) -> None:

@@ -89,7 +89,8 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
     yield "Embeddings", each(answers.embeddings)
     yield "Data", each(tables.node_types, tables.relations, answers.balance)
     yield "Time and memory", [
-        *_there(figures.stages(runs), figures.memory(runs), tables.ahead(runs)), *each(figures.timeline)
+        *_there(figures.stages(runs), figures.memory(runs), tables.ahead(runs)),
+        *each(tables.from_disk, figures.timeline),
     ]  # fmt: skip
     yield "Plan", each(figures.planned, tables.candidates)
     yield "Workers", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]

@@ -176,6 +176,31 @@ def ahead(runs: Sequence[RunFiles]) -> Table | None:
     return Table("Prefetching", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
 
 
+def from_disk(run: RunFiles) -> Table | None:
+    """What every worker has read of feature rows in files."""
+    reads = run.record.get("feature_reads")
+    if not reads:
+        return None
+    rows = [
+        [
+            str(number),
+            f"{each['asked']:,}",
+            f"{each['kept'] / max(1, each['asked']):.1%}",
+            f"{each['reads']:,}",
+            byte_count(each["bytes"]),
+            f"{each['milliseconds'] / 1e3:.1f}",
+            f"{each['packing_milliseconds'] / 1e3:.1f}",
+        ]
+        for number, each in enumerate(reads)
+    ]
+    head = ["worker", "rows asked for", "in memory", "reads", "read", "reading (s)", "passes for many batches (s)"]
+    note = (
+        f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches. Reading "
+        "and passes go on while the model is trained."
+    )
+    return Table("Feature rows from disk", head, rows, note)
+
+
 def candidates(run: RunFiles) -> Table | None:
     """The plan's estimate of every strategy."""
     plan = run.record.get("plan") or {}

@@ -433,6 +433,12 @@ def run_table(record: Mapping[str, Any]) -> Table:
     if counts:
         pairs["sampled edges"] = f"{counts['sampled_edges']:,}"
         pairs["feature rows read"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} in total"
+    if reads := record.get("feature_reads"):
+        asked, kept, count, size = (sum(each[name] for each in reads) for name in ("asked", "kept", "reads", "bytes"))
+        pairs["from disk"] = (
+            f"{kept / max(1, asked):.0%} of feature rows were in memory; {format_bytes(size)} in {count:,} reads "
+            f"(look ahead {reads[0]['look_ahead']:,} batches)"
+        )
     views = record.get("views")
     if views:
         waited = sum(times["waited"] for times in views["loading"])
