@@ -195,8 +195,8 @@ def from_disk(run: RunFiles) -> Table | None:
     ]
     head = ["worker", "rows asked for", "in memory", "reads", "read", "reading (s)", "passes for many batches (s)"]
     note = (
-        f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches. Reading "
-        "and passes go on while the model is trained."
+        f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches. "
+        "Reading and passes go on while the model is trained."
     )
     return Table("Feature rows from disk", head, rows, note)
 
