@@ -17,7 +17,7 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import DiskReads
 from partita.features.host import HostRows, HostWork
-from partita.features.look_ahead import Kept, LookAhead
+from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.packing import PackedRows, is_worth_it
 from partita.features.row_loops import copy_into, copy_kept
 
@@ -62,7 +62,7 @@ class DiskRows:
         look_ahead: batches that should be announced behind the one that is prepared.
 
     Raises:
-        ConfigError: the rows are in no file, or the budget has no room for a row.
+        ConfigError: the rows are in no file or too many, or the budget has no room for a row.
     """
 
     collective = False
@@ -76,6 +76,12 @@ class DiskRows:
         self._files = host.files()
         self._bounds = np.cumsum([0, *(file.num_rows for file in self._files)])
         num_rows, width = int(self._bounds[-1]), self._files[0].width
+        if num_rows > MOST_ROWS:
+            raise ConfigError(
+                f"{num_rows:,} rows are more than the {MOST_ROWS:,} that can be looked ahead for",
+                where="feature_memory",
+                fix="Leave it out to map the rows into memory, or deal the nodes out to hosts: partita shard",
+            )
         lists = LookAhead.bytes_for(num_rows, 0, 0)
         slots = min(num_rows, max(0, budget - lists) // max(1, LookAhead.bytes_for(0, 1, 0) + width))
         if not slots and num_rows and width:

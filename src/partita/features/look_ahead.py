@@ -14,6 +14,7 @@ from jaxtyping import Int32, Int64
 from partita.features import row_loops
 from partita.features.row_loops import NEVER
 
+MOST_ROWS = 2**31 - 1
 _NOWHERE = -1
 
 
@@ -42,7 +43,7 @@ class LookAhead:
     A row takes 8 bytes of memory besides, one of a batch that is announced 8, and a slot 16.
 
     Args:
-        num_rows: N, of the table; at most 2^31 - 1.
+        num_rows: N, of the table; at most :data:`MOST_ROWS`.
         slots: C, how many rows there is room for.
         window: so many batches are announced at once, at most.
     """
