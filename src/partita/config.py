@@ -288,7 +288,7 @@ class Config(LinkSettings):
         ge=0,
         le=10**6,
         description="With feature_memory: batches sampled ahead, which say which rows are used again first; 0: as many "
-        "as an eighth of feature_memory has room for.",
+        "as a quarter of feature_memory has room for.",
     )
     topology_cache: Bytes | None = Field(
         None,

@@ -126,6 +126,8 @@ def test_what_cannot_be_is_refused(store, tmp_path) -> None:
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, feature_memory=1900)
     with pytest.raises(ConfigError, match="feature_memory is for the CPU and for training on the whole graph"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, feature_memory=10**6, views="cyclic")
+    with pytest.raises(ConfigError, match="look_ahead: feature rows are mapped into memory"):
+        partita.Trainer(store, out=tmp_path / "run", **SETTINGS, look_ahead=5)
     assert not (tmp_path / "run").exists()
 
 

@@ -16,7 +16,8 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
-from partita.core.records import TIERS, DiskReads, tier_rows
+from partita.core.records import TIERS, tier_rows
+from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.features.peers import Peers, PeersWork
 from partita.features.rank_bitmap import Positions
@@ -55,7 +56,7 @@ class CachedWork:
         return self.below.remote
 
 
-class Cached:
+class Cached(Forwarding):
     """Copies of chosen rows in this worker's private memory; on a GPU, in its device memory. Empty until filled.
 
     The copies are the bytes that the tiers below give. A worker finds a row with :class:`Positions`.
@@ -160,22 +161,6 @@ class Cached:
         below = self.below.ask(ids[miss])
         return CachedWork(ids, hit, slots[hit], miss, below)
 
-    def announce(self, work: CachedWork) -> None:
-        """The rows from below."""
-        self.below.announce(work.below)
-
-    def prepare(self, work: CachedWork) -> None:
-        """The rows from below."""
-        self.below.prepare(work.below)
-
-    def restart(self) -> None:
-        """As below."""
-        self.below.restart()
-
-    def disk_reads(self) -> DiskReads:
-        """As below."""
-        return self.below.disk_reads()
-
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`."""
         self._imagined = kept
@@ -201,7 +186,7 @@ class Cached:
         return out.index_copy_(0, work.miss.to(rows.device), rows)
 
 
-class PartitionedCache:
+class PartitionedCache(Forwarding):
     """The workers of an axis keep different hot rows, each those of nodes that it owns (DSP).
 
     A request for a hot row goes to its holder; all other rows come from below. Cai et al., "DSP: efficient GNN training
@@ -242,7 +227,7 @@ class PartitionedCache:
         self._hot: Positions | None = None
         self._imagined: UInt64[np.ndarray, "N"] | None = None
         self._own = Cached(below, num_nodes, budget, reserved=reserved, device=device, besides=besides)
-        self._peers = Peers(axis, self._own, self._place, per_host)
+        self.below = self._peers = Peers(axis, self._own, self._place, per_host)
         self.width = below.width
         self.dtype = below.dtype
         self.collective = self._peers.collective
@@ -285,22 +270,6 @@ class PartitionedCache:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.ask(ids)
 
-    def announce(self, work: PeersWork) -> None:
-        """See :class:`partita.core.protocols.FeatureTier`."""
-        self._peers.announce(work)
-
-    def prepare(self, work: PeersWork) -> None:
-        """See :class:`partita.core.protocols.FeatureTier`."""
-        self._peers.prepare(work)
-
-    def restart(self) -> None:
-        """See :class:`partita.core.protocols.FeatureTier`."""
-        self._peers.restart()
-
-    def disk_reads(self) -> DiskReads:
-        """See :class:`partita.core.protocols.FeatureTier`."""
-        return self._peers.disk_reads()
-
     def assume_contents(self, kept: UInt64[np.ndarray, "N"]) -> None:
         """Say which workers' caches hold each row, for :meth:`estimate`: in a group only its owner's."""
         self._imagined = kept
@@ -316,6 +285,10 @@ class PartitionedCache:
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.read(work)
+
+    def work_below(self, work: PeersWork) -> PeersWork:
+        """The same: what is asked of this tier is asked of the workers of the axis."""
+        return work
 
     def _place(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         here = torch.full(ids.shape, self._axis.rank, device=ids.device)

@@ -74,6 +74,8 @@ class DiskRows:
         self._asked = self._hits = 0
         self._seconds = self._packing = 0.0
         self._files = host.files()
+        for file in self._files:
+            file.open()  # now, as the rest of the store is: later another store might be there
         self._bounds = np.cumsum([0, *(file.num_rows for file in self._files)])
         num_rows, width = int(self._bounds[-1]), self._files[0].width
         if num_rows > MOST_ROWS:

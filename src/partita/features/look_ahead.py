@@ -38,7 +38,7 @@ class LookAhead:
     taken, it is known who uses which row.
 
     Between two batches those rows are kept that are used again first; of rows without a known use those that were used
-    last, and these only where there is room. So no more rows are read than by whoever knows as much of the future.
+    last, and these only where there is room. Where all batches are announced, no fewer rows can be read.
 
     A row takes 8 bytes of memory besides, one of a batch that is announced 8, and a slot 16.
 

@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from partita.core.errors import is_disk_full
+from partita.core.errors import ResourceError, is_disk_full
 from partita.core.mapped_rows import reserve, without_space
 from partita.features import row_loops
 from partita.features.row_file import GAP_BYTES, SPAN_BYTES, RowFile, aligned
@@ -33,6 +33,7 @@ _ROOM_BYTES, _ALL_ROOM_BYTES = 64 << 10, 32 << 20
 _WRITE_COST = 4
 """What it takes to write a byte and to read it again, in bytes that are read."""
 _PREFIX = "partita-rows-"
+_OTHER = "Set TMPDIR to another disk"
 _FIX = "Free space there, set TMPDIR to another disk, or lower --look-ahead"
 
 
@@ -82,7 +83,7 @@ class PackedRows:
             files, batches: as of :func:`is_worth_it`.
 
         Raises:
-            ResourceError: there is no space on the disk for temporary files.
+            ResourceError: there is no space on the disk for temporary files, or they cannot be written.
             StoreError: a file is cut short.
         """
         pieces = [piece for number, file in enumerate(files) for piece in _pieces(file, [b[number] for b in batches])]
@@ -121,7 +122,7 @@ class PackedRows:
         if failed == 1:
             file.refuse()
         if failed:
-            raise OSError(f"rows could not be written to {tempfile.gettempdir()}")
+            raise ResourceError("rows of batches to come could not be written", where=tempfile.gettempdir(), fix=_OTHER)
         file.counts.add(len(rows), int(reads), int(count))
 
     def read(self, batch: int, places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]) -> tuple[int, int]:
@@ -141,7 +142,9 @@ class PackedRows:
                 self.file.fileno(), region, self.width, places[begin : begin + count], out, buffer, _BLOCK
             )
             if made < 0:
-                raise OSError(f"rows could not be read from {tempfile.gettempdir()}")
+                raise ResourceError(
+                    "rows of batches to come could not be read again", where=tempfile.gettempdir(), fix=_OTHER
+                )
             begin += count
             reads += int(made)
         return reads, begin * self.width

@@ -17,7 +17,8 @@ from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
-from partita.core.records import TIERS, DiskReads
+from partita.core.records import TIERS
+from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.kernels import rank_masks
 
@@ -53,7 +54,7 @@ class PeersWork:
         return self.below.reads
 
 
-class Peers:
+class Peers(Forwarding):
     """Asks another worker for a row, by all-to-all, where :data:`Place` says so; all other rows come from below.
 
     A worker that is asked by several for the same row reads it once. Ids travel while sampling, rows while loading.
@@ -126,22 +127,6 @@ class Peers:
             for tier, there in (("peers", near), ("hosts", ~near)):
                 hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
         return ReadEstimate(hits, rank_masks.count(away, mesh.size) + below.remote, below.reads)
-
-    def announce(self, work: PeersWork) -> None:
-        """The rows from below, those for others included."""
-        self.below.announce(work.below)
-
-    def prepare(self, work: PeersWork) -> None:
-        """The rows from below, those for others included."""
-        self.below.prepare(work.below)
-
-    def restart(self) -> None:
-        """As below."""
-        self.below.restart()
-
-    def disk_reads(self) -> DiskReads:
-        """As below."""
-        return self.below.disk_reads()
 
     def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""

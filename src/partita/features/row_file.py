@@ -154,7 +154,7 @@ class RowFile:
             StoreError: the file is cut short.
             OSError: the system cannot read it.
         """
-        with open(self.path, "rb") as file:
+        with self.path.open("rb") as file:
             file.seek(self.first_byte + self.num_rows * self.row_bytes - 1)
             short = not file.read(1)
         if short:
@@ -184,6 +184,14 @@ class RowFile:
                         return found, block
                 os.close(found)
         return os.open(self.path, os.O_RDONLY | closed), 1
+
+    def open(self) -> None:
+        """Open the file, unless it is.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        _ = self._opened
 
     def close(self) -> None:
         """Let go of the file; it is opened again where rows are read again."""

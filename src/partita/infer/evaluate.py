@@ -153,6 +153,9 @@ def evaluate(
     if eval_negatives is not None and candidates is not None:
         fix = "Leave one of both out"
         raise ConfigError("candidates are given, and others sampled", where="eval_negatives", fix=fix)
+    if candidates is not None and split != "test":
+        fix = "Leave one of both out"
+        raise ConfigError("the links that are judged are those of the file of candidates", where="split", fix=fix)
     notes = {"notes": list(loaded.notes)} if loaded.notes else {}
     if candidates is not None and isinstance(task, EdgeTask):
         found = _among_given(inference, task, loaded.config, Path(candidates))

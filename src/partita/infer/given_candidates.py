@@ -16,7 +16,7 @@ from partita.core.errors import InputError
 from partita.graph.store import GraphStore
 from partita.infer.candidates import Pairs, count_among
 from partita.infer.known_answers import LinkQueries
-from partita.infer.link_files import find_nodes
+from partita.infer.link_files import find_nodes, of_type, relations_by_name
 from partita.infer.links import NodeRows
 from partita.infer.ranking import BLOCK_BYTES
 from partita.nn.decoders import Side
@@ -138,14 +138,9 @@ def _relations(
         return np.full(len(source), relation)
     array = arrays["relation"].expect("U", 1)
     _check_rows(array, source)
-    known, places = np.unique(array.load(), return_inverse=True)
-    numbers = np.empty(len(known), np.int64)
-    for at, name in enumerate(known.tolist()):
-        found = schema.relation_numbers(name, array.where)
-        if len(found) > 1:
-            raise array.fail(f"'{name}' is the name of {len(found)} relations", "Name it as source:relation:target")
-        numbers[at] = found[0]
-    return numbers[places]
+    names, places = np.unique(array.load(), return_inverse=True)
+    known = relations_by_name(schema, names.tolist(), array.where)
+    return np.array([known[name] for name in names.tolist()], np.int64)[places]
 
 
 def _nodes(
@@ -165,7 +160,8 @@ def _nodes(
         found[rows] = ids.reshape(names.shape)
     if (found < 0).any():
         at = tuple(np.argwhere(found < 0)[0].tolist())
-        schema = store.schema
-        of_type = "" if schema is None else f" of type '{schema.node_types[schema.ends[kinds[at[0]], column]]}'"
-        raise array.fail(f"row {at[0]}: there is no node {given[at].item()!r}{of_type}", "Give nodes of the graph")
+        kind = 0 if store.schema is None else int(store.schema.ends[kinds[at[0]], column])
+        raise array.fail(
+            f"row {at[0]}: there is no node {given[at].item()!r}{of_type(store, kind)}", "Give nodes of the graph"
+        )
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from jaxtyping import Int64
 
 from partita.core.errors import ConfigError, InputError, nearest
+from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.sources.batch import Cells, Kind
 from partita.sources.dialect import BLANKS
@@ -65,7 +66,7 @@ def nodes_of(store: GraphStore, nodes: str | None, kind: int) -> Int64[np.ndarra
             f"'{nodes}' is neither a file nor a split", where="nodes", fix=nearest(nodes, store.splits) or "Name a file"
         )
     if len(ids) == 0:
-        raise ConfigError(f"there are no nodes{_of_type(store, kind)}", where="nodes", fix="Name others")
+        raise ConfigError(f"there are no nodes{of_type(store, kind)}", where="nodes", fix="Name others")
     return ids
 
 
@@ -108,11 +109,8 @@ def pairs_of(store: GraphStore, path: Path, relation: int | None) -> Iterator[In
             continue
         if edges.has_relations:
             names = batch.strings(edges.kind_column)
-            known = {name: schema.relation_numbers(name, str(path)) for name in names.unique().to_pylist()}
-            for name, numbers in known.items():
-                if len(numbers) > 1:
-                    raise InputError(f"'{name}' is the name of {len(numbers)} relations", where=str(path))
-            kinds = np.array([known[name][0] for name in names.to_pylist()], np.int64)
+            known = relations_by_name(schema, names.unique().to_pylist(), str(path))
+            kinds = np.array([known[name] for name in names.to_pylist()], np.int64)
         elif relation is not None:
             kinds = np.full(len(batch), relation)
         else:
@@ -124,6 +122,23 @@ def pairs_of(store: GraphStore, path: Path, relation: int | None) -> Iterator[In
             for column, kind in enumerate(schema.ends[number].tolist()):
                 found[rows, column] = _ends(store, batch, column, kind, rows)
         yield found
+
+
+def relations_by_name(schema: Schema, names: Iterable[str], where: str) -> dict[str, int]:
+    """Numbers of the relations that a file names.
+
+    Raises:
+        ConfigError: there is no such relation.
+        InputError: several relations have the name.
+    """
+    found = {name: schema.relation_numbers(name, where) for name in names}
+    for name, numbers in found.items():
+        if len(numbers) > 1:
+            meant = ", ".join(str(schema.relations[number]) for number in numbers)
+            raise InputError(
+                f"'{name}' is the name of {len(numbers)} relations", where=where, fix=f"Name one of {meant}"
+            )
+    return {name: numbers[0] for name, numbers in found.items()}
 
 
 def _ends(
@@ -140,7 +155,7 @@ def _ends(
         if isinstance(name, str) and name != name.strip():
             fix = "Take the blanks off both ends of the id"
         # As a literal, so that blanks and an empty id are seen.
-        batch.check(missing, column, f"there is no node {{!r}}{_of_type(store, kind)}", fix)
+        batch.check(missing, column, f"there is no node {{!r}}{of_type(store, kind)}", fix)
     return ids
 
 
@@ -148,5 +163,6 @@ def _kind(store: GraphStore) -> Kind:
     return "str" if store.has("name_offsets") else "int"
 
 
-def _of_type(store: GraphStore, kind: int) -> str:
+def of_type(store: GraphStore, kind: int) -> str:
+    """Of a typed graph, words for the type of a node."""
     return "" if store.schema is None else f" of type '{store.schema.node_types[kind]}'"

@@ -16,6 +16,7 @@ from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, TierWork
 from partita.core.records import ID_BYTES, DiskReads, Traffic, read_here, tier_rows
+from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.kernels import count_distinct
@@ -110,7 +111,7 @@ class TieredReads(Reads):
         return self.num_read
 
 
-class Tiered:
+class Tiered(Forwarding):
     """Rows are de-duplicated and read through a chain of tiers, whole or some of their columns.
 
     Args:
@@ -142,7 +143,7 @@ class Tiered:
         *,
         widens: bool = True,
     ) -> None:
-        self.tier = tier
+        self.tier = self.below = tier
         self.cache = cache
         self.caches = (cache,)
         self.collective = tier.collective
@@ -164,21 +165,9 @@ class Tiered:
         original = self._original(requests) if self._dropout > 0 else None
         return TieredReads(work.reads, work.hits, self.traffic(work.remote), work, original, key)
 
-    def announce(self, work: TieredReads) -> None:
-        """Tell the tiers."""
-        self.tier.announce(work.tier)
-
-    def prepare(self, work: TieredReads) -> None:
-        """Tell the tiers."""
-        self.tier.prepare(work.tier)
-
-    def restart(self) -> None:
-        """Tell the tiers."""
-        self.tier.restart()
-
-    def disk_reads(self) -> DiskReads:
-        """As the tiers say."""
-        return self.tier.disk_reads()
+    def work_below(self, work: TieredReads) -> TierWork:
+        """What the highest tier remembers."""
+        return work.tier
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""

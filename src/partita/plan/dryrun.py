@@ -80,7 +80,7 @@ class DryRun:
         self._order = seed_order(task, seeds, config)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
-        self._cache = cache_settings(config, store, mesh.size)
+        self._cache = cache_settings(config)
         self._cached = config.cache == 0
         self._kept: dict[int, list[SampledLayer]] = {}
         self.engines: dict[Strategy, Engine] = {}

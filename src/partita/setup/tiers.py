@@ -23,21 +23,25 @@ _OUTLINE_BYTES = 24
 """Of a row that a batch reads, while the batch waits: its id, its next use, and where it will be."""
 
 
-def cache_settings(
-    config: Config, store: GraphStore, workers: int, device: torch.device | str = "cpu"
-) -> CacheSettings:
+def cache_settings(config: Config, device: torch.device | str = "cpu") -> CacheSettings:
     """What a worker keeps in memory of feature rows."""
-    window = max(1, look_ahead(config, store, workers))
+    window = max(1, look_ahead(config))
     return CacheSettings(config.cache, config.cache_policy, config.cache_layout, device, config.feature_memory, window)
 
 
 def check_feature_memory(config: Config, device: torch.device | str) -> None:
-    """Refuse to read rows from files where nobody does so yet.
+    """Refuse to read rows from files where nobody does so yet, and a look ahead where they are mapped.
 
     Raises:
-        ConfigError: on a GPU, or in isolated training.
+        ConfigError: on a GPU, or in isolated training; or a look ahead is given alone.
     """
     if config.feature_memory is None:
+        if config.look_ahead:
+            raise ConfigError(
+                "feature rows are mapped into memory, so nothing is looked ahead for",
+                where="look_ahead",
+                fix="Give feature_memory, too, or leave it out",
+            )
         return
     for where, wrong in (
         (f"device {device}", str(device).startswith("cuda")),
@@ -51,7 +55,7 @@ def check_feature_memory(config: Config, device: torch.device | str) -> None:
             )
 
 
-def look_ahead(config: Config, store: GraphStore, workers: int) -> int:
+def look_ahead(config: Config) -> int:
     """How many batches are sampled ahead of the one whose rows are read, at least; 0 where rows are mapped."""
     if config.feature_memory is None:
         return 0
@@ -78,7 +82,7 @@ def waiting_bytes(config: Config, store: GraphStore, workers: int) -> int:
     batch = min(config.batch_size or store.num_nodes, store.num_nodes)
     sources = batch_sizes(config, store, -(-batch // workers), workers)[0].sources
     of_batch = _OUTLINE_BYTES * sources + _blocks_bytes(config, store, workers)
-    asked = look_ahead(config, store, workers) * of_batch
+    asked = look_ahead(config) * of_batch
     return asked if config.look_ahead else max(asked, config.feature_memory // _SHARE)
 
 

@@ -79,7 +79,7 @@ def check_run(
         strategy, model, place_topology(open_topology(opened, config), config.topology, opened, context),
         open_rows(opened, config), make_sampler(config, context.group("all", "sample"), opened.schema),
         DTYPES[config.precision], context, part_offsets,
-        cache_settings(config, opened, mesh.size),
+        cache_settings(config),
     )  # fmt: skip
     split = seed_split_of(config.seed_split, strategy, opened.num_parts, mesh)
     share_of(task.seeds("train")[:0], mesh, split, part_offsets)

@@ -51,7 +51,7 @@ class WholeGraph(Views):
         self._store, self._part_offsets = store, as_tensor(store.part_offsets)
         self.memory_bytes = 0  # the graph is mapped
         self._streams, self._notes = Streams(context.device), list[str]()
-        self._cache = cache_settings(config, store, context.mesh.size, context.device)
+        self._cache = cache_settings(config, context.device)
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
         self._feature_bytes = rows.num_bytes

@@ -100,6 +100,18 @@ def test_a_full_disk(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "x.npy"]
 
 
+def test_a_file_that_cannot_be_written(tmp_path, monkeypatch) -> None:
+    file = saved(tmp_path / "x.npy", table(1000, 50))
+
+    def read_only(opened, _: int) -> None:
+        with open(file.path, "rb") as other:
+            os.dup2(other.fileno(), opened.fileno())
+
+    monkeypatch.setattr(packing, "reserve", read_only)
+    with pytest.raises(ResourceError, match=r"rows of batches to come could not be written\. Set TMPDIR"):
+        PackedRows.of([file], [[np.array([10, 900])], [np.array([20])]])
+
+
 def test_nothing_is_left(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     file = saved(tmp_path / "x.npy", table(1000, 50))

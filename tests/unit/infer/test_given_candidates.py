@@ -169,6 +169,8 @@ def test_where_there_is_nothing_to_rank(typed, tmp_path) -> None:
     np.savez(tmp_path / "given.npz", **of_typed(typed[0]))
     with pytest.raises(ConfigError, match="candidates are given, and others sampled"):
         partita.evaluate(typed[1], candidates=tmp_path / "given.npz", eval_negatives=5)
+    with pytest.raises(ConfigError, match="split: the links that are judged are those of the file"):
+        partita.evaluate(typed[1], candidates=tmp_path / "given.npz", split="val")
     store = small_random_store(tmp_path / "g", 60, 200, num_classes=3)
     partita.Trainer(store, out=tmp_path / "run", layers=1, epochs=1).fit(progress=False)
     with pytest.raises(ConfigError, match="candidates: only links have negatives"):
