@@ -82,9 +82,10 @@ def test_the_same_bytes(store, mapped, tmp_path, way) -> None:
 
 
 def test_what_is_kept_does_not_depend_on_threads(store, tmp_path) -> None:
+    """In epochs of many more batches than the look ahead, whose threads are ahead by more with more to prefetch."""
     found = []
     for number, prefetch in enumerate((0, 2, 7)):
-        settings = {**SETTINGS, **WAYS["far"], "prefetch": prefetch}
+        settings = {**SETTINGS, "feature_memory": FEW, "look_ahead": 2, "batch_size": 8, "prefetch": prefetch}
         record = partita.Trainer(store, out=tmp_path / str(number), **settings).fit().record
         found.append([record["feature_reads"][0][name] for name in ("asked", "kept", "rows", "reads", "bytes")])
     assert found[0] == found[1] == found[2]
