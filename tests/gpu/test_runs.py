@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from typed_graphs import typed_store
 
 import partita
 from partita.comm.cuda_streams import Streams
@@ -28,6 +29,12 @@ MODELS = [
     {"model": "gcn", "cache": "64KiB", "normalize_features": True},
     {"model": "gat", "heads": 4, "attn_dropout": 0.3, "topology_cache": "16KiB"},
     {"model": "gin", "optimizer": "sgd", "lr": 0.001, "prefetch": 0},
+]
+
+TYPED = [
+    {"model": "rgcn", "cache": "1MiB", "input_dropout": 0.1},
+    {"model": "hgt", "cache": "600B", "normalize_features": True},
+    {"model": "rgat", "fanout": "cites=3,2 *=2,1", "topology_cache": "1KiB", "optimizer": "sgd"},
 ]
 
 
@@ -53,6 +60,24 @@ def test_a_run_on_the_device_is_that_of_the_host(tmp_path, store, device, more) 
     host = {name: value for name, value in more.items() if name != "topology_cache"}
     partita.Trainer(store, out=tmp_path / "host", **SETTINGS, **host).fit()
     partita.Trainer(store, out=tmp_path / "device", device=device, **SETTINGS, **more).fit()
+    same(tmp_path / "device", tmp_path / "host")
+
+
+@pytest.mark.parametrize("more", TYPED, ids=lambda more: more["model"])
+def test_a_run_on_a_typed_graph(tmp_path, device, more) -> None:
+    settings = {**SETTINGS, "batch_size": 8, "fanout": "3,2", **more}
+    typed_store(tmp_path / "g")
+    store = GraphStore.open(tmp_path / "g.whole")
+    partita.Trainer(store, out=tmp_path / "host", **{**settings, "topology_cache": None}).fit()
+    partita.Trainer(store, out=tmp_path / "device", device=device, **settings).fit()
+    same(tmp_path / "device", tmp_path / "host")
+
+
+@pytest.mark.parametrize("more", [{"sampler": "layer", "layer_budget": "60,40"}, {"sampler": "walk", "fanout": "4,3"}])
+def test_what_the_host_draws(tmp_path, store, device, more) -> None:
+    settings = {**{name: value for name, value in SETTINGS.items() if name != "fanout"}, **more}
+    partita.Trainer(store, out=tmp_path / "host", **settings).fit()
+    partita.Trainer(store, out=tmp_path / "device", device=device, **settings).fit()
     same(tmp_path / "device", tmp_path / "host")
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
 
 from partita.core.errors import StoreError
-from partita.features.row_loops import read_rows
 
 THREADS = 8
 """Reads of a file at once."""
@@ -138,6 +137,8 @@ class RowFile:
     def _read(
         self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]
     ) -> tuple[int, int]:
+        from partita.features.row_loops import read_rows  # imports numba, which runs without files have no need of
+
         buffer = aligned(max(SPAN_BYTES, self.width + 2 * _BLOCKS[-1]))
         first = self.first_byte + self.begin
         reads, count, failed = read_rows(

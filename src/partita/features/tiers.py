@@ -13,7 +13,6 @@ from partita.core.errors import ConfigError
 from partita.core.protocols import CacheTier, FeatureTier
 from partita.core.registry import Registry
 from partita.features.cache import Cached, PartitionedCache
-from partita.features.disk import DiskRows
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner_unless_held
 
@@ -125,7 +124,11 @@ def stack_tiers(
     per_host: int | None = None,
 ) -> tuple[FeatureTier, CacheTier | None]:
     """As :func:`make_tiers`, for rows of one of several node types, whose caches share a budget: none may have room."""
-    below: FeatureTier = host if settings.memory is None else DiskRows(host, settings.memory, settings.window)
+    below: FeatureTier = host
+    if settings.memory is not None:
+        from partita.features.disk import DiskRows  # imports numba, which runs without files have no need of
+
+        below = DiskRows(host, settings.memory, settings.window)
     besides = None
     if hosts is not None and hosts.size > 1 and not host.whole:
         below = Peers(hosts, below, by_owner_unless_held(hosts, host), per_host)
