@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import device_steps
 import pytest
 import torch
@@ -15,6 +17,10 @@ def copied(tensor: Tensor) -> Tensor:
     return tensor.cpu()
 
 
+BACKWARD_HERE = partial(torch.autograd.set_multithreading_enabled, False)
+"""Workers are threads here. PyTorch has one thread for all backward passes of a device, which exchanges would block."""
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory) -> Stores:
     return Stores(tmp_path_factory.mktemp("stores"))
@@ -22,4 +28,4 @@ def stores(tmp_path_factory) -> Stores:
 
 @pytest.mark.parametrize("check", device_steps.STEPS)
 def test_a_step_on_a_device_is_that_of_one_process(stores, device, check) -> None:
-    check(Place(torch.device(device, 0), Tensor.pin_memory, copied), stores)
+    check(Place(torch.device(device, 0), Tensor.pin_memory, copied, BACKWARD_HERE), stores)

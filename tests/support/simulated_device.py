@@ -5,7 +5,8 @@ is for devices only. Its ``device`` is ``meta``, which no other test uses. What 
 
 - an operation on a tensor of the device and a CPU tensor (other than a single number, an index, or a copy);
 - ``numpy()``, and whatever else wants the memory of the tensor;
-- a kernel that is given CPU memory, unless it was pinned by :func:`pin`.
+- a kernel that is given CPU memory, unless it was pinned by :func:`pin`;
+- arithmetic with unsigned integers of more than 8 bits, and indexing them: they can be copied and looked at otherwise.
 
 What is made without ``device=`` is made on the CPU and so found by the first of these rules.
 """
@@ -27,6 +28,11 @@ from torch.utils._pytree import tree_iter, tree_map
 
 DEVICE = torch.device("meta")
 MAY_MIX = ("copy_", "_to_copy")
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+ON_UNSIGNED = (
+    "_to_copy", "alias", "as_strided", "cat", "clone", "copy_", "detach", "empty_like", "expand", "select", "slice",
+    "split_with_sizes", "t", "unsqueeze", "view", "_unsafe_view", "_reshape_alias",
+)  # fmt: skip
 INDEXING = ("index", "index_put", "index_put_", "_unsafe_index")
 
 _pinned: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
@@ -104,6 +110,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(f"{func}: expected all tensors to be on the same device, found the device and the CPU")
     if not on_device and not ours:
         return func(*args, **kwargs)
+    if any(tensor.dtype in UNSIGNED for tensor in ours) and name not in ON_UNSIGNED:
+        raise NotImplementedError(f"{func}: not implemented on the device for unsigned integers")
     inner = tree_map(held, kwargs)
     if target is not None:
         inner["device"] = torch.device("cpu")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 
 from partita.core.errors import ConfigError
 
@@ -60,6 +62,22 @@ def current(device: torch.device) -> AbstractContextManager[object]:
     What pins memory would else open that one too, and take some of its memory.
     """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def to_host(number: Tensor) -> Callable[[], float]:
+    """Have a number of a device copied to the host; the call waits for what the device had to do until now, no more."""
+    if number.device.type != "cuda":
+        return lambda: float(number)
+    copy = torch.empty_like(number, device="cpu", pin_memory=True)
+    copy.copy_(number, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def wait() -> float:
+        copied.synchronize()
+        return float(copy)
+
+    return wait
 
 
 def _missing() -> tuple[str, str] | None:

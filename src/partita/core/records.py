@@ -139,6 +139,7 @@ class Removed:
         return Removed(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _EDGE_COLUMNS = (
     "indices", "positions", "weights", "importance", "visit_weight", "edge_type", "relation_degree", "edge_weight",
     "edge_attr",
@@ -180,9 +181,16 @@ class Sampled:
     edge_attr: Float[Tensor, "E A"] | None = None
 
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Sampled:
-        """A copy in which every column of edges that is there is moved: the one way in which they travel."""
+        """A copy in which every column of edges that is there is moved: the one way in which they travel.
+
+        Unsigned columns travel as signed ones of the same bits: on a device, PyTorch cannot index others.
+        """
         columns = {name: getattr(self, name) for name in _EDGE_COLUMNS}
-        moved: dict[str, Any] = {name: move(column) for name, column in columns.items() if column is not None}
+        moved: dict[str, Any] = {
+            name: move(column.view(_SIGNED.get(column.dtype, column.dtype))).view(column.dtype)
+            for name, column in columns.items()
+            if column is not None
+        }
         return replace(self, **moved)
 
 

@@ -1,4 +1,9 @@
-"""Checks and normalization of the kernels' arguments: as few dtypes as possible, so that little is compiled."""
+"""Checks and normalization of the kernels' arguments: as few dtypes as possible, so that little is compiled.
+
+Values are looked at on the host only. To look at those on a device, the host would wait for all that the device still
+has to do, several times a layer. What is there was looked at on the host before it went there: edges, by
+:func:`partita.sample.device.on_device`, and seeds, by who sends them; all other ids are made of these.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +69,7 @@ def heads_divide(heads: int, columns: int) -> None:
 
 def edges_match(indptr: Tensor, indices: Tensor) -> None:
     """``indptr`` ends at the number of edges."""
-    if indptr.shape[0] < 1 or int(indptr[-1]) != indices.shape[0]:
+    if indptr.shape[0] < 1 or (not indptr.is_cuda and int(indptr[-1]) != indices.shape[0]):
         raise ValueError(f"indptr does not end at the number of edges, {indices.shape[0]}")
 
 
@@ -76,12 +81,9 @@ def rows_match(x: Tensor, rows_original: Tensor) -> None:
 
 def within(name: str, ids: Tensor, bound: int) -> None:
     """The compiled kernels read without bounds checks, so that one cheap pass over the ids stands here."""
-    if ids.numel() == 0:
+    if ids.numel() == 0 or ids.is_cuda:
         return
-    if ids.is_cuda:
-        low, high = torch.stack(torch.aminmax(ids)).tolist()
-    else:
-        low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
+    low, high = int(ids.numpy().min()), int(ids.numpy().max())  # unlike torch's, they wake no other threads
     if low < 0 or high >= bound:
         raise IndexError(f"{name}: {low} to {high}, but there are {bound} rows")
 
@@ -131,9 +133,9 @@ def destinations(indptr: Tensor, dst: Tensor, dst_original: Tensor, first_edge: 
 def rows_within(name: str, indptr: Tensor, ids: Tensor, first_edge: int, last_edge: int) -> None:
     """Ids are nodes of the store, all of whose edges lie in ``first_edge:last_edge``."""
     within(name, ids, indptr.shape[0] - 1)
-    if ids.numel() == 0 or (first_edge == 0 and last_edge == int(indptr[-1])):
+    if ids.numel() == 0 or ids.is_cuda or (first_edge == 0 and last_edge == int(indptr[-1])):
         return
-    ids = ids.to(indptr.device, torch.int64)  # which may be in host memory while the ids are on a device
+    ids = ids.to(torch.int64)
     low, high = int(indptr[ids].min()), int(indptr[ids + 1].max())
     if low < first_edge or high > last_edge:
         raise IndexError(f"{name}: edges {low} to {high}, but only {first_edge} to {last_edge} are there")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Int, Int32
+from torch import Tensor
 
 # Numbering 400,000 skewed ids, millions a second, table against hash (one core, 32 MiB of cache): 181:64 at 2^19 nodes,
 # 142:68 at 2^22, 105:77 at 2^24, 93:80 at 2^26, 86:81 at 2^28. The table is found with one access but costs 4 bytes a
 # node for every thread that samples: 64 MiB at the limit below, beyond which the gain is no longer worth it.
 TABLE_LIMIT = 1 << 24
+NOWHERE = np.iinfo(np.int32).max
+"""In the table of a device: the node is not in the list."""
 
 
 class Relabeller:
@@ -21,7 +25,7 @@ class Relabeller:
     Two modes. ``"table"`` holds 4 bytes per node of the store. ``"hash"`` is an open-addressing table of at most
     12 bytes per sampled edge of the largest batch seen, whatever the size of the graph. Neither is cleared between
     calls: entries hold ``base + local`` and ``base`` grows by the number of sources with every call, so that
-    whatever an earlier call left is below ``base``.
+    whatever an earlier call left is below ``base``. Ids on a device have a table there, see :meth:`places`.
 
     Args:
         num_nodes: number of nodes of the store.
@@ -42,6 +46,7 @@ class Relabeller:
             self.mode = mode
         self._entries: Int[np.ndarray, "n"] = np.zeros(0, np.int32)
         self._base = 1
+        self._places: Int32[Tensor, "n"] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -63,6 +68,15 @@ class Relabeller:
             self._entries = np.zeros(max(size, needed), np.int32)  # the kernel's zero pages until touched
             self._base = 1
         return self._entries, self._base
+
+    def places(self, device: torch.device) -> Int32[Tensor, "n"]:
+        """The table of a device: where in a list each node stands first, :data:`NOWHERE` but during a call.
+
+        Whoever writes to it puts that back.
+        """
+        if self._places is None or self._places.device != device:
+            self._places = torch.full((self.num_nodes,), NOWHERE, dtype=torch.int32, device=device)
+        return self._places
 
     def used(self, count: int) -> None:
         """Say that the call has numbered ``count`` ids from the base on."""

@@ -24,9 +24,9 @@ _CHUNK_EDGES = 2**23
 
 
 def node_bytes(local: ArrayTopology) -> int:
-    """Bytes of the columns of nodes, which a device holds in any case."""
+    """Bytes of the columns of nodes, which a device holds in any case, and of the table that numbers sources there."""
     columns = {id(column): column for name, column in local.arrays().items() if name not in EDGE_ARRAYS}
-    return _bytes_of(columns.values())
+    return _bytes_of(columns.values()) + 4 * local.num_nodes
 
 
 def edge_bytes(local: ArrayTopology) -> int:
@@ -46,7 +46,11 @@ def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: b
         budget: bytes of the device's memory for edges and for finding them.
         pin: copy the edges to pinned host memory, which the device reads in place, where some stay on the host.
             Otherwise the host draws for those nodes.
+
+    Raises:
+        EdgesError: an in-neighbor is no node: kernels of a device look at none of those that they draw.
     """
+    checks.sources(local.arrays()["indices"], local.num_nodes)
     if edge_bytes(local) <= budget:
         return ArrayTopology(**_moved(local.arrays(), device))
     return DeviceTopology(local, device, budget, pin=pin)
@@ -103,11 +107,9 @@ class DeviceTopology(ArrayTopology):
     ) -> Sampled:
         """Draw in-neighbors of ids; see :meth:`ArrayTopology.sample`."""
         positions, asked = positions or bool(self._drawn_rows), positions
-        checks.within("dst", dst, self.num_nodes)
         rank = self._rank[dst.long()]
         hot, cold = (rank >= 0).nonzero().flatten(), (rank < 0).nonzero().flatten()
         near = self._hot.drawn(rank[hot], self.original(dst[hot]), key, fanout, positions=positions)
-        checks.sources(near.indices, self.num_nodes)
         far = self._sample_cold(dst[cold], key, fanout, positions)
         counts = torch.cat([near.indptr.diff(), far.indptr.diff()])
         indptr, pick = in_order(counts, torch.cat([hot, cold]))

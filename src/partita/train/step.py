@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from torch import Tensor
+
+from partita.comm.device import to_host
 from partita.core.records import Counts
 from partita.isolated.coverage import NO_BATCHES
 from partita.parallel.engine import MiniBatch
@@ -47,7 +50,7 @@ class Stepper:
         job, timer, finish, covered = self._job, self._timer, None, NO_BATCHES
         size = train_phase.size(step)
         self._tally.seeds += size
-        targets = None if batch is None else train_phase.targets(batch)
+        targets, waits = None if batch is None else train_phase.targets(batch), False
         weight = None if train_phase.divisor is None else train_phase.divisor(step, targets)
         if batch is not None and targets is not None:
             rate = learning_rate(job.config, *train_phase.progress(step), train_phase.reductions)
@@ -63,17 +66,20 @@ class Stepper:
                 seeds = size if train_phase.joint else len(batch.seeds)
                 loss = summed / (seeds if weight is None else weight)
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
+            loss_sum, waits = to_host(summed.detach()), summed.device.type == "cuda"
+        if waits:  # a device goes backward while the host waits for what it has summed
+            self._backward(loss)
+        if batch is not None:
             # What is logged is a mean over seeds, of the mean loss of each step.
-            self._tally.add(float(summed.detach()) * (1 if weight is None else seeds / weight), batch.counts, covered)
+            self._tally.add(loss_sum() * (1 if weight is None else seeds / weight), batch.counts, covered)
         if train_phase.syncs_stats_at(step):
             tally = self._tally
             seen = None if train_phase.covered is None else tally.covered
             # On its way beside backward.
             finish = job.team.begin_total(tally.loss_sum, stop, tally.counts, seen, late=late)
         if batch is not None:
-            with timer("backward"):
-                job.optimizer.zero_grad(set_to_none=True)
-                loss.backward()
+            if not waits:
+                self._backward(loss)
             with timer("sum_gradients"):
                 # Of this step: a worker that settles in every step has one batch in its sums.
                 job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
@@ -94,3 +100,8 @@ class Stepper:
                 if job.learnt is not None:
                     job.learnt.update(row_rate(job.config, rate), factor)
         return settled
+
+    def _backward(self, loss: Tensor) -> None:
+        with self._timer("backward"):
+            self._job.optimizer.zero_grad(set_to_none=True)
+            loss.backward()

@@ -15,6 +15,7 @@ from partita.core.keys import StepKey
 from partita.core.records import DiskReads
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
+from partita.kernels import checks
 from partita.nn.model import Model
 from partita.parallel.caching import fill_caches
 from partita.parallel.graph_placement import place_on_device, place_topology
@@ -57,6 +58,7 @@ class WholeGraph(Views):
         self._feature_bytes = rows.num_bytes
         local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
+            checks.within(f"the split 'train' of {store.path}", seeds, store.num_nodes)
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
                 cache=config.cache, draws=sampler_type(config).draws_on_device,

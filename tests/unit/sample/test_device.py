@@ -13,6 +13,7 @@ from simulated_device import DEVICE, held, launch_on_the_device, simulated
 
 from partita import kernels
 from partita.comm.routing import bucket, first_appearance
+from partita.core.errors import EdgesError
 from partita.features.rank_bitmap import Positions
 from partita.kernels import memory
 from partita.sample import device
@@ -112,11 +113,15 @@ def test_the_nodes_with_the_most_edges_are_on_the_device() -> None:
     assert int(degrees[hot].min()) >= int(degrees[~hot].max())
 
 
-def test_nodes_that_are_none_are_refused() -> None:
-    there = on_device(topology(), DEVICE, 1200, pin=True)
-    for wrong in (-1, N):
-        with pytest.raises(IndexError, match="dst"):
-            there.sample(torch.tensor([0, wrong], device=DEVICE), 1, 3)
+@pytest.mark.parametrize("budget", [1200, 2**40])
+@pytest.mark.parametrize("wrong", [-1, N])
+def test_damaged_edges_do_not_go_to_a_device(budget, wrong) -> None:
+    local = topology()
+    arrays = local.arrays()
+    damaged = arrays["indices"].clone()
+    damaged[5] = wrong
+    with pytest.raises(EdgesError, match=f"it holds the id {wrong}"):
+        on_device(ArrayTopology(**{**arrays, "indices": damaged}), DEVICE, budget, pin=True)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])

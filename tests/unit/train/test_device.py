@@ -29,6 +29,7 @@ from partita.parallel import graph_placement
 from partita.parallel.engine import Engine
 from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
+from partita.tasks.nodes import NodeTask
 from partita.testing.graphs import small_random_store
 from partita.train import team
 from partita.train.pipeline import Pipeline
@@ -165,13 +166,19 @@ def test_what_does_not_fit_says_how_much_would(tmp_path, store, context, monkeyp
             partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", **SETTINGS, **more)
         return str(error.value)
 
-    free = 5000 - 8 * 121 - 4 * 120  # less where rows begin, and self loops
+    free = 5000 - 8 * 121 - (4 + 4) * 120  # less where rows begin, self loops, and a table to number sources with
     assert "cache is 1,048,576 bytes" in refused(cache="1MiB")
     assert f"only {free:,} are free" in refused(cache="1MiB")
     monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 2000)
     assert "topology_cache is 2,000 bytes" in refused(topology_cache=2000)
     monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 500)
     assert "the columns of 120 nodes" in refused()
+
+
+def test_seeds_that_are_no_nodes_do_not_go_to_the_device(tmp_path, store, context, monkeypatch) -> None:
+    monkeypatch.setattr(NodeTask, "seeds", lambda self, split: torch.tensor([3, -1]))
+    with pytest.raises(IndexError, match=r"the split .train. of .*: -1 to 3, but there are 120 rows"):
+        partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", **SETTINGS)
 
 
 def test_views_are_refused(tmp_path, store, context) -> None:

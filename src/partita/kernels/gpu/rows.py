@@ -16,6 +16,9 @@ from torch import Tensor
 from partita.kernels.gpu.launch import LARGEST, SUM, blocks, launch, power_of_two
 
 AHEAD = tl.constexpr(4)
+GATHERED = 2048
+"""Elements that a program of :func:`gather_rows` copies, as far as :data:`MOST_ROWS` go."""
+MOST_ROWS = 64
 
 
 def gather_rows(
@@ -23,7 +26,9 @@ def gather_rows(
 ) -> None:
     """See :func:`partita.kernels.reference.gather_rows`."""
     num, columns = out.shape
-    grid, tile = _tile(num, columns)
+    wide = min(power_of_two(columns), 256)
+    rows = min(GATHERED // wide, MOST_ROWS)
+    grid, tile = (blocks(num, rows), blocks(columns, wide)), {"ROWS": rows, "COLUMNS": wide, "num_warps": 2}
     launch(gather_kernel, grid, out, x, ids, scale, out, num, columns, **tile)
 
 

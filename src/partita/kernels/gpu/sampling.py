@@ -15,11 +15,13 @@ from partita.kernels.gpu.draws import arrival_time, below, fold, unsigned
 from partita.kernels.gpu.launch import LARGEST, blocks, launch, launch_each, power_of_two, signed
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.reference.relations import Drawn, drawn_by_run
+from partita.kernels.relabeller import NOWHERE as _NOWHERE
 from partita.kernels.relabeller import Relabeller
 
 IN_REGISTERS = 128  # largest fanout whose picks one program holds in registers
 EDGES_AT_ONCE = 1 << 27  # edges that weighted sampling looks at together: some 6 GB of scratch
 ROUNDS = tl.constexpr(FEISTEL_ROUNDS)
+NOWHERE = tl.constexpr(_NOWHERE)
 _log_tables: dict[torch.device, Tensor] = {}
 
 
@@ -39,7 +41,7 @@ def sample_neighbors(
     num_dst = dst.shape[0]
     begins, degrees = dst.new_empty(num_dst, dtype=torch.int64), dst.new_empty(num_dst, dtype=torch.int64)
     launch_each(row_bounds_kernel, num_dst, dst, indptr, dst, begins, degrees, first_edge)
-    before = torch.zeros_like(begins)
+    before = begins.new_zeros(1).expand_as(begins)
     if excluded.shape[0]:
         before, fewer = left_out(excluded, begins, begins + degrees)
         degrees -= fewer
@@ -109,25 +111,27 @@ def sample_relations(*given: Any) -> Drawn:
 def relabel(
     dst: Int[Tensor, "D"], ids: Int[Tensor, "E"], relabeller: Relabeller
 ) -> tuple[Int[Tensor, "S"], Int[Tensor, "E"]]:
-    """See :func:`partita.kernels.reference.relabel`; the scratch is not used.
+    """See :func:`partita.kernels.reference.relabel`.
 
-    A stable sort brings equal ids together, the first to appear in front. Who is in front is a source; counting them
-    in the order of appearance numbers them.
+    Who stands first in the list of its node is a source; counting them in the order of the list numbers them. The host
+    waits for the device once, to learn how many there are.
     """
-    num_dst = dst.shape[0]
-    both = torch.cat([dst, ids])
-    ordered, order = torch.sort(both, stable=True)
-    front = torch.ones_like(ordered, dtype=torch.bool)
-    front[1:] = ordered[1:] != ordered[:-1]
-    first = order[front]
-    new = torch.zeros_like(front)
-    new[first] = True
-    if not bool(new[:num_dst].all()):
+    num_dst, both = dst.shape[0], torch.cat([dst, ids])
+    num, places = both.shape[0], relabeller.places(dst.device)
+    if num == 0:
+        return both, torch.empty(0, dtype=torch.int32, device=dst.device)
+    launch_each(first_place_kernel, num, both, both, places)
+    first = torch.empty(num, dtype=torch.int32, device=both.device)
+    launch_each(is_first_kernel, num, both, both, places, first)
+    number = first.cumsum(0)
+    found = number[max(num_dst - 1, 0) :: max(num - num_dst, 1)].tolist() if num_dst else [0, int(number[-1])]
+    src = torch.empty(found[-1], dtype=both.dtype, device=both.device)
+    local = torch.empty(num - num_dst, dtype=torch.int32, device=both.device)
+    launch_each(number_kernel, num, both, both, places, number, src, local, num_dst)
+    launch_each(forget_places_kernel, num, both, both, places)
+    if found[0] != num_dst:
         raise ValueError("a node is twice among the destinations")
-    number = (new.cumsum(0) - 1)[first]
-    local = torch.empty(both.shape, dtype=torch.int32, device=both.device)
-    local[order] = number[front.cumsum(0) - 1].int()
-    return both[new], local[num_dst:]
+    return src, local
 
 
 def gcn_coefficients(
@@ -314,6 +318,45 @@ def take_kernel(values, at, out, num, BLOCK: tl.constexpr):
     inside = e < num
     place = tl.load(at + e, mask=inside, other=0).to(tl.int64)
     tl.store(out + e, tl.load(values + place, mask=inside, other=0).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num"])
+def first_place_kernel(ids, places, num, BLOCK: tl.constexpr):
+    """Where each of ``num`` nodes stands first: ``places[ids[i]]`` is the least of its ``i``, and of what it was."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    node = tl.load(ids + i, mask=inside, other=0).to(tl.int64)
+    tl.atomic_min(places + node, i.to(tl.int32), mask=inside, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["num"])
+def is_first_kernel(ids, places, first, num, BLOCK: tl.constexpr):
+    """1 where a node stands first, else 0."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    place = tl.load(places + tl.load(ids + i, mask=inside, other=0).to(tl.int64), mask=inside, other=0)
+    tl.store(first + i, (place == i).to(tl.int32), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_dst", "num"])
+def number_kernel(ids, places, number, src, local, num_dst, num, BLOCK: tl.constexpr):
+    """The sources, and the number of the source of each edge; ``number`` counts sources up to each place."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    id = tl.load(ids + i, mask=inside, other=0)
+    place = tl.load(places + id.to(tl.int64), mask=inside, other=0)
+    new = tl.load(number + place, mask=inside, other=1) - 1
+    tl.store(local + i - num_dst, new.to(tl.int32), mask=inside & (i >= num_dst))
+    tl.store(src + new, id, mask=inside & (place == i))
+
+
+@triton.jit(do_not_specialize=["num"])
+def forget_places_kernel(ids, places, num, BLOCK: tl.constexpr):
+    """Put back what :func:`first_place_kernel` found."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < num
+    node = tl.load(ids + i, mask=inside, other=0).to(tl.int64)
+    tl.store(places + node, tl.full([BLOCK], NOWHERE, tl.int32), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num"])
