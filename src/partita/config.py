@@ -268,7 +268,8 @@ class Config(LinkSettings):
     cache_policy: str = Field(
         "in-degree",
         description="Which feature rows are cached: by in-degree, pagerank or presample, or strategy: those that the "
-        "strategy reads most on this worker.",
+        "strategy reads most on this worker; look-ahead: rows of other hosts that batches sampled ahead use again "
+        "first.",
     )
     cache_layout: str = Field(
         "own",
@@ -287,8 +288,8 @@ class Config(LinkSettings):
         0,
         ge=0,
         le=10**6,
-        description="With feature_memory: batches sampled ahead, which say which rows are used again first; 0: as many "
-        "as a quarter of feature_memory has room for.",
+        description="With feature_memory, or cache_policy look-ahead: batches sampled ahead, which say which rows are "
+        "used again first; 0: as many as a quarter of that memory has room for.",
     )
     topology_cache: Bytes | None = Field(
         None,

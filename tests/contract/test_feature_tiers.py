@@ -61,6 +61,8 @@ def run(make: Maker, rows: Rows, workers: int, hosts: int, kind: str) -> tuple[l
         before = context.meter.snapshot()
         ids = asked(kind, context.mesh.rank, workers)
         work = tier.ask(ids)
+        tier.announce(work)
+        work = tier.prepare(work)
         found = tier.read(work)
         context.sent = {k: sum(links.values()) for k, links in context.meter.difference(before).items()}  # type: ignore[attr-defined]
         return ids, found, work, tier
@@ -132,7 +134,7 @@ def test_announced_rows_are_the_same(name: str, way: str) -> None:
                 while announced < min(steps, step + 1 + tier.look_ahead):
                     tier.announce(works[announced])
                     announced += 1
-                tier.prepare(works[step])
+                works[step] = tier.prepare(works[step])
                 assert torch.equal(tier.read(works[step]), rows.wanted(batches[step]))
             tier.restart()
         aside = torch.randperm(NUM_NODES, generator=generator)[:10]
@@ -140,7 +142,7 @@ def test_announced_rows_are_the_same(name: str, way: str) -> None:
         return tier.look_ahead
 
     found = ThreadGroups(workers, hosts).run(work)
-    assert ("file" in name) == (max(found) > 0)
+    assert ("file" in name or "ahead" in name) == (max(found) > 0)
 
 
 @EVERY

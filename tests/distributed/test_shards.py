@@ -33,6 +33,19 @@ WAYS: dict[str, dict[str, Any]] = {
     "gsplit": {"strategy": "gsplit", "model": "gat", "cache": "2KiB", "cache_policy": "presample"},
     "hybrid": {"strategy": "data@hosts+gsplit@workers"},
     "columns": {"strategy": "nfp@workers+data@hosts", "cache": "2KiB"},
+    "ahead": {"strategy": "gdp", "cache": "5KiB", "cache_policy": "look-ahead", "look_ahead": 2},
+    "hybrid ahead": {
+        "strategy": "data@hosts+gsplit@workers",
+        "cache": "5KiB",
+        "cache_policy": "look-ahead",
+        "look_ahead": 1,
+    },
+    "columns ahead": {
+        "strategy": "nfp@workers+data@hosts",
+        "cache": "5KiB",
+        "cache_policy": "look-ahead",
+        "look_ahead": 9,
+    },
 }
 
 TYPED_WAYS: dict[str, dict[str, Any]] = {
@@ -44,6 +57,7 @@ TYPED_WAYS: dict[str, dict[str, Any]] = {
         "dnp": {"strategy": "dnp", "model": "rgat", "cache": "1KiB", "cache_policy": "strategy"},
         "gsplit": {"strategy": "gsplit", "model": "hgt", "cache": "1KiB", "cache_policy": "presample"},
         "hybrid": {"strategy": "data@hosts+gsplit@workers", "model": "graphconv", "edge_weights": True},
+        "ahead": {"strategy": "gdp", "cache": "5KiB", "cache_policy": "look-ahead", "look_ahead": 2},
     }.items()
 }
 
@@ -95,14 +109,14 @@ def model_of(run: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", ["shard", "full"])
 def test_a_share_on_every_host_trains_the_model_of_the_whole_graph(graph, tmp_path, kind) -> None:
     topology = "partitioned" if kind == "shard" else "replicated"
-    names = list(WAYS) if kind == "shard" else ["gdp", "gsplit"]
+    names = list(WAYS) if kind == "shard" else ["gdp", "gsplit", "ahead"]
     check(graph, tmp_path, kind, {name: {**WAYS[name], "topology": topology} for name in names})
 
 
 @pytest.mark.parametrize("kind", ["shard", "full"])
 def test_a_share_of_a_typed_graph_on_every_host_trains_the_model_of_the_whole_graph(typed, tmp_path, kind) -> None:
     topology = "partitioned" if kind == "shard" else "replicated"
-    names = list(TYPED_WAYS) if kind == "shard" else ["gdp", "snp"]
+    names = list(TYPED_WAYS) if kind == "shard" else ["gdp", "snp", "ahead"]
     check(typed, tmp_path, kind, {name: {**TYPED_WAYS[name], "topology": topology} for name in names})
 
 
@@ -129,7 +143,7 @@ def check(graph: Path, tmp_path: Path, kind: str, ways: dict[str, dict[str, Any]
         moves = name != "snp"  # by source, every row is summed up where it is; else no host has all rows
         assert (rows_from["hosts"] > 0) == moves, (name, rows_from)
         # A copy in memory of what the host has in memory saves nothing, so an owner's own rows are not cached.
-        assert (rows_from["cache"] > 0) == (name in ("gdp", "dsp", "dnp", "columns"))
+        assert (rows_from["cache"] > 0) == (name in ("gdp", "dsp", "dnp", "columns") or "ahead" in name)
         sent = [worker["traffic_bytes"]["training"].get("features", {}) for worker in record["workers"]]
         assert (sum(links.get("other_host", 0) for links in sent) > 0) == moves
         assert record["traffic_bytes"]["evaluation"]["forward"] > 0

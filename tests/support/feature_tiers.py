@@ -90,6 +90,7 @@ def axis_of(context: ThreadContext, name: str) -> Axis:
 Maker = Callable[[ThreadContext, Rows], FeatureTier]
 BUDGET = 700
 FEW = 8 * NUM_NODES + 10 * (4 * WIDTH + 16)  # bytes: room for ten rows
+AHEAD = CacheSettings(FEW, "look-ahead", window=2)
 ODD = torch.arange(NUM_NODES) % 3  # a score that leaves some nodes out
 
 
@@ -133,6 +134,9 @@ MADE: dict[str, tuple[Maker, Sequence[tuple[int, int]]]] = {
     "owners on files": (owner_reads(chain(CacheSettings(memory=FEW, window=1), shard=False), "all"), ONE_HOST),
     "files of shards": (chain(CacheSettings(memory=FEW, window=3), shard=True), MORE_HOSTS),
     "caches on files": (chain(CacheSettings(BUDGET, memory=FEW, window=2), shard=False), ONE_HOST),
+    "shards ahead": (chain(AHEAD, shard=True), MORE_HOSTS),
+    "owners on shards ahead": (owner_reads(chain(AHEAD, shard=True), "workers"), MORE_HOSTS),
+    "all shards kept ahead": (chain(CacheSettings(10**5, "look-ahead", window=3), shard=True), MORE_HOSTS),
     "files kept whole": (chain(CacheSettings(memory=10**5, window=2), shard=False), ONE_HOST),
 }
 for _name in CACHE_LAYOUTS:

@@ -218,12 +218,18 @@ class FeatureTier(Protocol):
         collective: asking or reading exchanges something.
         look_ahead: before rows are prepared, those of so many batches behind them should be announced; 0: none need be
             announced, or prepared.
+        exchanges_to_prepare: preparing exchanges something: the thread that reads does it, right before.
     """
 
     width: int
     dtype: torch.dtype
     collective: bool
     look_ahead: int
+
+    @property
+    def exchanges_to_prepare(self) -> bool:
+        """See above."""
+        ...
 
     def ask(self, ids: Int[Tensor, "n"]) -> TierWork:
         """Say which rows will be read; at sampling time.
@@ -241,8 +247,12 @@ class FeatureTier(Protocol):
         """Say that the rows that were asked for will be read, behind those announced before, once each."""
         ...
 
-    def prepare(self, work: Any) -> None:
-        """See to announced rows before they are read, in the order of announcements, perhaps in another thread."""
+    def prepare(self, work: Any) -> Any:
+        """See to announced rows before they are read, in the order of announcements, perhaps in another thread.
+
+        Returns:
+            What is to be read then; the same, unless it was decided only now.
+        """
         ...
 
     def restart(self) -> None:
@@ -442,13 +452,18 @@ class Inputs(Protocol):
         dropout: probability of input dropout that is still to be applied by the layer that reads rows.
         collective: asking or reading exchanges something.
         prefetchable: :meth:`forward` reads rows, so it is worth doing ahead of time; otherwise the layer reads them.
-        look_ahead: see :class:`FeatureTier`.
+        look_ahead, exchanges_to_prepare: see :class:`FeatureTier`.
     """
 
     dropout: float
     collective: bool
     prefetchable: bool
     look_ahead: int
+
+    @property
+    def exchanges_to_prepare(self) -> bool:
+        """See above."""
+        ...
 
     def sums_by_id(self, training: bool) -> bool:
         """Whether layer 1 may sum rows by store id, so that its sources need not be de-duplicated."""
@@ -466,7 +481,7 @@ class Inputs(Protocol):
         """See :meth:`FeatureTier.announce`."""
         ...
 
-    def prepare(self, work: Any) -> None:
+    def prepare(self, work: Any) -> Any:
         """See :meth:`FeatureTier.prepare`."""
         ...
 

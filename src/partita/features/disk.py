@@ -66,6 +66,7 @@ class DiskRows:
     """
 
     collective = False
+    exchanges_to_prepare = False
 
     def __init__(self, host: HostRows, budget: int, window: int) -> None:
         self.host = host
@@ -113,10 +114,10 @@ class DiskRows:
         """See :class:`partita.core.protocols.FeatureTier`."""
         self._announced.append(work)  # another thread may be preparing
 
-    def prepare(self, work: HostWork) -> None:
+    def prepare(self, work: HostWork) -> HostWork:
         """See :class:`partita.core.protocols.FeatureTier`; others are prepared together with the first of them."""
         if id(work) in self._plans or not self._announced or self._announced[0] is not work:
-            return
+            return work
         # Others that are announced already are none of its business: what is kept must not depend on threads.
         while self._known < min(len(self._announced), self.look_ahead + 1):
             self._window.announce(self.host.numbers(self._announced[self._known]).numpy())
@@ -133,6 +134,7 @@ class DiskRows:
             for number, plan in enumerate(plans):
                 plan.packed, plan.number = packed, number
         self._plans.update({id(plan.work): plan for plan in plans})
+        return work
 
     def _plan(self, work: HostWork) -> _Plan:
         rows, found = self.host.numbers(work).numpy(), self._window.take()

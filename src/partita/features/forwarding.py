@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from partita.core.protocols import FeatureTier
@@ -21,13 +22,24 @@ class Forwarding:
         """Of the work of a batch, that of the tier below."""
         return work.below
 
+    def with_below(self, work: Any, below: Any) -> Any:
+        """The work of a batch with other work of the tier below."""
+        return replace(work, below=below)
+
+    @property
+    def exchanges_to_prepare(self) -> bool:
+        """As below."""
+        return self.below.exchanges_to_prepare
+
     def announce(self, work: Any) -> None:
         """See :class:`partita.core.protocols.FeatureTier`: the rows from below, those for others included."""
         self.below.announce(self.work_below(work))
 
-    def prepare(self, work: Any) -> None:
+    def prepare(self, work: Any) -> Any:
         """See :class:`partita.core.protocols.FeatureTier`: the rows from below, those for others included."""
-        self.below.prepare(self.work_below(work))
+        below = self.work_below(work)
+        prepared = self.below.prepare(below)
+        return work if prepared is below else self.with_below(work, prepared)
 
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""

@@ -75,6 +75,7 @@ class HostRows:
 
     collective = False
     look_ahead = 0
+    exchanges_to_prepare = False
 
     def __init__(
         self,
@@ -99,6 +100,11 @@ class HostRows:
         self._hot_ids, self._hot = hot_ids, hot
         self._hot_ranks = None if hot_ids is None else Positions(hot_ids, self.num_nodes)
         self._files = tuple(files)
+
+    @property
+    def bytes_of_all(self) -> int:
+        """Of the rows of all nodes, wherever they are."""
+        return self.num_nodes * self.width * self.home.x.element_size()
 
     @property
     def num_bytes(self) -> int:
@@ -196,8 +202,9 @@ class HostRows:
     def announce(self, work: HostWork) -> None:
         """Nothing: rows are where they are read from."""
 
-    def prepare(self, work: HostWork) -> None:
+    def prepare(self, work: HostWork) -> HostWork:
         """Nothing."""
+        return work
 
     def restart(self) -> None:
         """Nothing."""

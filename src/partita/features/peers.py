@@ -36,8 +36,7 @@ class PeersWork:
         route: of these.
         answers: which of the rows from below goes to each who asked; the own ones are the first of them.
         below: those rows: the own and those asked for by others, each once.
-        remote: rows from others, here and further below.
-        hits: see the protocol.
+        given: rows that others give, by tier.
     """
 
     near: Int64[Tensor, "m"]
@@ -45,8 +44,17 @@ class PeersWork:
     route: Route
     answers: Int64[Tensor, "a"]
     below: TierWork
-    remote: int
-    hits: tuple[int, ...]
+    given: tuple[int, ...]
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """Those of the tiers below, and what others give."""
+        return tuple(map(sum, zip(self.below.hits, self.given, strict=True)))
+
+    @property
+    def remote(self) -> int:
+        """Rows from others, here and further below."""
+        return len(self.far) + self.below.remote
 
     @property
     def reads(self) -> Int[Tensor, "r"]:
@@ -57,7 +65,8 @@ class PeersWork:
 class Peers(Forwarding):
     """Asks another worker for a row, by all-to-all, where :data:`Place` says so; all other rows come from below.
 
-    A worker that is asked by several for the same row reads it once. Ids travel while sampling, rows while loading.
+    A worker that is asked by several for the same row reads it once. Ids travel while sampling, or late, as rows do:
+    while loading.
 
     Args:
         axis: the workers.
@@ -65,6 +74,7 @@ class Peers(Forwarding):
         place: who gives which row. It must send every worker's request for a row to a worker whose tiers below have
             the row.
         per_host: workers of a host; ``None``: all of the axis are on one.
+        late: :meth:`ask` is called while rows are loaded, by the thread that loads them.
 
     Attributes:
         width: columns of a row.
@@ -72,8 +82,11 @@ class Peers(Forwarding):
         collective: whether anything is exchanged here or below.
     """
 
-    def __init__(self, axis: Axis, below: FeatureTier, place: Place, per_host: int | None = None) -> None:
+    def __init__(
+        self, axis: Axis, below: FeatureTier, place: Place, per_host: int | None = None, *, late: bool = False
+    ) -> None:
         self.axis = axis
+        self._asking = axis.loading if late else axis.sampling
         self.below = below
         self.width = below.width
         self.dtype = below.dtype
@@ -89,14 +102,13 @@ class Peers(Forwarding):
         place, rank = self._place(ids), self.axis.rank
         is_far = place != rank
         near, far = (~is_far).nonzero().flatten(), is_far.nonzero().flatten()
-        route, asked = Route.ask(self.axis.sampling, place[far], ids[far])
+        route, asked = Route.ask(self._asking, place[far], ids[far])
         # The own ids are distinct, so in order of first appearance they stay where they are.
         distinct, index = first_appearance(torch.cat([ids[near], asked]))
-        below = self.below.ask(distinct)
-        hits = list(below.hits)
+        given = [0] * len(TIERS)
         for tier, count in zip(self._tier_of, route.send, strict=True):
-            hits[tier] += count
-        return PeersWork(near, far, route, index[len(near) :], below, len(far) + below.remote, tuple(hits))
+            given[tier] += count
+        return PeersWork(near, far, route, index[len(near) :], self.below.ask(distinct), tuple(given))
 
     def estimate(
         self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,11 @@ DAMPING = 0.85
 
 _ROWS_AT_ONCE = 1 << 20
 
+LOOK_AHEAD = "look-ahead"
+"""Of the policies the one that keeps what batches that are known ahead use again first."""
 
+
+@runtime_checkable
 class CacheStatistics(Protocol):
     """What scores are made of, for the cache of one worker."""
 
@@ -49,11 +53,12 @@ class CachePolicy:
     """How rows are chosen.
 
     Attributes:
-        score: a number of at least 0 for every node; the rows with the highest are kept.
+        score: a number of at least 0 for every node; the rows with the highest are kept. ``None``: rows come and go,
+            see :class:`~partita.features.look_ahead_cache.LookAheadCache`.
         needs_dry_run: scores are made of how often rows are read in an epoch.
     """
 
-    score: Callable[[CacheStatistics], Num[Tensor, "N"]]
+    score: Callable[[CacheStatistics], Num[Tensor, "N"]] | None
     needs_dry_run: bool = False
 
 
@@ -64,6 +69,7 @@ POLICIES: Registry[CachePolicy] = Registry(
         "pagerank": CachePolicy(lambda statistics: statistics.visits()),
         "presample": CachePolicy(lambda statistics: statistics.frequencies(), needs_dry_run=True),
         "strategy": CachePolicy(lambda statistics: statistics.by_rule(), needs_dry_run=True),
+        LOOK_AHEAD: CachePolicy(None),
     },
     setting="cache_policy",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -15,6 +15,7 @@ from partita.core.registry import Registry
 from partita.features.cache import Cached, PartitionedCache
 from partita.features.host import HostRows
 from partita.features.peers import Peers, by_owner_unless_held
+from partita.features.policies import LOOK_AHEAD
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class CacheSettings:
         device: where the rows are kept.
         memory: bytes of each worker for rows that are read from files, see :class:`~partita.features.disk.DiskRows`;
             ``None``: they are mapped into memory.
-        window: batches that are announced ahead where rows are read from files.
+        window: batches that are announced ahead where rows are read from files, or the policy wants to know them.
     """
 
     bytes: int = 0
@@ -72,11 +73,25 @@ class CacheSettings:
     memory: int | None = None
     window: int = 1
 
-    def share(self, of_type: int, of_all: int) -> CacheSettings:
-        """Those for one of several node types, by bytes of the rows of each; caches share a budget otherwise."""
-        if self.memory is None or not of_all:
-            return self
-        return replace(self, memory=self.memory * of_type // of_all)
+    def share(self, rows: HostRows, among: Sequence[HostRows]) -> CacheSettings:
+        """Those for one of several node types; caches that are filled share a budget otherwise.
+
+        Args:
+            rows: of the type.
+            among: those of all types.
+        """
+        found, of_all = self, sum(each.num_bytes for each in among)
+        if self.memory is not None and of_all:  # by what the host has
+            found = replace(found, memory=self.memory * rows.num_bytes // of_all)
+        if self.looks_ahead:  # by what all hosts have: each must come to the same tiers
+            part, whole = rows.bytes_of_all, sum(each.bytes_of_all for each in among)
+            found = replace(found, bytes=max(1, self.bytes * part // max(1, whole)))
+        return found
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether rows in the cache come and go."""
+        return self.bytes > 0 and self.policy == LOOK_AHEAD
 
 
 NO_CACHE = CacheSettings()
@@ -93,7 +108,7 @@ def make_tiers(
     """The tiers from a worker's cache down to the memory of its host, and of other hosts.
 
     Where the host lacks rows, a cache in the same memory holds rows of other hosts only: a copy of a row that the
-    host has would save nothing.
+    host has would save nothing. A cache whose rows come and go holds no others anywhere.
 
     Args:
         host: the bottom.
@@ -105,13 +120,14 @@ def make_tiers(
         per_host: number of workers of a host; ``None``: there is one host.
 
     Returns:
-        The chain, and the cache in it, which is still to be filled; ``None`` where there is none.
+        The chain, and the cache in it, which is still to be filled; ``None`` where there is none, or its rows come
+        and go.
 
     Raises:
         ConfigError: the cache has no room for a single row.
     """
     tier, cache = stack_tiers(host, settings, hosts=hosts, workers=workers, per_host=per_host)
-    require_room(settings.bytes, [cache])
+    require_room(settings.bytes, [tier if settings.looks_ahead else cache])
     return tier, cache
 
 
@@ -131,22 +147,31 @@ def stack_tiers(
         below = DiskRows(host, settings.memory, settings.window)
     besides = None
     if hosts is not None and hosts.size > 1 and not host.whole:
-        below = Peers(hosts, below, by_owner_unless_held(hosts, host), per_host)
+        place, late = by_owner_unless_held(hosts, host), settings.looks_ahead
+        below = peers = Peers(hosts, below, place, per_host, late=late)
+        if late:
+            from partita.features.look_ahead_cache import LookAheadCache  # imports numba, as above
+
+            return LookAheadCache(peers, host, settings.bytes, settings.window), None
         besides = host if torch.device(settings.device).type == "cpu" else None
-    if settings.bytes == 0:
+    if settings.bytes == 0 or settings.looks_ahead:
         return below, None
     make = CACHE_LAYOUTS.find(settings.layout).make
     cache = make(below, host.num_nodes, settings.bytes, workers, device=settings.device, besides=besides)
     return cache, cache
 
 
-def require_room(budget: int, caches: Sequence[CacheTier | None]) -> None:
+def require_room(budget: int, tiers: Sequence[FeatureTier | None]) -> None:
     """See that caches that share a budget hold something.
+
+    Args:
+        budget: their bytes.
+        tiers: caches, and others.
 
     Raises:
         ConfigError: there is no room for a single row.
     """
-    made = [cache for cache in caches if cache is not None]
+    made = [cast(CacheTier, tier) for tier in tiers if hasattr(tier, "list_bytes")]
     sizes = [cache.row_bytes for cache in made if cache.row_bytes > 0 and cache.list_bytes > 0]
     lists = sum(cache.list_bytes for cache in made)
     if sizes and budget - lists < min(sizes):

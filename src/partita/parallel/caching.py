@@ -17,7 +17,15 @@ from partita.core import progress
 from partita.core.keys import StepKey
 from partita.core.protocols import CacheTier
 from partita.features.cache import owned
-from partita.features.policies import POLICIES, best_first, fit_by_bytes, in_degrees, pagerank, share_of_rows
+from partita.features.policies import (
+    POLICIES,
+    CacheStatistics,
+    best_first,
+    fit_by_bytes,
+    in_degrees,
+    pagerank,
+    share_of_rows,
+)
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings
 from partita.graph.store import GraphStore
 from partita.parallel.engine import Engine
@@ -68,7 +76,7 @@ def fill_caches(
     if all(cache is None for cache in caches):
         return
     found = _MeasuredStatistics(store, strategy.cache_rule, settings, engine, context, seed_order, share, seed)
-    scores = POLICIES.find(settings.policy).score(found)
+    scores = _score(settings, found)
     chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
     for cache, ids in zip(caches, chosen, strict=True):
         if cache is not None:
@@ -106,7 +114,7 @@ def assume_caches(
     for rank, (engine, context) in enumerate(zip(engines, contexts)):
         caches = _caches_of(engine)
         found = _AssumedStatistics(store, strategy.cache_rule, settings, seeds, reads, rank)
-        scores = POLICIES.find(settings.policy).score(found)
+        scores = _score(settings, found)
         chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
         for of_type, ids in zip(kept, chosen, strict=True):
             of_type[ids.numpy()] |= np.uint64(1 << rank)
@@ -141,6 +149,13 @@ def _chosen(
     room = budget - sum(cache.list_bytes for cache in made)
     row_bytes = [0 if cache is None else cache.row_bytes for cache in caches]
     return [rows[:count] for rows, count in zip(ranked, fit_by_bytes(best, row_bytes, room), strict=True)]
+
+
+def _score(settings: CacheSettings, statistics: CacheStatistics) -> Num[Tensor, "N"]:
+    """Of every node, by the policy of the caches; one whose rows come and go makes no cache that is filled."""
+    score = POLICIES.find(settings.policy).score
+    assert score is not None
+    return score(statistics)
 
 
 def _restart(num_nodes: int, seeds: Int[Tensor, "S ..."]) -> Float[Tensor, "N"]:

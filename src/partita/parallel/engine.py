@@ -85,13 +85,7 @@ class Engine:
             works.append(work)
         works.reverse()
         inputs = self.inputs.expand(requests, key)
-        counts = Counts(
-            sampled_edges=sum(work.num_edges for work in works),
-            computed_destinations=tuple(work.num_computed for work in works),
-            input_rows_read=inputs.num_read,
-            row_reads=inputs.num_accesses,
-            rows_from=inputs.hits,
-        )
+        counts = _counts(works, inputs)
         return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
 
     @property
@@ -107,9 +101,10 @@ class Engine:
         """
         self.inputs.announce(batch.inputs)
 
-    def prepare(self, batch: MiniBatch) -> None:
-        """See to the input rows of an announced batch before they are loaded."""
-        self.inputs.prepare(batch.inputs)
+    def prepare(self, batch: MiniBatch) -> MiniBatch:
+        """See to the input rows of an announced batch before they are loaded; where they come from may change."""
+        inputs = self.inputs.prepare(batch.inputs)
+        return batch if inputs is batch.inputs else replace(batch, inputs=inputs, counts=_counts(batch.works, inputs))
 
     def load(self, batch: MiniBatch) -> MiniBatch:
         """Read the input rows of a batch, if that was not done; possibly in another thread than the one that computes.
@@ -129,6 +124,17 @@ class Engine:
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
+
+
+def _counts(works: Sequence[Work], inputs: InputWork) -> Counts:
+    """What a worker does for a batch."""
+    return Counts(
+        sampled_edges=sum(work.num_edges for work in works),
+        computed_destinations=tuple(work.num_computed for work in works),
+        input_rows_read=inputs.num_read,
+        row_reads=inputs.num_accesses,
+        rows_from=inputs.hits,
+    )
 
 
 class WholeModelEngine(Engine):

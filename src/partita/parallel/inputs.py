@@ -52,6 +52,7 @@ class Direct:
     collective = False
     prefetchable = False
     look_ahead = 0
+    exchanges_to_prepare = False
     caches: tuple[CacheTier | None, ...] = (None,)
 
     def __init__(self, column: FeatureColumn, num_nodes: int) -> None:
@@ -70,8 +71,9 @@ class Direct:
     def announce(self, work: Reads) -> None:
         """Nothing: the layer reads the rows."""
 
-    def prepare(self, work: Reads) -> None:
+    def prepare(self, work: Reads) -> Reads:
         """Nothing."""
+        return work
 
     def restart(self) -> None:
         """Nothing."""
@@ -161,9 +163,15 @@ class Tiered(Forwarding):
 
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TieredReads:
         """Ask the tiers for the rows; all ask theirs where they are :attr:`collective`."""
-        work = self.tier.ask(requests)
         original = self._original(requests) if self._dropout > 0 else None
+        return self._reads(self.tier.ask(requests), original, key)
+
+    def _reads(self, work: TierWork, original: Int[Tensor, "S"] | None, key: StepKey) -> TieredReads:
         return TieredReads(work.reads, work.hits, self.traffic(work.remote), work, original, key)
+
+    def with_below(self, work: TieredReads, below: TierWork) -> TieredReads:
+        """The same rows, which come from elsewhere."""
+        return self._reads(below, work.original, work.key)
 
     def work_below(self, work: TieredReads) -> TierWork:
         """What the highest tier remembers."""

@@ -358,16 +358,18 @@ def _typed_inputs(
     shared = cache.bytes and CACHE_LAYOUTS.find(cache.layout).shared
     holders = _holders(context, part_offsets, cache.layout) if shared else None
     between = None if columns.whole else make_axis(context, "hosts", part_offsets)
+    keeping = list[FeatureTier | None]()
 
     def make(kind: int, host: HostRows) -> tuple[FeatureTier, CacheTier | None]:
         workers, hosts = (None if axis is None else _of_type(axis, columns, kind) for axis in (holders, between))
         tier, held = stack_tiers(
             host,
-            cache.share(host.num_bytes, columns.num_bytes),
+            cache.share(host, [rows for rows in columns.columns if rows is not None]),
             hosts=hosts,
             workers=workers,
             per_host=context.mesh.workers,
         )
+        keeping.append(tier if cache.looks_ahead else held)
         if level.by_owner and axis is not None:
             of_type = _of_type(axis, columns, kind)
             tier = Peers(of_type, tier, of_type.owner, context.mesh.workers)
@@ -377,7 +379,7 @@ def _typed_inputs(
     if any(columns.learnt) and context.mesh.size > 1:
         owners = RowOwners.of(columns.types, part_offsets, context.mesh.size)
     inputs = TypedInputs(columns, topology, make, owners, context.mesh.rank)
-    require_room(cache.bytes, inputs.caches)
+    require_room(cache.bytes, keeping)
     return inputs
 
 

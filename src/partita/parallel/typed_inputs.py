@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,6 @@ class TypedInputs:
         at, rows, head = self.columns.split(requests)
         works = tuple(None if part is None else part.expand(each, key) for part, each in zip(self._parts, rows))
         there = [(kind, work) for kind, work in enumerate(works) if work is not None]
-        hits = [work.hits for _, work in there] or [(0,) * len(TIERS)]
         reads = [
             requests[at[kind]].long()
             if work.reads is rows[kind]  # nothing is read for others
@@ -116,13 +116,21 @@ class TypedInputs:
         ]
         return TypedReads(
             reads=torch.cat(reads) if reads else requests[:0].long(),
-            hits=tuple(map(sum, zip(*hits))),
-            traffic=sum((work.traffic for _, work in there), self._learnt_traffic(rows)),
             at=at,
             works=works,
             numbers=rows,
             head=head,
+            **self._totals(works, rows),
         )
+
+    def _totals(self, works: tuple[TieredReads | None, ...], numbers: tuple[Tensor, ...]) -> dict[str, Any]:
+        """Rows by tier, and bytes from others, of all types."""
+        there = [work for work in works if work is not None]
+        hits = [work.hits for work in there] or [(0,) * len(TIERS)]
+        return {
+            "hits": tuple(map(sum, zip(*hits))),
+            "traffic": sum((work.traffic for work in there), self._learnt_traffic(numbers)),
+        }
 
     def _learnt_traffic(self, numbers: tuple[Tensor, ...]) -> Traffic:
         """Of the learnt rows that this worker wants and others own."""
@@ -143,11 +151,20 @@ class TypedInputs:
             if part is not None and each is not None:
                 part.announce(each)
 
-    def prepare(self, work: TypedReads) -> None:
-        """Tell the tiers of all types."""
-        for part, each in zip(self._parts, work.works, strict=True):
-            if part is not None and each is not None:
-                part.prepare(each)
+    @property
+    def exchanges_to_prepare(self) -> bool:
+        """Whether the tiers of a type do."""
+        return any(part is not None and part.exchanges_to_prepare for part in self._parts)
+
+    def prepare(self, work: TypedReads) -> TypedReads:
+        """Tell the tiers of all types, in one order on all workers."""
+        works = tuple(
+            each if part is None or each is None else part.prepare(each)
+            for part, each in zip(self._parts, work.works, strict=True)
+        )
+        if all(new is old for new, old in zip(works, work.works, strict=True)):
+            return work
+        return replace(work, works=works, **self._totals(works, work.numbers))
 
     def restart(self) -> None:
         """Tell the tiers of all types."""

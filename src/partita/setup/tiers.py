@@ -8,6 +8,7 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.memory import bytes_for_files
 from partita.core.options import format_bytes
+from partita.features.policies import LOOK_AHEAD
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
 from partita.setup.batch_sizes import batch_sizes, blocks_bytes
@@ -29,35 +30,71 @@ def cache_settings(config: Config, device: torch.device | str = "cpu") -> CacheS
     return CacheSettings(config.cache, config.cache_policy, config.cache_layout, device, config.feature_memory, window)
 
 
-def check_feature_memory(config: Config, device: torch.device | str) -> None:
-    """Refuse to read rows from files where nobody does so yet, and a look ahead where they are mapped.
+def looks_ahead(config: Config) -> bool:
+    """Whether batches are sampled ahead to know which rows they will read."""
+    return config.feature_memory is not None or (config.cache > 0 and config.cache_policy == LOOK_AHEAD)
+
+
+def check_look_ahead(config: Config, store: GraphStore, device: torch.device | str, hosts: int) -> None:
+    """Refuse to look ahead where nobody does so yet, or it is for nothing.
+
+    Args:
+        config, store: of the run.
+        device: of this worker.
+        hosts: of the run.
 
     Raises:
-        ConfigError: on a GPU, or in isolated training; or a look ahead is given alone.
+        ConfigError: on a GPU, or in isolated training; or there is nothing to look ahead for.
     """
-    if config.feature_memory is None:
+    if not looks_ahead(config):
         if config.look_ahead:
             raise ConfigError(
                 "feature rows are mapped into memory, so nothing is looked ahead for",
                 where="look_ahead",
-                fix="Give feature_memory, too, or leave it out",
+                fix=f"Give feature_memory, or a cache and cache_policy {LOOK_AHEAD}, too, or leave it out",
             )
         return
+    name = f"cache_policy {LOOK_AHEAD}" if config.feature_memory is None else "feature_memory"
     for where, wrong in (
         (f"device {device}", str(device).startswith("cuda")),
         (f"views {config.views}", config.views != WHOLE),
     ):
         if wrong:
             raise ConfigError(
-                "feature_memory is for the CPU and for training on the whole graph, so far",
+                f"{name} is for the CPU and for training on the whole graph, so far",
                 where=where,
-                fix="Leave feature_memory out: rows are mapped into memory",
+                fix=f"Leave {name} out",
             )
+    if config.cache and config.cache_policy == LOOK_AHEAD:
+        _check_cache(config, store, hosts)
+
+
+def _check_cache(config: Config, store: GraphStore, hosts: int) -> None:
+    if config.feature_memory is not None:
+        raise ConfigError(
+            "which rows others will ask of this worker is not known ahead, so rows that are read from files cannot be "
+            f"kept for them beside a cache with cache_policy {LOOK_AHEAD}",
+            where="feature_memory",
+            fix="Leave one of both out",
+        )
+    if config.cache_layout != CacheSettings.layout:
+        raise ConfigError(
+            f"with cache_policy {LOOK_AHEAD} every worker keeps rows of its own batches",
+            where="cache_layout",
+            fix=f"Set cache_layout {CacheSettings.layout}",
+        )
+    if hosts == 1 or store.shard is None:
+        raise ConfigError(
+            f"cache_policy {LOOK_AHEAD} keeps rows of other hosts, and this host has the rows of all nodes",
+            where="cache_policy",
+            fix="Leave the cache out: rows in memory are read where they are. On several hosts, deal the nodes out: "
+            "partita shard",
+        )
 
 
 def look_ahead(config: Config) -> int:
-    """How many batches are sampled ahead of the one whose rows are read, at least; 0 where rows are mapped."""
-    if config.feature_memory is None:
+    """How many batches are sampled ahead of the one whose rows are read, at least; 0 where nothing looks ahead."""
+    if not looks_ahead(config):
         return 0
     return config.look_ahead or _LEAST_AHEAD
 
@@ -69,7 +106,7 @@ def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: i
         config, store, workers: of the run.
         rows: that a worker reads for a batch.
     """
-    memory = config.feature_memory or 0
+    memory = _memory(config)
     room = memory // _SHARE // max(1, rows * _OUTLINE_BYTES + _blocks_bytes(config, store, workers))
     useful = _BATCHES * memory // max(1, rows * _row_bytes(config, store))
     return max(_LEAST_AHEAD, min(room, useful, _MOST_AHEAD))
@@ -77,13 +114,18 @@ def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: i
 
 def waiting_bytes(config: Config, store: GraphStore, workers: int) -> int:
     """Bytes of memory that batches take, at most, as long as they wait for their rows."""
-    if config.feature_memory is None:
+    if not looks_ahead(config):
         return 0
     batch = min(config.batch_size or store.num_nodes, store.num_nodes)
     sources = batch_sizes(config, store, -(-batch // workers), workers)[0].sources
     of_batch = _OUTLINE_BYTES * sources + _blocks_bytes(config, store, workers)
     asked = look_ahead(config) * of_batch
-    return asked if config.look_ahead else max(asked, config.feature_memory // _SHARE)
+    return asked if config.look_ahead else max(asked, _memory(config) // _SHARE)
+
+
+def _memory(config: Config) -> int:
+    """Bytes for rows that are kept because of what is known ahead."""
+    return config.cache if config.feature_memory is None else config.feature_memory
 
 
 def memory_note(config: Config, rows: int, workers: int) -> str | None:

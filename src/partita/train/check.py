@@ -23,7 +23,7 @@ from partita.setup.inputs import DTYPES, open_rows, open_topology, require_featu
 from partita.setup.learnt import check_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
-from partita.setup.tiers import cache_settings, check_feature_memory
+from partita.setup.tiers import cache_settings, check_look_ahead
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
@@ -67,7 +67,7 @@ def check_run(
     model = named_model(config, opened, task.width)
     check_computed(model, config, opened)
     check_learnt(config, model)
-    check_feature_memory(config, config.device)
+    check_look_ahead(config, opened, config.device, hosts=1)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:

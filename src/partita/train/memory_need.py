@@ -83,7 +83,9 @@ def training_need(job: Job) -> MemoryNeed:
             column = item * sum(map(mul, store.schema.num_nodes, store.type_widths))
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if config.feature_memory is not None:
-        parts["feature rows"] = config.feature_memory + waiting_bytes(config, store, workers)
+        parts["feature rows"] = config.feature_memory
+    if ahead := waiting_bytes(config, store, workers):
+        parts["batches ahead"] = ahead
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
     return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)

@@ -107,9 +107,7 @@ class TrainPhase:
 
     def prepare(self, batch: MiniBatch | None) -> MiniBatch | None:
         """The same, once its input rows were seen to."""
-        if batch is not None:
-            self.engine.prepare(batch)
-        return batch
+        return None if batch is None else self.engine.prepare(batch)
 
     def stages(self) -> list[PipelineStage]:
         """What is done to a batch before the trainer gets it; those of an earlier call are over."""
@@ -123,6 +121,11 @@ class TrainPhase:
             return [sampler, loader]
         self.engine.inputs.restart()
         announcer = PipelineStage("announce", lambda _, batch: self.announce(batch), self.in_order)
+        if self.engine.inputs.exchanges_to_prepare:
+            loader = replace(
+                loader, work=lambda _, batch: self.load(self.prepare(batch)), after=look_ahead, early=look_ahead
+            )
+            return [sampler, announcer, loader]
         preparer = PipelineStage(
             "prepare", lambda _, batch: self.prepare(batch), self.in_order, after=look_ahead, early=look_ahead
         )

@@ -24,7 +24,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.setup.tiers import cache_settings, measured_look_ahead, memory_note
+from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -88,9 +88,9 @@ class WholeGraph(Views):
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
         key = key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
-        if self._config.feature_memory is not None and not self._config.look_ahead:
+        if looks_ahead(self._config) and not self._config.look_ahead:
             seeds = self._team.share(self.seed_order.batch(0, 0))
-            rows = self.engine.sample(self._task.requests(seeds), key, seeds=seeds).counts.input_rows_read
+            rows = len(self.engine.sample(self._task.requests(seeds), key, seeds=seeds).inputs.reads)
             window = self._team.agree(lambda: measured_look_ahead(self._config, self._store, self._team.size, rows))
             self._cache = replace(self._cache, window=window)
             self.engine = self._engine()

@@ -1,0 +1,195 @@
+"""The tier that keeps rows of other hosts as long as batches that are known ahead use them again soon."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt64
+from torch import Tensor
+
+from partita.core.errors import ConfigError
+from partita.core.estimates import ReadEstimate
+from partita.core.mesh import Mesh
+from partita.core.protocols import TierWork
+from partita.core.records import TIERS, tier_rows
+from partita.features.forwarding import Forwarding
+from partita.features.host import HostRows
+from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
+from partita.features.peers import Peers
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of a batch of which it is not decided yet where they come from.
+
+    Attributes:
+        reads: store ids.
+        far: positions in ``reads`` of the rows that this host lacks.
+    """
+
+    reads: Int[Tensor, "n"]
+    far: Int64[Tensor, "k"]
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """None, until it is decided."""
+        return tier_rows()
+
+    @property
+    def remote(self) -> int:
+        """None, until it is decided."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWork:
+    """Rows that are kept, and rows from below; see :class:`partita.core.protocols.TierWork`.
+
+    Attributes:
+        reads: store ids.
+        hit: positions in ``reads`` of the rows that are kept.
+        slots: where.
+        miss: positions in ``reads`` of the others.
+        below: those.
+        keep: positions in ``reads`` of rows that are kept from now on.
+        into: where.
+    """
+
+    reads: Int[Tensor, "n"]
+    hit: Int64[Tensor, "h"]
+    slots: Int64[Tensor, "h"]
+    miss: Int64[Tensor, "m"]
+    below: TierWork
+    keep: Int64[Tensor, "k"]
+    into: Int64[Tensor, "k"]
+
+    @property
+    def hits(self) -> tuple[int, ...]:
+        """The kept ones, and those of the tiers below."""
+        below = dict(zip(TIERS, self.below.hits, strict=True))
+        return tier_rows(**{**below, "cache": below["cache"] + len(self.hit)})
+
+    @property
+    def remote(self) -> int:
+        """Rows from other workers."""
+        return self.below.remote
+
+
+class LookAheadCache(Forwarding):
+    """Copies of rows of other hosts, which come and go: see :class:`~partita.features.look_ahead.LookAhead`.
+
+    Batches are announced ahead. Which rows are asked of other hosts is decided when a batch is prepared, in the order
+    of the batches: those that are not kept from an earlier one. A row that several batches of a window use travels
+    once, as far as there is room. All rows of a batch that nobody has announced are asked for, and none is kept.
+
+    Args:
+        peers: gives rows of other hosts; it asks while rows are loaded.
+        host: rows that need no copy.
+        budget: bytes of memory for rows that are kept, and for finding them.
+        window: batches that are announced at once, at most.
+
+    Attributes:
+        width: columns of a row.
+        dtype: of a row.
+        collective: yes.
+        look_ahead: batches that should be announced behind the one that is prepared.
+        exchanges_to_prepare: yes.
+        row_bytes: that a row takes, with what finds it.
+        list_bytes: that are taken whatever is kept.
+
+    Raises:
+        ConfigError: there are too many rows.
+    """
+
+    exchanges_to_prepare = True
+
+    def __init__(self, peers: Peers, host: HostRows, budget: int, window: int) -> None:
+        self.below = peers
+        self.width, self.dtype, self.collective = peers.width, peers.dtype, peers.collective
+        self.look_ahead = window
+        self._host, num_rows, row_bytes = host, host.num_nodes, peers.width * peers.dtype.itemsize
+        if num_rows > MOST_ROWS:
+            raise ConfigError(
+                f"{num_rows:,} rows are more than the {MOST_ROWS:,} that can be looked ahead for",
+                where="cache_policy",
+                fix="Choose another cache_policy, for instance in-degree",
+            )
+        self.list_bytes = LookAhead.bytes_for(num_rows, 0, 0)
+        self.row_bytes = LookAhead.bytes_for(0, 1, 0) + row_bytes if row_bytes else 0
+        slots = min(num_rows, max(0, budget - self.list_bytes) // self.row_bytes) if self.row_bytes else 0
+        self._window = LookAhead(num_rows, slots, window + 1)
+        self._rows = torch.empty(slots, self.width, dtype=self.dtype)
+        self._announced = deque[Wanted]()
+        self._known = 0  # of these, the first ones that the window knows
+        self._unread = 0  # of those that are prepared
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory held."""
+        return self._rows.nbytes + self._window.num_bytes
+
+    def ask(self, ids: Int[Tensor, "n"]) -> Wanted:
+        """See :class:`partita.core.protocols.FeatureTier`: nothing is asked of others yet."""
+        return Wanted(ids, (~self._host.holds(ids)).nonzero().flatten())
+
+    def announce(self, work: Wanted) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        self._announced.append(work)  # another thread may be preparing
+
+    def prepare(self, work: Wanted) -> Wanted | WindowWork:
+        """Decide which rows are asked for, and ask; see :class:`partita.core.protocols.FeatureTier`."""
+        if not self._announced or self._announced[0] is not work:
+            return work
+        # Others that are announced already are none of its business: what is kept must not depend on threads.
+        while self._known < min(len(self._announced), self.look_ahead + 1):
+            known = self._announced[self._known]
+            self._window.announce(known.reads[known.far].long().numpy())
+            self._known += 1
+        self._announced.popleft()
+        self._known -= 1
+        self._unread += 1
+        return self._decided(work, self._window.take())
+
+    def _decided(self, work: Wanted, found: Kept) -> WindowWork:
+        slots = torch.from_numpy(found.slots).long()
+        there = slots >= 0
+        hit = work.far[there]
+        missing = torch.ones(len(work.reads), dtype=torch.bool)
+        missing[hit] = False
+        miss = missing.nonzero().flatten()
+        return WindowWork(
+            work.reads, hit, slots[there], miss, self.below.ask(work.reads[miss]),
+            work.far[torch.from_numpy(found.kept).long()], torch.from_numpy(found.into).long(),
+        )  # fmt: skip
+
+    def restart(self) -> None:
+        """See :class:`partita.core.protocols.FeatureTier`."""
+        if self._unread:  # what they wanted to keep never came
+            self._window.forget_rows()
+            self._unread = 0
+        self._announced.clear()
+        self._known = 0
+        self._window.forget_announced()
+        self.below.restart()
+
+    def read(self, work: Wanted | WindowWork) -> Float[Tensor, "n F"]:
+        """See :class:`partita.core.protocols.FeatureTier`. Prepared batches are read in the order of preparation."""
+        if isinstance(work, Wanted):
+            return self.below.read(self.below.ask(work.reads))
+        rows = self.below.read(work.below)
+        out = rows
+        if len(work.hit):
+            out = rows.new_empty(len(work.reads), self.width)
+            out.index_copy_(0, work.miss, rows)
+            out.index_copy_(0, work.hit, self._rows.index_select(0, work.slots))
+        # A row that was kept until now may give way: it was copied before.
+        self._rows.index_copy_(0, work.into, out.index_select(0, work.keep))
+        self._unread -= 1
+        return out
+
+    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
+        """See :class:`partita.core.protocols.FeatureTier`: as if no row was kept."""
+        return self.below.estimate(ids, asked, mesh)
