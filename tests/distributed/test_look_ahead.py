@@ -129,6 +129,10 @@ def test_what_cannot_be_is_refused(store, tmp_path) -> None:
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, feature_memory=10**6, views="cyclic")
     with pytest.raises(ConfigError, match="look_ahead: feature rows are mapped into memory"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, look_ahead=5)
+    bare = tmp_path / "bare"
+    partita.generate_rmat(bare, scale=7, num_features=0, num_classes=3)
+    with pytest.raises(ConfigError, match="feature_memory: the graph has no feature rows that could be read"):
+        partita.Trainer(bare, out=tmp_path / "run", **SETTINGS, embed="4", feature_memory=10**6)
     assert not (tmp_path / "run").exists()
 
 

@@ -65,6 +65,12 @@ def check_look_ahead(config: Config, store: GraphStore, device: torch.device | s
                 where=where,
                 fix=f"Leave {name} out",
             )
+    if config.feature_memory is not None and not _row_bytes(config, store):
+        raise ConfigError(
+            "the graph has no feature rows that could be read from files",
+            where="feature_memory",
+            fix="Leave it out; --embed-memory says how much memory learnt rows take",
+        )
     if config.cache and config.cache_policy == LOOK_AHEAD:
         _check_cache(config, store, hosts)
 
