@@ -64,12 +64,13 @@ def test_the_same_bytes(store, mapped, tmp_path, way) -> None:
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     epochs = [line["feature_reads"] for line in lines if line["event"] == "epoch"]
     assert len(epochs) == 3
-    for name in ("asked", "kept", "rows", "reads", "bytes"):
+    for name in ("asked", "kept", "lru_kept", "rows", "reads", "bytes"):
         assert sum(epoch[name] for epoch in epochs) == reads[name]
     aside = record["counts"]["rows_from"]["cache"] > 0  # rows that were read once, to be cached
     assert reads["rows"] >= reads["asked"] - reads["kept"] if aside else reads["rows"] == reads["asked"] - reads["kept"]
     assert reads["asked"] == record["counts"]["rows_from"]["host"]
     assert 0 < reads["kept"] < reads["asked"]
+    assert reads["lru_kept"] <= reads["kept"] or reads["look_ahead"] < 5
     assert reads["look_ahead"] == WAYS[way].get("look_ahead", reads["look_ahead"])
     if way == "everything":
         assert reads["rows"] <= NODES

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import partita
 from partita.comm.context import Context
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
+from partita.report.page import write_report
+from partita.report.terminal import run_table
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -105,6 +109,11 @@ def test_a_row_that_is_kept_does_not_travel(records) -> None:
         cached, hosts = rows_of(found[name])
         assert cached + hosts == without, name
         sent[name] = hosts
+        if "look-ahead" in WAYS[name].values():
+            reads = found[name]["feature_reads"]
+            assert sum(each["kept"] for each in reads) == cached
+            assert sum(each["asked"] for each in reads) == without
+            assert {each["source"] for each in reads} == {"hosts"}
         for kind, size in (("features", 4 * WIDTH), ("ids", 8)):
             links = [worker["traffic_bytes"]["training"].get(kind, {}) for worker in found[name]["workers"]]
             assert sum(link.get("other_host", 0) for link in links) == size * hosts, (name, kind)
@@ -112,6 +121,19 @@ def test_a_row_that_is_kept_does_not_travel(records) -> None:
     assert sent["far"] < sent["static"]
     assert sent["everything"] <= 2 * NODES  # each worker once
     assert sent["far"] == sent["in sequence"] == sent["many threads"]
+
+
+def test_shown(records) -> None:
+    out, found = records
+    (page,) = [write_report([out / "far"], out / "far.html").read_text()]
+    assert "Feature rows of other hosts" in page
+    reads = found["far"]["feature_reads"]
+    asked, kept, lru = (sum(each[name] for each in reads) for name in ("asked", "kept", "lru_kept"))
+    assert 0 < lru < kept
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(run_table(found["far"]))
+    said = f"{kept / asked:.0%} of feature rows were in memory (least recently used: {lru / asked:.0%})"
+    assert said in shown.getvalue()
 
 
 def furthest_next_use(steps: Iterable[list[int]], ahead: int, room: int, kept: set[int]) -> tuple[int, set[int]]:

@@ -353,11 +353,13 @@ def read_here(rows: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiskReads(Adding):
-    """What a worker has read of rows that are in files. Adds up with ``+``.
+    """What a worker has read of rows that are in files, or got from other hosts, with a look ahead. Adds up with ``+``.
 
     Attributes:
         asked: rows of announced batches.
         kept: of these, those that were in memory.
+        lru_kept: those that would have been, had the cache given up what was used longest ago; of large caches an
+            estimate.
         rows: that were read, those for other uses included.
         reads: of files.
         bytes: of all reads.
@@ -367,6 +369,7 @@ class DiskReads(Adding):
 
     asked: int = 0
     kept: int = 0
+    lru_kept: int = 0
     rows: int = 0
     reads: int = 0
     bytes: int = 0

@@ -18,6 +18,7 @@ from partita.core.mesh import Mesh
 from partita.core.records import DiskReads
 from partita.features.host import HostRows, HostWork
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
+from partita.features.lru import LeastRecentlyUsed
 from partita.features.packing import PackedRows, is_worth_it
 from partita.features.row_loops import copy_into, copy_kept
 
@@ -95,6 +96,7 @@ class DiskRows:
                 fix="Give more, or leave it out to map the rows into memory",
             )
         self._window = LookAhead(num_rows, slots, window + 1)
+        self._lru = LeastRecentlyUsed(slots)
         self._kept = np.empty((slots, width), np.uint8)
         self._together = max(1, window * 3 // 4)
         self._announced = deque[HostWork]()
@@ -155,8 +157,9 @@ class DiskRows:
         """See :class:`partita.core.protocols.FeatureTier`."""
         counts = [file.counts for file in self._files]
         return DiskReads(
-            self._asked, self._hits, sum(each.rows for each in counts), sum(each.reads for each in counts),
-            sum(each.bytes for each in counts), round(1e3 * self._seconds), round(1e3 * self._packing),
+            self._asked, self._hits, self._lru.hits,
+            sum(each.rows for each in counts), sum(each.reads for each in counts), sum(each.bytes for each in counts),
+            round(1e3 * self._seconds), round(1e3 * self._packing),
         )  # fmt: skip
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
@@ -173,10 +176,10 @@ class DiskRows:
             places = np.argsort(rows)
             self._read_files(self._by_file(rows[places]), places, data)
         else:
-            self._read_planned(plan, data)
+            self._read_planned(plan, rows, data)
         return out if self.host.home.scale is None else self.host.scaled(out, torch.from_numpy(rows))
 
-    def _read_planned(self, plan: _Plan, out: UInt8[np.ndarray, "n bytes"]) -> None:
+    def _read_planned(self, plan: _Plan, rows: Int64[np.ndarray, "n"], out: UInt8[np.ndarray, "n bytes"]) -> None:
         found = plan.found
         copy_kept(self._kept, found.slots, out)
         if plan.packed is None:
@@ -186,6 +189,7 @@ class DiskRows:
             self._files[0].counts.add(0, *plan.packed.read(plan.number, plan.missing, out))
             self._seconds += time.perf_counter() - begun
         copy_into(self._kept, found.into, found.kept, out)
+        self._lru.use(rows)
         self._asked += len(out)
         self._hits += len(out) - len(plan.missing)
 

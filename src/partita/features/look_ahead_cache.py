@@ -14,10 +14,11 @@ from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import TierWork
-from partita.core.records import TIERS, tier_rows
+from partita.core.records import TIERS, DiskReads, tier_rows
 from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
+from partita.features.lru import LeastRecentlyUsed
 from partita.features.peers import Peers
 
 
@@ -31,7 +32,7 @@ class Wanted:
     """
 
     reads: Int[Tensor, "n"]
-    far: Int64[Tensor, "k"]
+    far: Int64[Tensor, "m"]
 
     @property
     def hits(self) -> tuple[int, ...]:
@@ -50,7 +51,8 @@ class WindowWork:
 
     Attributes:
         reads: store ids.
-        hit: positions in ``reads`` of the rows that are kept.
+        far: positions in ``reads`` of the rows that this host lacks.
+        hit: those that are kept.
         slots: where.
         miss: positions in ``reads`` of the others.
         below: those.
@@ -59,6 +61,7 @@ class WindowWork:
     """
 
     reads: Int[Tensor, "n"]
+    far: Int64[Tensor, "m"]
     hit: Int64[Tensor, "h"]
     slots: Int64[Tensor, "h"]
     miss: Int64[Tensor, "m"]
@@ -125,6 +128,8 @@ class LookAheadCache(Forwarding):
         self._announced = deque[Wanted]()
         self._known = 0  # of these, the first ones that the window knows
         self._unread = 0  # of those that are prepared
+        self._asked = self._hits = 0
+        self._lru = LeastRecentlyUsed(slots)
 
     @property
     def num_bytes(self) -> int:
@@ -161,7 +166,7 @@ class LookAheadCache(Forwarding):
         missing[hit] = False
         miss = missing.nonzero().flatten()
         return WindowWork(
-            work.reads, hit, slots[there], miss, self.below.ask(work.reads[miss]),
+            work.reads, work.far, hit, slots[there], miss, self.below.ask(work.reads[miss]),
             work.far[torch.from_numpy(found.kept).long()], torch.from_numpy(found.into).long(),
         )  # fmt: skip
 
@@ -188,7 +193,14 @@ class LookAheadCache(Forwarding):
         # A row that was kept until now may give way: it was copied before.
         self._rows.index_copy_(0, work.into, out.index_select(0, work.keep))
         self._unread -= 1
+        self._asked += len(work.far)
+        self._hits += len(work.hit)
+        self._lru.use(work.reads[work.far].long().numpy())
         return out
+
+    def disk_reads(self) -> DiskReads:
+        """See :class:`partita.core.protocols.FeatureTier`: nothing from files, but what was kept."""
+        return DiskReads(self._asked, self._hits, self._lru.hits)
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
         """See :class:`partita.core.protocols.FeatureTier`: as if no row was kept."""

@@ -176,8 +176,8 @@ def ahead(runs: Sequence[RunFiles]) -> Table | None:
     return Table("Prefetching", ["run", "stage", "time (s)", "batches", "queued"], rows, note)
 
 
-def from_disk(run: RunFiles) -> Table | None:
-    """What every worker has read of feature rows in files."""
+def known_ahead(run: RunFiles) -> Table | None:
+    """What every worker has read of feature rows in files or of other hosts, and kept by what it knew ahead."""
     reads = run.record.get("feature_reads")
     if not reads:
         return None
@@ -186,19 +186,27 @@ def from_disk(run: RunFiles) -> Table | None:
             str(number),
             f"{each['asked']:,}",
             f"{each['kept'] / max(1, each['asked']):.1%}",
-            f"{each['reads']:,}",
-            byte_count(each["bytes"]),
-            f"{each['milliseconds'] / 1e3:.1f}",
-            f"{each['packing_milliseconds'] / 1e3:.1f}",
+            f"{each.get('lru_kept', 0) / max(1, each['asked']):.1%}",
+            *(_file_reads(each) if reads[0].get("source") != "hosts" else ()),
         ]
         for number, each in enumerate(reads)
     ]
-    head = ["worker", "rows asked for", "in memory", "reads", "read", "reading (s)", "passes for many batches (s)"]
-    note = (
-        f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches. "
-        "Reading and passes go on while the model is trained."
-    )
+    head = ["worker", "rows asked for", "in memory", "if least recently used were dropped"]
+    note = f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches."
+    if reads[0].get("source") == "hosts":
+        return Table("Feature rows of other hosts", head, rows, note)
+    head += ["reads", "read", "reading (s)", "passes for many batches (s)"]
+    note += " Reading and passes go on while the model is trained."
     return Table("Feature rows from disk", head, rows, note)
+
+
+def _file_reads(reads: dict[str, Any]) -> list[str]:
+    return [
+        f"{reads['reads']:,}",
+        byte_count(reads["bytes"]),
+        f"{reads['milliseconds'] / 1e3:.1f}",
+        f"{reads['packing_milliseconds'] / 1e3:.1f}",
+    ]
 
 
 def candidates(run: RunFiles) -> Table | None:

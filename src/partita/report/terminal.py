@@ -434,11 +434,15 @@ def run_table(record: Mapping[str, Any]) -> Table:
         pairs["sampled edges"] = f"{counts['sampled_edges']:,}"
         pairs["feature rows read"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} in total"
     if reads := record.get("feature_reads"):
-        asked, kept, count, size = (sum(each[name] for each in reads) for name in ("asked", "kept", "reads", "bytes"))
-        pairs["from disk"] = (
-            f"{kept / max(1, asked):.0%} of feature rows were in memory; {format_bytes(size)} in {count:,} reads "
-            f"(look ahead {reads[0]['look_ahead']:,} batches)"
-        )
+        names = ("asked", "kept", "lru_kept", "reads", "bytes")
+        asked, kept, lru, count, size = (sum(each.get(name, 0) for each in reads) for name in names)
+        share, of_lru = kept / max(1, asked), lru / max(1, asked)
+        known = f"{share:.0%} of feature rows were in memory (least recently used: {of_lru:.0%})"
+        window = f"look ahead {reads[0]['look_ahead']:,} batches"
+        if reads[0].get("source") == "hosts":
+            pairs["of other hosts"] = f"{known}; {window}"
+        else:
+            pairs["from disk"] = f"{known}; {format_bytes(size)} in {count:,} reads ({window})"
     views = record.get("views")
     if views:
         waited = sum(times["waited"] for times in views["loading"])

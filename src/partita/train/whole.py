@@ -110,18 +110,20 @@ class WholeGraph(Views):
         return (None,)
 
     def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
-        """What was read from files, if feature rows are."""
-        if self._config.feature_memory is None:
+        """What was read from files, or kept of rows of other hosts, if that is known ahead."""
+        if not looks_ahead(self._config):
             return EpochEnd()
         before, self._reads = self._reads, self.engine.inputs.disk_reads()
         now = self._reads.to_json()
         return EpochEnd(fields={"feature_reads": {name: now[name] - was for name, was in before.to_json().items()}})
 
     def record(self) -> dict[str, Any]:
-        """Of every worker what it has read from files."""
-        if self._config.feature_memory is None:
+        """The same of every worker, so far."""
+        if not looks_ahead(self._config):
             return {}
-        own = {"look_ahead": self.engine.inputs.look_ahead, **self.engine.inputs.disk_reads().to_json()}
+        source = "hosts" if self._config.feature_memory is None else "files"
+        ahead = self.engine.inputs.look_ahead
+        own = {"source": source, "look_ahead": ahead, **self.engine.inputs.disk_reads().to_json()}
         return {"feature_reads": self._team.group.gather(own)}
 
     def enter(self, phase: None, state: TrainState) -> TrainPhase:
