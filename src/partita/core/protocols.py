@@ -260,7 +260,7 @@ class FeatureTier(Protocol):
         ...
 
     def disk_reads(self) -> DiskReads:
-        """What was read from files so far, here and in the tiers below; or kept here of other rows, with a look ahead."""
+        """What was read from files so far, here and in the tiers below; or kept of other rows, with a look ahead."""
         ...
 
     def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
