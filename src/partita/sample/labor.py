@@ -99,9 +99,12 @@ class LaborWise(BaseSampler):
         """The key of a layer's draws in a step.
 
         With ``batch_dependency`` K they are, at step s, on the way from those of window w = floor(s / K) of the epoch
-        to those of window w + 1, with c = (s mod K) / K: ``r_t = Phi(cos(pi c / 2) z_w + sin(pi c / 2) z_(w+1))``, where
-        z_w are independent standard Gaussian numbers (Balin, LaSalle and Catalyurek, "Cooperative minibatching in graph
-        neural networks", 2023, section 3.2; as DGL's GraphBolt has it). At any step they are uniform and independent.
+        to those of window w + 1, with c = (s mod K) / K and independent standard Gaussian numbers z_w of each window::
+
+            r_t = Phi(cos(pi c / 2) z_w(t) + sin(pi c / 2) z_(w+1)(t))
+
+        The smoothed dependency of Balin, LaSalle and Catalyurek, "Cooperative minibatching in graph neural networks"
+        (2023), as DGL's GraphBolt has it. Within any one step the r_t are uniform and independent.
         """
         layer = _ALL_LAYERS if self.layer_dependency else layer
         window, passed = divmod(step.step, self.batch_dependency)

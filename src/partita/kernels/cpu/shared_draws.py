@@ -14,7 +14,7 @@ from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import MASK32, U, arrival_time, fold
 from partita.kernels.cpu.excluded import directory
-from partita.kernels.cpu.sampling import read_runs, row_bounds, sift, sort_pairs
+from partita.kernels.cpu.sampling import read_runs, row_bounds, sift
 from partita.kernels.intrinsics import leading_zeros, multiply_high, prefetch
 from partita.kernels.reference.draws import log_table
 from partita.kernels.reference.relations import Drawn
@@ -28,11 +28,13 @@ from partita.kernels.reference.shared_draws import (
     quantile_table,
 )
 
+_AT_ONCE = 512  # edges of a row whose times are found before they are compared
 _AHEAD = 12  # edges ahead whose sources' original indices are asked for
 _WORDS_PER_EDGE = 16  # an edge that is looked at costs about as much as this many streamed elements
 _CELLS = 1 << OCTAVE_CELLS_BITS
 _CELL_SHIFT, _REST_SHIFT, _CELL_MASK = U(63 - OCTAVE_CELLS_BITS), U(31 - OCTAVE_CELLS_BITS), U(_CELLS - 1)
 _HALF, _ONE = U(1 << 63), U(1)
+_NEVER = U(2**64 - 1)
 _SCALE = U(64 - CELL_BITS)
 
 
@@ -97,17 +99,68 @@ def distribution(number, table):
     return low + multiply_high(high - low, U(at) << _SCALE)
 
 
-@njit(inline="always")
-def shared_draw(key, original, quantiles, shares):
-    """:func:`partita.kernels.reference.shared_draws.shared_draw`, uint64."""
+@njit
+def find_times(
+    indices, weights, weighted, original, renumbered, num_nodes, key, tables, excluded, lost, start, end, found
+):  # fmt: skip
+    """Times of the edges ``start`` to ``end``, of all kinds by loops of their own; never, of those that are no slots."""
+    logs, quantiles, shares = tables
     first, second, cosine, sine = key
-    draw = fold(first, U(original))
-    if sine != 0:
-        other = fold(second, U(original))
-        draw = distribution(
-            (cosine * quantile(draw, quantiles) + sine * quantile(other, quantiles)) >> TURN_BITS, shares
-        )
-    return draw
+    size, damaged = end - start, False
+    for e in range(size):
+        source = np.int64(indices[start + e])
+        damaged |= source < 0 or source >= num_nodes
+        found[e] = U(source)
+    if damaged:
+        for e in range(size):  # they are made node 0, and drawn before any other below: so they are noticed
+            if found[e] >= U(num_nodes):
+                found[e] = U(0)
+    if renumbered:
+        for e in range(size):
+            prefetch(original, np.int64(found[min(e + _AHEAD, size - 1)]))
+            found[e] = U(original[np.int64(found[e])])
+    if sine == 0:
+        for e in range(size):
+            found[e] = fold(first, found[e])
+    else:
+        for e in range(size):
+            one, other = quantile(fold(first, found[e]), quantiles), quantile(fold(second, found[e]), quantiles)
+            found[e] = distribution((cosine * one + sine * other) >> TURN_BITS, shares)
+    if weighted:
+        for e in range(size):
+            weight = U(weights[start + e])
+            found[e] = arrival_time(~found[e], weight, logs) if weight else _NEVER
+    else:
+        for e in range(size):
+            found[e] >>= _ONE
+    if damaged:
+        for e in range(size):
+            if (indices[start + e] < 0 or indices[start + e] >= num_nodes) and found[e] != _NEVER:
+                found[e] = U(0)
+    while lost < excluded.shape[0] and excluded[lost] < end:
+        found[excluded[lost] - start] = _NEVER
+        lost += 1
+    return lost
+
+
+@njit
+def keep_smallest(found, count, begin, times, places, held, wanted):
+    """Put ``count`` times of the edges from ``begin`` on into a heap of the ``wanted`` first ones, largest on top."""
+    e = 0
+    while e < count and held < wanted:
+        if found[e] != _NEVER:
+            times[held], places[held] = found[e], begin + e
+            held += 1
+            if held == wanted:
+                for root in range(wanted // 2 - 1, -1, -1):
+                    sift(times, places, root, wanted)
+        e += 1
+    while e < count:
+        if found[e] < times[0]:  # an equal time loses: its position is larger
+            times[0], places[0] = found[e], begin + e
+            sift(times, places, 0, wanted)
+        e += 1
+    return held
 
 
 @njit(nogil=True, cache=True)
@@ -120,12 +173,11 @@ def pick_shared(
     One pass over each row, whose smallest times are in a heap of ``most`` places at most. Of rows with excluded edges
     ``begins`` and ``skipped`` tell as :func:`~partita.kernels.cpu.excluded.leave_out` says.
     """
-    logs, quantiles, shares = tables
     times, places = np.empty(most, np.uint64), np.empty(most, np.int64)
+    found = np.empty(_AT_ONCE, np.uint64)
     for i in range(low, high):
         begin, degree, at = begins[i], degrees[i], indptr[i]
         count, kind = indptr[i + 1] - at, kinds[i] if kinds.shape[0] else 0
-        fanout = fanouts[kind]
         if kinds.shape[0]:
             types[at : at + count] = kind
         if count == 0:
@@ -134,36 +186,22 @@ def pick_shared(
         if begin < 0:
             lost = -1 - begin
             begin, last = skipped[lost]
-        position, end, held = begin, begin + degree + last - lost, 0
-        drawn = count == fanout and count < degree  # if exactly that many are positive, all of them are picked
-        for position in range(begin, end):
-            if lost < last and excluded[lost] == position:
-                lost += 1
-                continue
-            weight = U(weights[position]) if weighted else _ONE
-            if weight == U(0):
-                continue
-            if not drawn:
-                positions[at + held] = position
-                held += 1
-                continue
-            source, time = np.int64(indices[position]), U(0)
-            if renumbered:
-                prefetch(original, np.int64(indices[min(position + _AHEAD, end - 1)]))
-            if source >= 0 and source < num_nodes:  # else it is damaged: drawn before any other, so it is noticed
-                time = shared_draw(key, original[source] if renumbered else source, quantiles, shares)
-                if weighted:
-                    time = arrival_time(~time, weight, logs)
-            if held < fanout:
-                times[held], places[held] = time, position
-                held += 1
-                if held == fanout:
-                    for root in range(fanout // 2 - 1, -1, -1):
-                        sift(times, places, root, fanout)
-            elif time < times[0]:  # an equal time loses: its position is larger
-                times[0], places[0] = time, position
-                sift(times, places, 0, fanout)
-        if drawn:
-            positions[at : at + fanout] = np.sort(places[:fanout])
+        end, held = begin + degree + last - lost, 0
+        if count < degree and count == fanouts[kind]:
+            for start in range(begin, end, _AT_ONCE):
+                stop = min(start + _AT_ONCE, end)
+                lost = find_times(
+                    indices, weights, weighted, original, renumbered, num_nodes, key, tables, excluded[:last], lost,
+                    start, stop, found,
+                )  # fmt: skip
+                held = keep_smallest(found, stop - start, start, times, places, held, count)
+            positions[at : at + count] = np.sort(places[:count])
+        else:  # all; or if so many are positive as are wanted, those
+            for position in range(begin, end):
+                if lost < last and excluded[lost] == position:
+                    lost += 1
+                elif not weighted or weights[position]:
+                    positions[at + held] = position
+                    held += 1
         for e in range(at, at + count):
             ids[e] = indices[positions[e]]

@@ -33,10 +33,11 @@ w_0 + ... + w_j exceeds ``below(h_s, W)``.
 **Shared by a layer**, fanout k (LABOR-0 of Balin and Catalyurek, "Layer-neighbor sampling: defusing neighborhood
 explosion in GNNs", NeurIPS 2023, in its sequential Poisson form): every source t, with original index o, has one draw
 ``h_t = fold(key, o)`` for all destinations, and r_t = h_t / 2^64. A destination with more than k in-edges takes those k
-whose sources have the smallest h_t, of equal ones the first in the row; others take all of them. With weights (Ohlsson,
-"Sequential Poisson sampling", Journal of Official Statistics 1998; of positive weight only) they are those with the
-smallest ``-log2(1 - r_t) / w``, which is the time of arrival above of the draw ``2^64 - 1 - h_t``. In typed graphs the
-edges of each relation are a row of their own, and h_t is the same in all of them. Picks are listed in row order.
+whose sources have the smallest floor(h_t / 2), of equal ones the first in the row; others take all of them. With
+weights (Ohlsson, "Sequential Poisson sampling", Journal of Official Statistics 1998; of positive weight only) they are
+those with the smallest ``-log2(1 - r_t) / w``, which is the time of arrival above of the draw ``2^64 - 1 - h_t``. In
+typed graphs the edges of each relation are a row of their own, and h_t is the same in all of them. Picks are listed in
+row order.
 
 Draws that *turn* from those of one key to those of the next, by an angle a: with the Gaussian numbers ``z_i =
 Phi^-1(r_t)`` of both keys, ``r_t = Phi(cos(a) z_0 + sin(a) z_1)``. In integers:

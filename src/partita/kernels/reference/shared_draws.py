@@ -134,7 +134,7 @@ def sample_shared(
         if not 0 <= source < num_nodes:  # damaged: it is drawn before any other, and so it is noticed
             return 0
         draw = shared_draw(key, source if original is None else int(original[source]))
-        return draw if weights is None else arrival_time(MASK64 - draw, int(weights[position]))
+        return draw >> 1 if weights is None else arrival_time(MASK64 - draw, int(weights[position]))
 
     def picks(run: Iterable[int], fanout: int) -> list[int]:
         able = [position for position in run if weights is None or int(weights[position])]
