@@ -103,7 +103,10 @@ def distribution(number, table):
 def find_times(
     indices, weights, weighted, original, renumbered, num_nodes, key, tables, excluded, lost, start, end, found
 ):  # fmt: skip
-    """Times of the edges ``start`` to ``end``, of all kinds by loops of their own; never, of those that are no slots."""
+    """Times of the edges ``start`` to ``end``, in short loops; those that are no slots have none.
+
+    ``lost`` is the first of the excluded edges that may be among them; returns the first one after them.
+    """
     logs, quantiles, shares = tables
     first, second, cosine, sine = key
     size, damaged = end - start, False
