@@ -63,7 +63,8 @@ def check(step: LaborStep, strategy: str, workers: int, hosts: int = 1) -> Outco
     assert sorted(found.output) == sorted(wanted.output)
     worst = difference(found, wanted)
     assert worst < 1e-9, worst
-    assert {kind: found.sent[kind] for kind in found.traffic.to_json()} == found.traffic.to_json()
+    if not step.lost:  # of such steps owners also say what nodes lose, which no layer's traffic counts
+        assert {kind: found.sent[kind] for kind in found.traffic.to_json()} == found.traffic.to_json()
     return found
 
 
