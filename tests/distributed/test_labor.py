@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,10 +11,8 @@ import torch
 from steps import Outcome, ShareOutcome, Step, difference, distributed, reference, run_worker
 
 from partita.comm.context import Context
-from partita.comm.group import Group
 from partita.features.tiers import CacheSettings
 from partita.graph.store import GraphStore
-from partita.sample.labor import LaborWise
 from partita.testing.graphs import formula_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -22,18 +20,7 @@ from partita.train.team import PURPOSES
 NAMED = ("gdp", "nfp", "snp", "dnp", "gsplit")
 PARTS = {1: (0, 60), 2: (0, 25, 60), 3: (0, 20, 20, 60), 4: (0, 10, 10, 37, 60)}
 WAYS = ((1, False), (1, True), (5, False), (5, True))
-"""Batch dependency and layer dependency; step 3 of 5 is one whose draws turn."""
-
-
-@dataclass(frozen=True)
-class LaborStep(Step):
-    """A step that is drawn by numbers that a layer shares."""
-
-    batch_dependency: int = 1
-    layer_dependency: bool = False
-
-    def sampler(self, group: Group) -> LaborWise:
-        return LaborWise(self.fanouts, batch_dependency=self.batch_dependency, layer_dependency=self.layer_dependency)
+"""See :attr:`steps.Step.labor`; step 3 of 5 is one whose draws turn."""
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +35,15 @@ def in_one_process(step: Step) -> Outcome:
     return reference(step)
 
 
-def step_of(store: GraphStore, kind: str, workers: int, number: int) -> LaborStep:
+def step_of(store: GraphStore, kind: str, workers: int, number: int) -> Step:
     """Another way for every number: with or without weights, edges left out, over parts or all of the edges."""
-    batches, layers = WAYS[number % 4]
-    return LaborStep(
+    return Step(
         store, kind, parts=PARTS[workers], weighted=number % 3 == 1, split_topology=number % 4 < 2,
-        lost=3 * (number % 2), batch_dependency=batches, layer_dependency=layers,
+        lost=3 * (number % 2), labor=WAYS[number % 4],
     )  # fmt: skip
 
 
-def check(step: LaborStep, strategy: str, workers: int, hosts: int = 1) -> Outcome:
+def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> Outcome:
     found = distributed(step, strategy, workers, hosts=hosts)
     wanted = in_one_process(replace(step, cache=Step.cache, split_topology=False, parts=None))
     assert sorted(found.output) == sorted(wanted.output)
