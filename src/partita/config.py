@@ -183,7 +183,9 @@ class Config(LinkSettings):
 
     # Sampling
     sampler: str = Field(
-        "node", description="Neighbor sampling: node (per node), layer (per layer), walk (random walks)."
+        "node",
+        description="Neighbor sampling: node (per node), labor (per node, by numbers that a layer shares), layer (per "
+        "layer), walk (random walks).",
     )
     fanout: RelationFanouts = Field(
         (),
@@ -196,6 +198,16 @@ class Config(LinkSettings):
         description="Edges sampled per layer for the whole batch (sampler layer), starting with the first hop from the "
         "seed nodes; one number applies to every layer. In typed graphs so many of every relation; or of each by name, "
         "as 'cites=1000 *=500'.",
+    )
+    batch_dependency: int = Field(
+        1,
+        ge=1,
+        le=2**31,
+        description="Steps over which the sampler labor lets its random numbers change, so that batches in a row share "
+        "input rows; 1: batches are independent.",
+    )
+    layer_dependency: bool = Field(
+        False, description="The same random numbers in all layers of a step (sampler labor)."
     )
     walks: int = Field(
         10,

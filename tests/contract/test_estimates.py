@@ -63,7 +63,9 @@ def test_of_a_convolution_of_others(store, strategy):
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "snp", "dnp", "gsplit", "by-owner,source,destination,data"])
-@pytest.mark.parametrize("options", [{"split_topology": True}, {"budgets": (60, 40, 20)}, {"weighted": True}])
+@pytest.mark.parametrize(
+    "options", [{"split_topology": True}, {"budgets": (60, 40, 20)}, {"weighted": True}, {"labor": (5, True)}]
+)
 def test_of_partitioned_topologies_and_other_samplers(tmp_path, strategy, options):
     store = small_random_store(tmp_path / "store", N, 1800, weighted=True)
     for more in ({}, {"split_topology": True}):

@@ -33,12 +33,14 @@ LAYERS = 2
 # Small and large for the graphs below; layer 1 (input side) is last.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "node": [{"fanout": "2,3"}, {"fanout": -1}],
+    "labor": [{"fanout": "2,3"}, {"fanout": "-1,1", "layer_dependency": True, "batch_dependency": 4}],
     "layer": [{"layer_budget": "9,1"}, {"layer_budget": "40,500"}],
     "walk": [{"fanout": "2,3", "walks": 4, "walk_length": 2}, {"fanout": 50, "walks": 2, "walk_restart": 0.0}],
 }
 # The same on typed graphs, of the samplers that draw by relation; r0, r1 and so on are the relations.
 TYPED: dict[str, list[dict[str, Any]]] = {
     "node": [{"fanout": "r0=2,3 *=1,-1"}, {"fanout": "2,3"}],
+    "labor": [{"fanout": "r0=2,3 *=1,-1"}, {"fanout": "2,3"}],
     "layer": [{"layer_budget": "r0=9,1 *=4,0"}, {"layer_budget": "20,500"}],
     "walk": [
         {"fanout": "2,3", "walks": 4, "walk_length": 2, "metapath": "r0 r0"},
@@ -47,6 +49,8 @@ TYPED: dict[str, list[dict[str, Any]]] = {
 }
 # Those that something else has added, of which nothing but the fanout is known.
 SETTINGS |= {name: [{"fanout": "2,3"}, {"fanout": -1}] for name in SAMPLERS if name not in SETTINGS}
+ONCE = ("labor", "walk")
+"""Samplers that have no replacement."""
 TOPOLOGIES = ("replicated", "partitioned", "cut")
 
 
@@ -260,7 +264,7 @@ def test_every_sampler_is_here() -> None:
 )
 def test_workers_draw_together_what_one_draws(name, number, kind, data, workers, key, weighted, replace):
     graph = data.draw(graphs(workers, workers))
-    check(graph, name, number, kind, key, weighted, replace and name != "walk")
+    check(graph, name, number, kind, key, weighted, replace and name not in ONCE)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
@@ -277,7 +281,7 @@ def test_workers_draw_together_what_one_draws(name, number, kind, data, workers,
 )
 def test_workers_draw_together_by_relation(name, number, kind, data, workers, relations, key, weighted, replace):
     graph = data.draw(graphs(workers, workers, relations))
-    check(graph, name, number, kind, key, weighted, replace and name != "walk")
+    check(graph, name, number, kind, key, weighted, replace and name not in ONCE)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
@@ -301,7 +305,7 @@ def test_without_some_edges_they_draw_from_the_graph_that_lacks_them(
         pytest.skip("draws from graphs without types only")
     graph = data.draw(graphs(workers, workers, 3 if typed else 0))
     targets = data.draw(targets_of(graph))
-    check(graph, name, number, kind, key, weighted, replace and name != "walk", targets=targets, known=known)
+    check(graph, name, number, kind, key, weighted, replace and name not in ONCE, targets=targets, known=known)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)

@@ -98,6 +98,8 @@ def test_what_is_estimated_is_what_is_counted(stores, strategy, workers) -> None
 
 
 SAMPLERS = {
+    "labor": {"labor": (5, False)},
+    "labor, weighted": {"labor": (1, True), "weighted": True},
     "layer": {"budgets": (30, (12, 9, 0, 5, 7))},
     "layer, all edges": {"budgets": (10**4, 10**4)},
     "layer, weighted": {"budgets": ((12, 9, 4, 0, 7), 20), "weighted": True},

@@ -41,6 +41,7 @@ from partita.parallel.placements.data import Data
 from partita.parallel.seed_split import SeedSplit, share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.sample.collective import CollectiveTopology
+from partita.sample.labor import LaborWise
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
@@ -85,6 +86,7 @@ class Step:
         fanouts: layer 1 first.
         budgets: of a layer as a whole, layer 1 first, of typed graphs of all relations or of each; then the fanouts
             only say how many layers there are.
+        labor: of the sampler labor, batch and layer dependency; ``None`` for other samplers.
         hidden: columns between layers.
         features: columns of the input.
         parts: where parts begin and end; ``None`` for the store's own.
@@ -100,6 +102,7 @@ class Step:
     kind: str = "sage"
     fanouts: tuple[int, ...] = (3, 2, 2)
     budgets: tuple[int | tuple[int, ...], ...] = ()
+    labor: tuple[int, bool] | None = None
     hidden: int = 9
     features: int = 7
     classes: int = 2
@@ -173,6 +176,9 @@ class Step:
         return LocalTopology(self.store, replace=self.replace, weighted=self.weighted)
 
     def sampler(self, group: Group) -> Sampler:
+        if self.labor is not None:
+            batches, layers = self.labor
+            return LaborWise(self.fanouts, batch_dependency=batches, layer_dependency=layers)
         return LayerWise(self.budgets, group, weighted=self.weighted) if self.budgets else NodeWise(self.fanouts)
 
     def topology_of(self, context: Workers) -> Topology:

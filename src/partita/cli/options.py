@@ -43,10 +43,10 @@ _GROUPS = {
 }
 _ORDER = ("Model", "Optimization", "Sampling", "Links", "Learnt rows", "Run", "Workers", "Isolated training")
 _RARE = {
-    "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "walks", "walk_length",
-    "walk_restart", "metapath", "options", "replace", "matmul", "prefetch", "trace", "memory_limit",
-    "checkpoint_minutes", "heartbeat", "checkpoint_steps", "copy_checkpoints", "keep_checkpoints", "relative_paths",
-    "lr_step", "lr_decay", "lr_patience",
+    "attn_dropout", "input_dropout", "activation", "momentum", "warmup", "layer_budget", "batch_dependency",
+    "layer_dependency", "walks", "walk_length", "walk_restart", "metapath", "options", "replace", "matmul", "prefetch",
+    "trace", "memory_limit", "checkpoint_minutes", "heartbeat", "checkpoint_steps", "copy_checkpoints",
+    "keep_checkpoints", "relative_paths", "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "deal_parts", "topology", "cache", "cache_policy", "cache_layout",
     "look_ahead",
     "topology_cache", "corrupt", "exclude_targets", "message_share", "known_negatives", "loop_negatives", "margin",

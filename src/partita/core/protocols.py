@@ -165,6 +165,10 @@ class Sampler(Protocol):
     draws_graph_edges: bool
     draws_relations: bool
 
+    def at_step(self, step: StepKey) -> Sampler:
+        """What draws a step's layers, where draws follow from more than the keys of the step and layer."""
+        ...
+
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """Draw in-edges.
 

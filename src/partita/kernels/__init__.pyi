@@ -33,6 +33,8 @@ from partita.kernels.sampling import gcn_coefficients as gcn_coefficients
 from partita.kernels.sampling import keyed_permutation as keyed_permutation
 from partita.kernels.sampling import relabel as relabel
 from partita.kernels.sampling import sample_neighbors as sample_neighbors
+from partita.kernels.shared_draws import SharedKey as SharedKey
+from partita.kernels.shared_draws import sample_shared as sample_shared
 from partita.kernels.softmax import side_softmax as side_softmax
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads

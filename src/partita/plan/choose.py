@@ -32,8 +32,9 @@ LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes."""
 
 _MADE_FOR = (
-    "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_size", "precision", "seed_split",
-    "topology", "cache", "cache_policy", "cache_layout", "feature_memory", "look_ahead", "allow",
+    "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
+    "batch_size", "precision", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "feature_memory",
+    "look_ahead", "allow",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from partita.comm.group import Group
 from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
 from partita.core.protocols import Sampler, Topology
 from partita.core.records import RemoteDraws, Sampled, Traffic
 
@@ -34,6 +35,8 @@ class SamplerSettings:
     walk_restart: float = 0.5
     metapath: tuple[int, ...] = ()
     metapath_ends_elsewhere: bool = False
+    batch_dependency: int = 1
+    layer_dependency: bool = False
     replace: bool = False
     weighted: bool = False
     seed: int = 0
@@ -134,6 +137,10 @@ class BaseSampler:
             workers: which share the batch.
         """
         return destinations * degree
+
+    def at_step(self, step: StepKey) -> Sampler:
+        """Itself: its draws are a function of a layer's key alone."""
+        return self
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""

@@ -77,7 +77,7 @@ def sample_block(
     if isinstance(sampler, int):
         sampled = topology.at_owners(dst, Fanout(key, sampler))
     else:
-        sampled = sampler.draw(topology, dst, key, layer)
+        sampled = sampler.at_step(step_key).draw(topology, dst, key, layer)
     src, indices = (None, sampled.indices) if relabel is None else kernels.relabel(dst, sampled.indices, relabel)
     block = Block(
         dst=dst,

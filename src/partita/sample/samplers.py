@@ -18,6 +18,7 @@ from partita.core.registry import Registry
 from partita.kernels.layer_sampling import MOST_EDGES
 from partita.kernels.reference.draws import NEVER
 from partita.sample.base import BaseSampler, SamplerSettings
+from partita.sample.labor import LaborWise
 from partita.sample.topology import ArrayTopology
 from partita.sample.walks import WalkWise, expected_neighbors
 
@@ -69,10 +70,7 @@ class NodeWise(BaseSampler):
 
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """As many as the fanout allows."""
-        fanout = self.fanouts[layer - 1]
-        if not isinstance(fanout, int):  # a node may have edges of every relation
-            fanout = -1 if min(fanout) < 0 else sum(fanout)
-        return expected_neighbors(fanout, destinations, degree)
+        return expected_neighbors(self.fanouts[layer - 1], destinations, degree)
 
     def draw(self, topology: Topology, dst: Int[Tensor, "D"], key: int, layer: int) -> Sampled:
         """See :class:`partita.core.protocols.Sampler`."""
@@ -202,7 +200,9 @@ class _FirstArrivals:
         return held.arrivals(dst, self._key, self.before)
 
 
-SAMPLERS: Registry[type[BaseSampler]] = Registry("sampler", {"node": NodeWise, "layer": LayerWise, "walk": WalkWise})
+SAMPLERS: Registry[type[BaseSampler]] = Registry(
+    "sampler", {"node": NodeWise, "labor": LaborWise, "layer": LayerWise, "walk": WalkWise}
+)
 """By name."""
 
 

@@ -24,6 +24,7 @@ from partita.graph.column_specs import COLUMNS, known
 from partita.graph.store import GraphStore
 from partita.kernels import checks
 from partita.kernels.memory import to_device
+from partita.kernels.reference.shared_draws import SharedKey
 
 
 class _Writable:
@@ -333,6 +334,30 @@ class ArrayTopology:
         at = drawn.positions - self._first_edge
         rows: dict[str, Any] = {name: _rows_at(column, at) for name, column in self._drawn_rows.items()}
         return replaced(drawn, **rows, positions=drawn.positions if positions else None)
+
+    def sample_shared(self, dst: Int[Tensor, "D"], key: SharedKey, fanout: int | Sequence[int]) -> Sampled:
+        """Draw in-neighbors of ids, repeated or not, those with the smallest draws; see
+        :func:`partita.kernels.sample_shared`.
+
+        Args:
+            dst: store ids.
+            key: of the draws.
+            fanout: edges per node, and in typed graphs per relation; several are of the relations one by one.
+
+        Raises:
+            ValueError: with replacement; or there are several fanouts, and the graph has another number of relations.
+            EdgesError: one of them comes from no node.
+        """
+        if self.replace:
+            raise ValueError("draws that destinations share are without replacement")
+        fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
+        self._check_relations("fanouts", fanouts)
+        found = kernels.sample_shared(
+            self._indptr, self._indices, dst, self._original, key, fanouts, edge_type=self._edge_type,
+            weights=self._weights, positions=bool(self._drawn_rows), first_edge=self._first_edge,
+            excluded=self._excluded,
+        )  # fmt: skip
+        return self._of_nodes(found, positions=False)
 
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: Sequence[int]) -> Int64[Tensor, "wanted"]:
         """When the first in-edges of ids, repeated or not, arrive, of each relation; 0 are wanted of none.

@@ -221,8 +221,10 @@ def _most_visited(nodes: Int[Tensor, "nR columns"], start: Int[Tensor, "n"], cou
     return Sampled(indptr, indices, visit_weight=_shares(indptr, visits))
 
 
-def expected_neighbors(fanout: int, destinations: int, degree: float) -> float:
-    """About how many neighbors are taken by nodes of a mean in-degree; -1 for all."""
+def expected_neighbors(fanout: int | Sequence[int], destinations: int, degree: float) -> float:
+    """About how many neighbors are taken by nodes of a mean in-degree; -1 for all. Several are of relations."""
+    if not isinstance(fanout, int):  # a node may have edges of every relation
+        fanout = -1 if min(fanout) < 0 else sum(fanout)
     return destinations * (degree if fanout < 0 else min(fanout, degree))
 
 

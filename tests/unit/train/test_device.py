@@ -187,7 +187,9 @@ def test_views_are_refused(tmp_path, store, context) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("more", [{"sampler": "layer", "layer_budget": "60,40"}, {"sampler": "walk"}])
+@pytest.mark.parametrize(
+    "more", [{"sampler": "layer", "layer_budget": "60,40"}, {"sampler": "walk"}, {"sampler": "labor"}]
+)
 def test_samplers_without_kernels_for_a_device_draw_on_the_host(tmp_path, store, context, more) -> None:
     given = {**SETTINGS, **more}
     if "layer_budget" in more:

@@ -24,6 +24,7 @@ from partita.kernels.cpu.sampling import (
     sample_neighbors,
     sample_relations,
 )
+from partita.kernels.cpu.shared_draws import sample_shared
 from partita.kernels.cpu.softmax import side_softmax
 from partita.kernels.cpu.triples import complex_rows, complex_rows_backward
 from partita.kernels.cpu.updates import adam_rows

@@ -44,17 +44,9 @@ def sample_neighbors(
     excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    num_dst = dst.shape[0]
-    begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
     skips = directory(excluded)
     skipped = np.empty((len(skips[0]), 2), np.int64)
-    rows = np.zeros(num_dst + 1, np.int64)
-    counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
-    run(
-        count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
-        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, skipped,
-    )  # fmt: skip
-    np.cumsum(counts, out=counts)
+    begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, skipped)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
     ids, positions, _ = _picked(
         indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], skipped
@@ -79,7 +71,7 @@ def sample_relations(
     wanted = np.array(fanouts, np.int64)
     skips = directory(excluded)
     skipped = np.empty((len(skips[0]), 2), np.int64)
-    begins, degrees, originals, kinds, counts, rows = _runs(
+    begins, degrees, originals, kinds, counts, rows = read_runs(
         indptr, edge_type, dst, dst_original, wanted, replace, weights, first_edge, skips, skipped
     )
     counts = np.concatenate([[0], np.cumsum(counts)])
@@ -98,7 +90,7 @@ def relation_runs(
     """See :func:`partita.kernels.reference.relation_runs`."""
     wanted = -np.array(chosen, np.int64)  # all edges, or none
     none = np.empty(0, np.int64)
-    begins, degrees, _, kinds, _, rows = _runs(
+    begins, degrees, _, kinds, _, rows = read_runs(
         indptr, edge_type, dst, dst, wanted, False, None, first_edge, (none, none), none.reshape(0, 2)
     )
     begins += first_edge
@@ -107,7 +99,30 @@ def relation_runs(
     return Runs(torch.from_numpy(bounds), torch.from_numpy(row), torch.from_numpy(kinds.astype(np.int64)))
 
 
-def _runs(
+def row_bounds(
+    indptr: Int[Tensor, "N_1"],
+    dst: Int[Tensor, "D"],
+    fanout: int,
+    replace: bool,
+    weights: UInt32[Tensor, "M"] | None,
+    first_edge: int,
+    skips: tuple[np.ndarray, np.ndarray],
+    skipped: Shaped[np.ndarray, "k 2"],
+) -> tuple[Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D_1"]]:
+    """First edges and degrees of rows, see :func:`count_picks`, and where the picks of each begin."""
+    num_dst = dst.shape[0]
+    begins, degrees = np.empty(num_dst, np.int64), np.empty(num_dst, np.int64)
+    rows = np.zeros(num_dst + 1, np.int64)
+    counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
+    run(
+        count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, skipped,
+    )  # fmt: skip
+    np.cumsum(counts, out=counts)
+    return begins, degrees, rows
+
+
+def read_runs(
     indptr: Int[Tensor, "N_1"],
     edge_type: Shaped[Tensor, "M"],
     dst: Int[Tensor, "D"],
@@ -422,7 +437,7 @@ def pick_uniform(
 
 
 @njit
-def _sink(times, slots, root, size):
+def sift(times, slots, root, size):
     """Restore a heap, largest (time, slot) on top, whose ``root`` may be too small."""
     while True:
         child = 2 * root + 1
@@ -441,14 +456,14 @@ def _sink(times, slots, root, size):
 
 
 @njit
-def _sort(times, slots, size):
+def sort_pairs(times, slots, size):
     """Sort by (time, slot), ascending, in place."""
     for root in range(size // 2 - 1, -1, -1):
-        _sink(times, slots, root, size)
+        sift(times, slots, root, size)
     for last in range(size - 1, 0, -1):
         times[0], times[last] = times[last], times[0]
         slots[0], slots[last] = slots[last], slots[0]
-        _sink(times, slots, 0, last)
+        sift(times, slots, 0, last)
 
 
 @njit(nogil=True, cache=True)
@@ -481,7 +496,7 @@ def pick_weighted(
             for s in range(count):  # here a "time" is a goal for the running total
                 times[s] = U(below(fold(node_key, U(s)), total))
                 slots[s] = s
-            _sort(times, slots, count)
+            sort_pairs(times, slots, count)
             running, slot = U(0), -1
             for s in range(count):
                 while running <= times[s]:
@@ -505,14 +520,14 @@ def pick_weighted(
                     held += 1
                     if held == fanout:
                         for root in range(fanout // 2 - 1, -1, -1):
-                            _sink(times, slots, root, fanout)
+                            sift(times, slots, root, fanout)
                 elif time < times[0]:  # an equal time loses: its slot is larger
                     times[0], slots[0] = time, slot
-                    _sink(times, slots, 0, fanout)
+                    sift(times, slots, 0, fanout)
             if drawn:
                 for s in range(fanout):
                     times[s] = U(slots[s])
-                _sort(times, slots, fanout)
+                sort_pairs(times, slots, fanout)
                 for s in range(fanout):
                     positions[at + s] = begin + slots[s]
         if before < after:

@@ -30,6 +30,25 @@ to the weights that are left. In integers:
 **Weighted with replacement**, total weight W > 0: pick s is the smallest slot j whose running total
 w_0 + ... + w_j exceeds ``below(h_s, W)``.
 
+**Shared by a layer**, fanout k (LABOR-0 of Balin and Catalyurek, "Layer-neighbor sampling: defusing neighborhood
+explosion in GNNs", NeurIPS 2023, in its sequential Poisson form): every source t, with original index o, has one draw
+``h_t = fold(key, o)`` for all destinations, and r_t = h_t / 2^64. A destination with more than k in-edges takes those k
+whose sources have the smallest floor(h_t / 2), of equal ones the first in the row; others take all of them. With
+weights (Ohlsson, "Sequential Poisson sampling", Journal of Official Statistics 1998; of positive weight only) they are
+those with the smallest ``-log2(1 - r_t) / w``, which is the time of arrival above of the draw ``2^64 - 1 - h_t``. In
+typed graphs the edges of each relation are a row of their own, and h_t is the same in all of them. Picks are listed in
+row order.
+
+Draws that *turn* from those of one key to those of the next, by an angle a: with the Gaussian numbers ``z_i =
+Phi^-1(r_t)`` of both keys, ``r_t = Phi(cos(a) z_0 + sin(a) z_1)``. In integers:
+
+- ``c`` and ``s`` are cos(a) and sin(a) in units of 2^-28, rounded; where s is 0, h_t is that of the first key;
+- ``Q(h)``, in units of 2^-30: ``m = min(h, 2^64 - 1 - h) | 1`` has z leading zero bits; of ``m << z`` the five bits
+  after the first are i, the 32 after those r; with ``T[z, i] = -Phi^-1(2^-(z+1) (1 + i / 32)) * 2^30``, rounded, it is
+  ``T[z, i] - (((T[z, i] - T[z, i+1]) * r) >> 32)``, negative if h < 2^63;
+- ``n = (c Q(h_0) + s Q(h_1)) >> 28`` and ``h_t = P(n)``, with P the linear interpolation of ``Phi * 2^64`` between
+  multiples of 2^-7 from -10 to 10.
+
 **Relations** of a typed graph: the in-edges of relation r of a destination v are drawn as the row of a node of its own,
 with the original index ``v * R + r`` of R relations, and slots counted from the first edge of the relation. A layer as
 a whole is drawn for each relation by itself, with a budget and a tau of its own.
@@ -112,6 +131,7 @@ from partita.kernels.reference.sampling import (
     sample_neighbors,
     sample_relations,
 )
+from partita.kernels.reference.shared_draws import sample_shared
 from partita.kernels.reference.softmax import side_softmax
 from partita.kernels.reference.triples import complex_rows, complex_rows_backward
 from partita.kernels.reference.updates import adam_rows
