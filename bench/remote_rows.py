@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 KEY = ("rate", "hosts", "share", "way")
 FIELDS = (*KEY, "steps", "epoch_seconds", "features", "ids", "cached", "remote")
-WIDTH, BATCH, FANOUT = 128, 1024, (10, 10)
+BATCH, FANOUT = 1024, (10, 10)
 Case = dict[str, Any]
 
 
@@ -58,7 +58,7 @@ def make_graphs(folder: Path, options: argparse.Namespace) -> None:
 
     nodes = 2**options.scale
     partita.generate_rmat(
-        folder / "source", scale=options.scale, edge_factor=8, num_features=WIDTH, num_classes=16, undirected=True,
+        folder / "source", scale=options.scale, edge_factor=8, num_features=options.width, num_classes=16, undirected=True,
         split=(BATCH * options.steps / nodes, 1 / nodes, 0),
     )  # fmt: skip
     for hosts in options.hosts:
@@ -72,7 +72,13 @@ def start(options: argparse.Namespace, rate: str, hosts: int, todo: list[Case], 
     """Measure the cases of a rate and a number of hosts: a process on each."""
     from partita.testing.hosts import EmulatedHosts
 
-    plan = {"cases": todo, "out": str(options.out.absolute()), "epochs": options.epochs, "scale": options.scale}
+    plan = {
+        "cases": todo,
+        "out": str(options.out.absolute()),
+        "epochs": options.epochs,
+        "scale": options.scale,
+        "width": options.width,
+    }
     (folder / "plan.json").write_text(json.dumps(plan))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with EmulatedHosts(hosts, rate=rate) as emulated:
@@ -106,7 +112,7 @@ def measure(context: Any, case: Case, folder: Path, name: str, plan: dict[str, A
     import partita
 
     events: list[dict[str, Any]] = []
-    size, epochs, mesh = int(case["share"] * 4 * WIDTH * 2 ** plan["scale"]), plan["epochs"], context.mesh
+    size, epochs, mesh = int(case["share"] * 4 * plan["width"] * 2 ** plan["scale"]), plan["epochs"], context.mesh
     way: dict[str, Any] = {"cache": size, **({"cache_policy": case["way"]} if size else {}), **WAYS[case["way"]]}
     trainer = partita.Trainer(
         folder / f"shard{mesh.rank}of{mesh.size}", out=folder / name, context=context, callbacks=[events.append],
@@ -162,8 +168,9 @@ def main() -> None:
     parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.25])
     parser.add_argument("--scale", type=int, default=17, help="of the R-MAT graph")
+    parser.add_argument("--width", type=int, default=256, help="columns of features")
     parser.add_argument("--steps", type=int, default=60, help="in an epoch")
-    parser.add_argument("--epochs", type=int, default=3, help="the first one is not counted")
+    parser.add_argument("--epochs", type=int, default=4, help="the first one is not counted")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
