@@ -164,7 +164,8 @@ class DiskRows:
     def read(self, work: HostWork) -> Float[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`. Announced batches are read in the order of announcements."""
         rows = self.host.numbers(work).numpy()
-        out = torch.empty(len(rows), self.width, dtype=self.host.home.x.dtype)
+        stored = self.host.home.x.dtype
+        out = torch.empty(len(rows), self._files[0].width // stored.itemsize, dtype=stored)
         data = out.view(torch.uint8).numpy() if out.numel() else np.empty((len(rows), 0), np.uint8)
         plan = self._plans.pop(id(work), None)
         if plan is None:
