@@ -142,7 +142,7 @@ class HostRows:
         """Numbers of rows as :meth:`read` gives them: what small integers stand for, and any others as they are."""
         return self.home.values(rows, self.columns)
 
-    def scaled(self, rows: Shaped[Tensor, "n B"], numbers: Int64[Tensor, "n"]) -> Shaped[Tensor, "n B"]:
+    def scaled(self, rows: Shaped[Tensor, "n B"], numbers: Int64[Tensor, "n"]) -> Shaped[Tensor, "n F"]:
         """Rows as :meth:`read` gives them, from rows as they are stored and their numbers."""
         scales = [column.scale for column in (self.home, self._hot) if column is not None and column.scale is not None]
         if not scales:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from partita import kernels
@@ -49,7 +49,7 @@ class Levels:
 
     def expand(
         self,
-        x: Int[Tensor, "N B"],
+        x: Integer[Tensor, "N B"],
         ids: Int[Tensor, "n"],
         columns: slice,
         begin: int,

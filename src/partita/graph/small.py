@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Shaped, UInt8
+from jaxtyping import Float, Float32, Integer, Shaped
 
 BITS = {"int8": 8, "int4": 4}
 """Names of dtypes of small rows -> bits of a value."""
@@ -89,7 +89,7 @@ class Levels:
             small = np.pad(small, ((0, 0), (0, 1)))
         return small[:, ::2] | (small[:, 1::2] << np.uint8(4))
 
-    def values(self, stored: Int[np.ndarray, "n B"] | UInt8[np.ndarray, "n B"]) -> Float32[np.ndarray, "n F"]:
+    def values(self, stored: Integer[np.ndarray, "n B"]) -> Float32[np.ndarray, "n F"]:
         """What rows of small integers stand for."""
         if self.dtype == "int8":
             small = stored.view(np.uint8) ^ np.uint8(128)

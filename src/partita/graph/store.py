@@ -264,11 +264,11 @@ class GraphStore:
         return column, shard.first_node if shard.cut[name] == "nodes" else int(self.indptr[shard.first_node])
 
     @property
-    def hot(self) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+    def hot(self) -> tuple[Int64[np.ndarray, "M"], Shaped[np.ndarray, "M F"]] | None:
         """Feature rows of other hosts' nodes that a shard holds besides its own; see :meth:`hot_of`."""
         return self.hot_of("x")
 
-    def hot_of(self, features: str) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+    def hot_of(self, features: str) -> tuple[Int64[np.ndarray, "M"], Shaped[np.ndarray, "M F"]] | None:
         """Rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
 
         Args:

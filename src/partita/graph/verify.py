@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
@@ -182,7 +182,7 @@ def _check_hot(features: str, store: GraphStore, task: progress.Bar) -> str | No
     return None if position is None else f"the row of node {int(ids[position]):,} holds a number that is not finite"
 
 
-def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress.Bar) -> int | None:
+def _not_finite(store: GraphStore, x: Shaped[np.ndarray, "n ..."], task: progress.Bar) -> int | None:
     """The first row that holds a number that is not finite, unless the store allows that."""
     if store.metadata.notes.get("allow_nan") or x.dtype.kind in "iu":
         return None

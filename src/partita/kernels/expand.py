@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from partita.kernels import checks
@@ -14,7 +14,7 @@ SMALL = (torch.int8, torch.uint8)
 
 
 def expand_rows(
-    x: Int[Tensor, "N B"],
+    x: Integer[Tensor, "N B"],
     ids: Int[Tensor, "n"],
     step: Float[Tensor, "F"],
     offset: Float[Tensor, "F"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from numba import njit
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from partita.kernels.cpu.rows import ROWS_AHEAD, U, _prefetch_row
 
 
 def expand_rows(
-    x: Int[Tensor, "N B"],
+    x: Integer[Tensor, "N B"],
     ids: Int[Tensor, "n"],
     step: Float[Tensor, "F"],
     offset: Float[Tensor, "F"],

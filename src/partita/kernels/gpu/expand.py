@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from partita.kernels.gpu.launch import blocks, launch, power_of_two
@@ -13,7 +13,7 @@ from partita.kernels.gpu.rows import GATHERED, MOST_ROWS
 
 
 def expand_rows(
-    x: Int[Tensor, "N B"],
+    x: Integer[Tensor, "N B"],
     ids: Int[Tensor, "n"],
     step: Float[Tensor, "F"],
     offset: Float[Tensor, "F"],

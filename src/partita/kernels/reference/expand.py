@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 
 def expand_rows(
-    x: Int[Tensor, "N B"],
+    x: Integer[Tensor, "N B"],
     ids: Int[Tensor, "n"],
     step: Float[Tensor, "F"],
     offset: Float[Tensor, "F"],
