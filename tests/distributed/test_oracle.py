@@ -226,7 +226,7 @@ def test_a_step_is_reproducible_to_the_bit(store, strategy) -> None:
 # Input rows through tiers: the same rows wherever they come from.
 
 ROOM = 12 + 8 * 7 * 9  # the list of positions of 60 nodes, and nine rows in float64
-SMALL_ROOM = 12 + 7 * 18  # eighteen rows of bytes
+SMALL_ROOM = 12 + 7 * 9  # nine rows of bytes
 ONE_HOST = [(strategy, 3, 1) for strategy in (*NAMED, *MIXED)]
 TWO_HOSTS = [
     (strategy, 4, 2)

@@ -164,7 +164,8 @@ def _check_levels(features: str, store: GraphStore, task: progress.Bar) -> str |
     levels = store.levels_of(features)
     if levels is None:
         return None
-    largest = np.abs(levels.offset + levels.scale * np.float32(2 ** BITS[levels.dtype] - 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = levels.offset + levels.scale * np.float32(2 ** BITS[levels.dtype] - 1)
     wrong = ~(np.isfinite(levels.offset) & (levels.scale >= 0) & np.isfinite(largest))
     return f"feature {int(np.argmax(wrong)):,} has a scale or an offset that is none" if wrong.any() else None
 
