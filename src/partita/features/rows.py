@@ -148,7 +148,7 @@ def l1_scale(x: Shaped[Tensor, "N B"], levels: Levels | None = None) -> Float[Te
         levels: what they stand for, if they are small integers.
     """
     scale = torch.ones(x.shape[0], dtype=torch.float32)
-    column = FeatureColumn(x, torch.float64, levels=levels)
+    column = FeatureColumn(x, levels=levels)
     step = max(1, _CHUNK_BYTES // (8 * max(1, column.width)))
     for start in range(0, x.shape[0], step):
         rows = x[start : start + step]

@@ -74,7 +74,15 @@ def test_small_rows_are_read_as_an_array(dtype):
     assert (small.shape, len(small), small.size, small.dtype, small.ndim) == ((9, 5), 9, 45, np.float32, 2)
     assert np.array_equal(np.asarray(small), found)
     assert np.array_equal(small.astype(np.float16), found.astype(np.float16))
-    for key in (3, slice(2, 7), np.array([8, 0]), found[:, 0] > 0, (slice(None), 2), (4, slice(1, 3)), (slice(0, 3), 1)):
+    for key in (
+        3,
+        slice(2, 7),
+        np.array([8, 0]),
+        found[:, 0] > 0,
+        (slice(None), 2),
+        (4, slice(1, 3)),
+        (slice(0, 3), 1),
+    ):
         assert np.array_equal(small[key], found[key]), key
     assert dtype in repr(small)
     with pytest.raises(ValueError, match="without a copy"):

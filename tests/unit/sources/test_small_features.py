@@ -66,12 +66,11 @@ def test_tables_with_gaps_and_scaling(tmp_path, dtype):
     exact, small = (GraphStore.open(tmp_path / name) for name in ("float32", dtype))
     assert np.array_equal(small.x[:], expected(dtype, exact.x[:]))
     assert small.metadata.notes["features"] == exact.metadata.notes["features"]
-    with pytest.raises(InputError, match=r"n\.csv.*feature 0 of node n4 is nan.*not finite.*--missing") as error:
+    with pytest.raises(InputError, match=r"n\.csv, line 6, column a: the cell is empty.*--missing zero"):
         ingest(
             tmp_path / "e.csv", tmp_path / "no", feature_dtype=dtype, label_column="label",
             nodes=tmp_path / "n.csv", split_column="split",
         )  # fmt: skip
-    assert "line 6" in str(error.value)
 
 
 @EACH
