@@ -1,7 +1,7 @@
 """What features cost in bytes and accuracy, stored as float32, float16, int8 and int4.
 
-``python bench/feature_dtypes.py [--graphs tolokers,cora_ml] [--seeds 5]`` ingests each graph once for each dtype, trains
-the same model with the same seeds on each store, in one thread, and prints a Markdown table.
+``python bench/feature_dtypes.py [--graphs tolokers,cora_ml] [--seeds 5]`` ingests each graph once for each dtype,
+trains the same model with the same seeds on each store, in one thread, and prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -75,12 +75,10 @@ def main() -> None:
                 found = measure(store, settings, options.seeds, Path(folder))
                 size = sum(store.metadata.columns[each].bytes for each in ("x", "levels_x") if store.has(each))
             exact = exact or found
-            spread = statistics.stdev(found) if len(found) > 1 else 0.0
-            print(
-                f"| {name} | {what} | {settings.get('metric', 'accuracy')} | {dtype} | {format_bytes(size)} | "
-                f"{statistics.mean(found):.2f} ± {spread:.2f} | {statistics.mean(found) - statistics.mean(exact):+.2f} |",
-                flush=True,
-            )
+            mean, spread = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
+            cells = [name, what, settings.get("metric", "accuracy"), dtype, format_bytes(size)]
+            cells += [f"{mean:.2f} ± {spread:.2f}", f"{mean - statistics.mean(exact):+.2f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

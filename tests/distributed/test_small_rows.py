@@ -21,21 +21,18 @@ pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": (3, 2), "batch_size": 40, "epochs": 2, "threads": 1, "eval_every": 2}
 NODES = 200
+FROM_FILES = {"feature_memory": 8 * NODES + 3000, "look_ahead": 3}
+# Sums of scaled rows that lie in place round a factor and a row in one; GAT has no such sums.
+SCALED = {"normalize_features": True, "model": "gat"}
 WAYS = {
     "plain": {},
     "gcn": {"model": "gcn", "input_dropout": 0.3},
     "gat": {"model": "gat"},
     "one layer": {"layers": 1, "fanout": (3,)},
-    # Sums of scaled rows that lie in place round a factor and a row in one; GAT has none.
-    "scaled": {"normalize_features": True, "model": "gat"},
+    "scaled": SCALED,
     "cached": {"cache": "2000"},
-    "from files": {"feature_memory": 8 * NODES + 3000, "look_ahead": 3},
-    "scaled from files": {
-        "feature_memory": 8 * NODES + 3000,
-        "look_ahead": 3,
-        "normalize_features": True,
-        "model": "gat",
-    },
+    "from files": FROM_FILES,
+    "scaled from files": {**FROM_FILES, **SCALED},
 }
 
 

@@ -74,15 +74,8 @@ def test_small_rows_are_read_as_an_array(dtype):
     assert (small.shape, len(small), small.size, small.dtype, small.ndim) == ((9, 5), 9, 45, np.float32, 2)
     assert np.array_equal(np.asarray(small), found)
     assert np.array_equal(small.astype(np.float16), found.astype(np.float16))
-    for key in (
-        3,
-        slice(2, 7),
-        np.array([8, 0]),
-        found[:, 0] > 0,
-        (slice(None), 2),
-        (4, slice(1, 3)),
-        (slice(0, 3), 1),
-    ):
+    of_rows = (3, slice(2, 7), np.array([8, 0]), found[:, 0] > 0)
+    for key in (*of_rows, (slice(None), 2), (4, slice(1, 3)), (slice(0, 3), 1)):
         assert np.array_equal(small[key], found[key]), key
     assert dtype in repr(small)
     with pytest.raises(ValueError, match="without a copy"):
@@ -116,9 +109,9 @@ def test_stores_in_any_order_say_the_same(tmp_path, dtype, width):
     with np.load(export(new, tmp_path / "e.npz")) as arrays:
         assert arrays["x"].dtype == np.float32
         assert np.array_equal(arrays["x"], made.x[:])
-    for given in ("float16", "float32"):
+    for asked in ("float16", "float32"):
         with pytest.raises(ConfigError, match="small integers, which partitioning keeps"):
-            partita.partition(made, tmp_path / "no", parts=2, algorithm="random", feature_dtype=given)
+            partita.partition(made, tmp_path / "no", parts=2, algorithm="random", feature_dtype=asked)
     assert not (tmp_path / "no").exists()
     assert inspect(made)["features"]["columns"] == width
 

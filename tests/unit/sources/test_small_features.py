@@ -81,7 +81,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path, dtype, value):
     np.savez(tmp_path / "g.npz", **given)
     with pytest.raises(InputError, match=r"g\.npz.*row 7.*feature 2 of node 7 is -?(nan|inf), which is not finite"):
         ingest(tmp_path / "g.npz", tmp_path / "s", feature_dtype=dtype)
-    with pytest.raises(ConfigError, match=f"allow_nan.*{dtype} holds finite numbers only"):
+    with pytest.raises(ConfigError, match=rf"allow_nan.*{dtype} holds finite numbers only"):
         ingest(tmp_path / "g.npz", tmp_path / "s", feature_dtype=dtype, allow_nan=True)
     assert not (tmp_path / "s").exists()
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_stored_is_refused(tmp_path):
         ingest(tmp_path / "wide.npz", tmp_path / "s", feature_dtype="int8")
     del given["x"]
     np.savez(tmp_path / "bare.npz", **given)
-    with pytest.raises(ConfigError, match="feature_dtype.*there are no features to store as int4"):
+    with pytest.raises(ConfigError, match=r"feature_dtype.*there are no features to store as int4"):
         ingest(tmp_path / "bare.npz", tmp_path / "s", feature_dtype="int4")
     with pytest.raises(ConfigError, match="int3"):
         ingest(tmp_path / "bare.npz", tmp_path / "s", feature_dtype="int3")
