@@ -23,6 +23,7 @@ import pytest
 import torch
 from commands import run_partita
 from meters import bytes_sent
+from small_columns import small_column
 from steps import make_layer
 from torch import Tensor
 
@@ -42,7 +43,6 @@ from partita.runs.checkpoint import TrainState, save_checkpoint, share_checkpoin
 from partita.sample.topology import LocalTopology
 from partita.tasks.nodes import Classes
 from partita.testing.graphs import formula_store
-from partita.testing.small import small_column
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
 

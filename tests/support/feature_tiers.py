@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from small_columns import small_column
 from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
@@ -23,7 +24,6 @@ from partita.features.policies import best_first
 from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
-from partita.testing.small import small_column
 from partita.train.team import PURPOSES
 
 NUM_NODES = 70

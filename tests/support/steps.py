@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from lacking import lacking, some_edges
 from meters import bytes_sent, reset
+from small_columns import small_column
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -44,7 +45,6 @@ from partita.sample.collective import CollectiveTopology
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
-from partita.testing.small import small_column
 
 KEY = StepKey(seed=5, epoch=2, step=3)
 
