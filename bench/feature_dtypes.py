@@ -32,8 +32,6 @@ SAMPLED = FULL | {"fanout": (10, 5), "batch_size": 1024, "lr": 0.003, "weight_de
 GRAPHS: dict[str, tuple[str, dict[str, Any]]] = {
     "tolokers": ("10 numbers", FULL | {"epochs": 30, "lr": 0.03, "metric": "roc_auc"}),
     "cora_ml": ("2,879 weights of words", FULL | {"epochs": 30}),
-    "amazon_computers": ("767 words, 0 or 1", FULL | {"epochs": 30, "lr": 0.03, "normalize_features": True}),
-    "coauthor_cs": ("6,805 counts of words", FULL | {"epochs": 15, "normalize_features": True}),
     "oewn2024": ("128 numbers", SAMPLED | {"epochs": 10}),
 }
 """Name of a file -> what its features are, and how a model is trained on them."""
