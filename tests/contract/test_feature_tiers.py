@@ -14,6 +14,7 @@ from partita.comm.axis import make_axis
 from partita.comm.threads import ThreadContext, ThreadGroups
 from partita.config import Config
 from partita.core.protocols import CacheTier, FeatureTier, TierWork
+from partita.features.cache import Cached
 from partita.features.peers import Peers
 from partita.features.policies import best_first
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
@@ -35,6 +36,11 @@ WAYS = {
     "columns": Rows(columns=slice(1, 4)),
     "half-columns-scaled": Rows(torch.float16, scaled=True, columns=slice(2, 6)),
     "no-columns": Rows(columns=slice(3, 3)),
+    "bytes": Rows(small="int8"),
+    "bytes-columns-scaled": Rows(small="int8", scaled=True, dtype=torch.float64, columns=slice(1, 4)),
+    "half-bytes": Rows(small="int4"),
+    "half-bytes-columns": Rows(small="int4", columns=slice(1, 4)),
+    "half-bytes-columns-scaled": Rows(small="int4", scaled=True, columns=slice(1, 5)),
 }
 
 
@@ -117,7 +123,7 @@ def test_whatever_is_asked_for(name: str, kind: str) -> None:
     check(name, *MADE[name][1][-1], Rows(), kind)
 
 
-@pytest.mark.parametrize("way", ["as-stored", "half-columns-scaled", "no-columns"])
+@pytest.mark.parametrize("way", ["as-stored", "half-columns-scaled", "no-columns", "half-bytes-columns"])
 @pytest.mark.parametrize("name", MADE)
 def test_announced_rows_are_the_same(name: str, way: str) -> None:
     """Batch after batch, as far ahead as the tier wants; and again after some that are announced are never read."""
@@ -143,6 +149,27 @@ def test_announced_rows_are_the_same(name: str, way: str) -> None:
 
     found = ThreadGroups(workers, hosts).run(work)
     assert ("file" in name or "ahead" in name) == (max(found) > 0)
+
+
+@pytest.mark.parametrize("way", ["bytes", "half-bytes", "half-bytes-columns"])
+def test_small_rows_are_expanded_behind_the_tiers(way: str) -> None:
+    rows, ids = WAYS[way], torch.arange(NUM_NODES)
+    host = rows.host()
+    assert host.num_columns == 6 if rows.columns is None else 3
+    found = host.values(host.read(host.ask(ids)))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, rows.column().read(ids)[:, rows.columns or slice(None)])
+    worst = (rows.column().levels.scale / 2).max()  # type: ignore[union-attr]
+    exact = Rows(columns=rows.columns).wanted(ids)
+    assert float((found - exact).abs().max()) <= float(worst) * (1 + 1e-5)
+
+
+def test_a_cache_holds_more_small_rows() -> None:
+    budget = 8 * NUM_NODES + 8 * 24
+    found = [Cached(rows.host(), NUM_NODES, budget).capacity for rows in (Rows(), Rows(small="int8"))]
+    room = budget - Cached(Rows().host(), NUM_NODES, budget).list_bytes
+    assert found == [min(NUM_NODES, room // 24), min(NUM_NODES, room // 6)]
+    assert found[0] < found[1]
 
 
 @EVERY

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 import torch
 from commands import run_partita
 from meters import bytes_sent
+from small_columns import small_column
 from steps import make_layer
 from torch import Tensor
 
@@ -83,6 +85,11 @@ def model_of(kind: str, dtype: torch.dtype, layers: int = 3) -> Model:
 
 
 def column_of(dtype: torch.dtype, nodes: slice = slice(None), *, scaled: bool = False, stored=None) -> FeatureColumn:
+    if stored == torch.int8:
+        x = torch.from_numpy(normal(7, np.arange(N * WIDTH)).reshape(N, WIDTH))
+        column = small_column(x, "int8", dtype=dtype)
+        rows = column.x[nodes]
+        return replace(column, x=rows, scale=l1_scale(rows, column.levels) if scaled else None)
     x = torch.from_numpy(normal(7, np.arange(N * WIDTH)).reshape(N, WIDTH)).to(stored or dtype)[nodes]
     return FeatureColumn(x, dtype=dtype, scale=l1_scale(x) if scaled else None)
 
@@ -170,23 +177,24 @@ def halo_of(store: GraphStore, ids: list[int], first: int, last: int) -> set[int
 
 
 @pytest.mark.parametrize("kind", ["sage", "gcn", "gat"])
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    ("scaled", "stored"), [(False, torch.float32), (True, torch.float32), (False, torch.int8), (True, torch.int8)]
+)
 @pytest.mark.parametrize("mesh", [(2, 2), (4, 2), (3, 3)], ids=str)
-def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, kind, scaled, mesh) -> None:
-    # Rows are stored in float32 and travel so; some rows of other hosts are there already.
+def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, kind, scaled, stored, mesh) -> None:
+    # Rows travel as they are stored; some rows of other hosts are there already.
     bounds = PARTS[mesh[0]]
     hot = torch.tensor([0, 21, 22, 23, 38, 39, 40, 58])
 
     def inputs(ranges: Ranges) -> RowTable:
         first, last = ranges.host
         away = hot[(hot < first) | (hot >= last)]
-        stored = torch.float32
         home = column_of(torch.float64, slice(first, last), scaled=scaled, stored=stored)
         extra = column_of(torch.float64, scaled=scaled, stored=stored)
         scale = None if extra.scale is None else extra.scale[away]
-        return RowTable(home, N, first, away, FeatureColumn(extra.x[away], dtype=torch.float64, scale=scale))
+        return RowTable(home, N, first, away, replace(extra, x=extra.x[away], scale=scale))
 
-    column = column_of(torch.float64, scaled=scaled, stored=torch.float32)
+    column = column_of(torch.float64, scaled=scaled, stored=stored)
     model = model_of(kind, torch.float64, 2)
     (expected,) = LayerwiseInference(model, LocalTopology(store), column).run()
     wanted = torch.arange(0, N, 7)
@@ -205,7 +213,7 @@ def test_hosts_that_hold_their_own_input_rows_fetch_each_other_row_once(store, k
         if kind == "gat":  # what travels are messages, computed from rows at home
             assert sent["features"] == 0
             continue
-        assert sent["features"] == rows * 4 * (WIDTH + scaled)
+        assert sent["features"] == rows * (stored.itemsize * WIDTH + 4 * scaled)
         results = sum(1 for v in wanted.tolist() if v >= bounds[1]) * 8 * (CLASSES + HIDDEN)
         width = CLASSES if model.layers[1].split.message_width is not None else HIDDEN
         assert sent["forward"] == hidden * 8 * width + results

@@ -226,6 +226,7 @@ def test_a_step_is_reproducible_to_the_bit(store, strategy) -> None:
 # Input rows through tiers: the same rows wherever they come from.
 
 ROOM = 12 + 8 * 7 * 9  # the list of positions of 60 nodes, and nine rows in float64
+SMALL_ROOM = 12 + 7 * 9  # nine rows of bytes
 ONE_HOST = [(strategy, 3, 1) for strategy in (*NAMED, *MIXED)]
 TWO_HOSTS = [
     (strategy, 4, 2)
@@ -242,14 +243,16 @@ TIERED = list(product([*ONE_HOST, *TWO_HOSTS], ("none", "own", "partitioned")))
 def check_tiers(store: GraphStore, case: tuple[tuple[str, int, int], str], number: int, policy: str) -> Any:
     """On two hosts, each holds the rows of its own nodes and a few others."""
     (strategy, workers, hosts), layout = case
+    stored = (None, torch.float16, (torch.int8, torch.uint8)[number % 2])[number % 3]
+    room = SMALL_ROOM if number % 3 == 2 else ROOM
     step = Step(
         store,
         ("sage", "gat", "gcn", "sage-max", "gin")[number % 5],
         dtype=torch.float32 if number % 3 == 0 else torch.float64,
-        stored=torch.float16 if number % 3 == 1 else None,
+        stored=stored,
         input_dropout=0.2 * (number % 2),
         parts=PARTS[workers],
-        cache=NO_CACHE if layout == "none" else CacheSettings(ROOM, policy, layout),  # type: ignore[arg-type]
+        cache=NO_CACHE if layout == "none" else CacheSettings(room, policy, layout),  # type: ignore[arg-type]
         split_features=hosts > 1,
     )
     return check(step, strategy, workers, hosts, seed_split=("owner", "even")[number % 2])
@@ -297,7 +300,7 @@ def test_slices_of_columns_cannot_come_from_other_hosts(store) -> None:
 def test_counts_and_bytes_follow_from_the_sample(store, kind, strategy, topology) -> None:
     """The rows are counted by brute force; from them alone follow the bytes that were sent."""
     step = Step(
-        store, kind, parts=PARTS[4], stored=torch.float16 if kind == "gcn" else None,
+        store, kind, parts=PARTS[4], stored={"gcn": torch.float16, "gin": torch.int8, "gat": torch.uint8}.get(kind),
         split_topology=topology == "partitioned",
     )  # fmt: skip
     found = check(step, strategy, 4, seed_split="even")

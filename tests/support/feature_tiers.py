@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from small_columns import small_column
 from torch import Tensor
 
 from partita.comm.axis import Axis, owners_of_parts
@@ -53,14 +54,24 @@ class Rows:
     scaled: bool = False
     columns: slice | None = None
 
+    small: str | None = None
+
     def column(self) -> FeatureColumn:
         x = torch.randn(NUM_NODES, WIDTH, generator=torch.Generator().manual_seed(0)).to(self.stored)
-        return FeatureColumn(x, self.dtype, torch.linspace(0.5, 2, NUM_NODES) if self.scaled else None)
+        scale = torch.linspace(0.5, 2, NUM_NODES) if self.scaled else None
+        if self.small is not None:
+            return small_column(x, self.small, dtype=self.dtype, scale=scale)
+        return FeatureColumn(x, self.dtype, scale)
 
     def wanted(self, ids: Tensor) -> Tensor:
         """The rows of some nodes, as any tier must give them."""
         column = self.column()
-        rows = column.x[ids.long(), self.columns or slice(None)]
+        if column.levels is not None and self.scaled:
+            return column.read(ids)[:, self.columns or slice(None)]
+        columns = self.columns or slice(None)
+        if self.small == "int4" and self.columns is not None:  # bytes, whose first may hold a neighbor
+            columns = slice(columns.start // 2, -(-columns.stop // 2))
+        rows = column.x[ids.long(), columns]
         return rows.to(self.dtype) * column.scale[ids.long()].to(self.dtype)[:, None] if self.scaled else rows
 
     def host(self) -> HostRows:

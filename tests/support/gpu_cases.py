@@ -285,6 +285,21 @@ def gather(device, x_dtype, dtype, scaled):
             kernels.gather_rows(torch.ones(9, 2), torch.tensor([9]))
 
 
+@case(ROWS, x_dtype=(torch.int8, torch.uint8), dtype=FLOATS, scaled=(False, True))
+def expand(device, x_dtype, dtype, scaled):
+    for rows, columns, first, last, num in ((9, 5, 0, 5, 21), (3, 1, 0, 1, 4), (7, 300, 3, 298, 2), (4, 6, 2, 2, 3)):
+        x = torch.randint(-128, 128, (rows, columns), dtype=torch.int8).view(x_dtype)
+        scale, step, offset = torch.rand(rows) if scaled else None, torch.rand(last - first), torch.randn(last - first)
+        ids = torch.randint(0, rows, (num,))
+
+        def work(x, ids, step, offset, scale, first=first):
+            copied = kernels.gather_rows(x, ids, dtype=x.dtype)
+            found = kernels.expand_rows(x, ids.int(), step, offset, first=first, scale=scale, dtype=dtype)
+            return copied.view(torch.int8), found
+
+        same(device, work, x, ids, step, offset, scale)
+
+
 def random_block(seed: int, dtype: torch.dtype = torch.int32) -> tuple:
     """``indptr``, ``indices``, S."""
     indptr = random_rows(seed, 13, 9)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from lacking import lacking, some_edges
 from meters import bytes_sent, reset
+from small_columns import small_column
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,6 +48,9 @@ from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
 
 KEY = StepKey(seed=5, epoch=2, step=3)
+
+SMALL = {torch.int8: "int8", torch.uint8: "int4"}
+"""Dtypes of rows of small integers, by which a step names them."""
 
 EDGE_LAYERS = ("gatv2", "gine", "transformer")
 """Layers that read the features of edges."""
@@ -154,7 +158,9 @@ class Step:
     def column(self) -> FeatureColumn:
         n = self.store.num_nodes
         x = torch.from_numpy(normal(fold(0, 7), np.arange(n * self.features)).reshape(n, -1))
-        x = x[self.original()].to(self.stored or self.dtype)
+        x = x[self.original()].to(torch.float32 if self.stored in SMALL else self.stored or self.dtype)
+        if self.stored in SMALL:
+            return small_column(x, SMALL[self.stored], dtype=self.dtype, dropout=self.input_dropout)
         return FeatureColumn(x, dtype=self.dtype, dropout=self.input_dropout)
 
     def inputs(self) -> Inputs | FeatureColumn:

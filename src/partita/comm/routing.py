@@ -120,7 +120,7 @@ class Route:
         rows = group.exchange_rows(kernels.widened(rows), self.receive, self.send)
         return rows if self.back is None else self.back(rows)
 
-    def answer_inputs(self, group: Group, rows: Float[Tensor, "m F"]) -> Float[Tensor, "n F"]:
+    def answer_inputs(self, group: Group, rows: Shaped[Tensor, "m F"]) -> Shaped[Tensor, "n F"]:
         """The same for input rows of any type: no gradient."""
         rows = group.exchange(rows, self.receive, self.send, "features")
         return rows if self.back is None else rows[self.back.index]

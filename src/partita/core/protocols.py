@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, UInt64
+from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
@@ -243,7 +243,7 @@ class FeatureTier(Protocol):
         """
         ...
 
-    def read(self, work: Any) -> Float[Tensor, "n F"]:
+    def read(self, work: Any) -> Shaped[Tensor, "n F"]:
         """The rows that were asked for, in the order of the ids; at loading time."""
         ...
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64, UInt64
+from jaxtyping import Bool, Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
@@ -124,7 +124,7 @@ class Cached(Forwarding):
         listed = 0 if self._positions is None else self._positions.num_bytes
         return listed + self._rows.nbytes
 
-    def allocate(self, count: int) -> Float[Tensor, "m F"]:
+    def allocate(self, count: int) -> Shaped[Tensor, "m F"]:
         """Room for some rows, at least one: memory of the device."""
         return self._rows.new_empty(count, self.width)
 
@@ -173,7 +173,7 @@ class Cached(Forwarding):
         hits[:, TIERS.index("cache")] += rank_masks.count(hit, mesh.size)
         return ReadEstimate(hits, below.remote, asked)
 
-    def read(self, work: CachedWork) -> Float[Tensor, "n F"]:
+    def read(self, work: CachedWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         rows = self.below.read(work.below).to(self._rows.device)
         if not len(work.hit):
@@ -282,7 +282,7 @@ class PartitionedCache(Forwarding):
             hot = RankMasks.of(mesh, self._axis.sampling.workers).whole_groups(self._imagined[ids.numpy()])
         return self._peers.estimate(ids, asked, mesh, hot)
 
-    def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
+    def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         return self._peers.read(work)
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt8, UInt64
+from jaxtyping import Int, Int64, Shaped, UInt8, UInt64
 from torch import Tensor
 
 from partita.core.errors import ConfigError
@@ -166,10 +166,11 @@ class DiskRows:
         """See :class:`partita.core.protocols.FeatureTier`: all rows count as the host's."""
         return self.host.estimate(ids, asked, mesh)
 
-    def read(self, work: HostWork) -> Float[Tensor, "n F"]:
+    def read(self, work: HostWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`. Announced batches are read in the order of announcements."""
         rows = self.host.numbers(work).numpy()
-        out = torch.empty(len(rows), self.width, dtype=self.host.home.x.dtype)
+        stored = self.host.home.x.dtype
+        out = torch.empty(len(rows), self._files[0].width // stored.itemsize, dtype=stored)
         data = out.view(torch.uint8).numpy() if out.numel() else np.empty((len(rows), 0), np.uint8)
         plan = self._plans.pop(id(work), None)
         if plan is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64, UInt64
+from jaxtyping import Bool, Float, Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita import kernels
@@ -47,8 +47,8 @@ class HostWork:
 class HostRows:
     """Rows in this host's memory, usually mapped from a store: of all nodes, or of those that a shard holds.
 
-    Rows are read as they are stored (float16 stays float16), unless they are scaled: then in the dtype that is
-    computed in.
+    Rows are read as they are stored (float16 stays float16, small integers stay so), unless they are scaled: then in
+    the dtype that is computed in. :meth:`values` gives the numbers of small integers.
 
     Args:
         home: rows of the nodes ``first``, ``first + 1``, ...; dtype, scale and dropout are those of all rows.
@@ -64,7 +64,8 @@ class HostRows:
         num_nodes: N.
         whole: every host has the rows of all nodes.
         columns: a slice with a start and a stop.
-        width: columns of a row as read.
+        num_columns: how many they are.
+        width: columns of a row as read, of small integers bytes.
         dtype: of a row as read.
         collective: no.
         look_ahead: none.
@@ -94,7 +95,9 @@ class HostRows:
         self.num_nodes = home.x.shape[0] if num_nodes is None else num_nodes
         self.whole = num_nodes is None
         self.columns = columns or slice(0, home.width)
-        self.width = self.columns.stop - self.columns.start
+        self.num_columns = self.columns.stop - self.columns.start
+        self._stored = home.stored_columns(self.columns)
+        self.width = self._stored.stop - self._stored.start
         self.dtype = home.stored_dtype
         self._first = first
         self._hot_ids, self._hot = hot_ids, hot
@@ -130,8 +133,9 @@ class HostRows:
                 where="feature_memory",
                 fix="Save the graph as a store, or leave feature_memory out",
             )
-        size = self.home.x.element_size()
-        return [file.columns(self.columns.start * size, self.width * size) for file in self._files]
+        stored = self.columns if self.home.levels is None else self.home.levels.stored(self.columns)
+        begin, end = (each * self.home.x.element_size() for each in (stored.start, stored.stop))
+        return [file.columns(begin, end - begin) for file in self._files]
 
     def numbers(self, work: HostWork) -> Int64[Tensor, "n"]:
         """Of rows that were asked for, where they are among the home rows, and behind these the hot ones."""
@@ -140,13 +144,19 @@ class HostRows:
             found[work.hot[0]] = self.home.x.shape[0] + work.hot[1]
         return found
 
-    def scaled(self, rows: Float[Tensor, "n F"], numbers: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
+    def values(self, rows: Shaped[Tensor, "n B"]) -> Float[Tensor, "n F"]:
+        """Numbers of rows as :meth:`read` gives them: what small integers stand for, and any others as they are."""
+        return self.home.values(rows, self.columns)
+
+    def scaled(self, rows: Shaped[Tensor, "n B"], numbers: Int64[Tensor, "n"]) -> Shaped[Tensor, "n F"]:
         """Rows as :meth:`read` gives them, from rows as they are stored and their numbers."""
         scales = [column.scale for column in (self.home, self._hot) if column is not None and column.scale is not None]
         if not scales:
             return rows
         scale = (scales[0] if len(scales) == 1 else torch.cat(scales))[numbers]
-        at = torch.arange(len(rows))
+        at, levels = torch.arange(len(rows)), self.home.levels
+        if levels is not None:
+            return levels.expand(rows, at, self.columns, levels.stored(self.columns).start, scale, self.dtype)
         return kernels.gather_rows(rows, at, scale=scale, dtype=self.dtype)
 
     def sliced(self, columns: slice) -> HostRows:
@@ -213,7 +223,7 @@ class HostRows:
         """None: rows are mapped."""
         return DiskReads()
 
-    def read(self, work: HostWork) -> Float[Tensor, "n F"]:
+    def read(self, work: HostWork) -> Shaped[Tensor, "n B"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         at = work.reads.long() - self._first
         if work.at is None or work.hot is None:
@@ -228,12 +238,14 @@ class HostRows:
         at = ids.long() - self._first
         return (at >= 0) & (at < self.home.x.shape[0])
 
-    def _from(self, column: FeatureColumn, at: Int64[Tensor, "n"]) -> Float[Tensor, "n F"]:
-        if self.width == column.width and column.readable_on(at.device):
+    def _from(self, column: FeatureColumn, at: Int64[Tensor, "n"]) -> Shaped[Tensor, "n B"]:
+        if self.num_columns == column.width and column.readable_on(at.device):
             return column.read_stored(at)
         if at.device != column.x.device:
             return to_device(self._from(column, at.to(column.x.device)), at.device)
-        rows = column.x[:, self.columns].index_select(0, at).to(self.dtype)
+        if column.levels is not None and column.scale is not None:
+            return column.levels.expand(column.x, at, self.columns, 0, column.scale, self.dtype)
+        rows = column.x[:, self._stored].index_select(0, at).to(self.dtype)
         return rows if column.scale is None else rows * column.scale[at].to(self.dtype).unsqueeze(1)
 
 
@@ -241,4 +253,5 @@ def _alike(home: FeatureColumn, hot: FeatureColumn, num_rows: int) -> bool:
     """Whether the hot rows can be read as the others are."""
     factors = num_rows if hot.scale is None else hot.scale.shape[0]
     same = hot.x.dtype == home.x.dtype and hot.width == home.width and (hot.scale is None) == (home.scale is None)
+    same &= (hot.levels is None) == (home.levels is None)
     return same and hot.x.shape[0] == num_rows == factors

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt64
+from jaxtyping import Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Axis
@@ -140,7 +140,7 @@ class Peers(Forwarding):
                 hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
         return ReadEstimate(hits, rank_masks.count(away, mesh.size) + below.remote, below.reads)
 
-    def read(self, work: PeersWork) -> Float[Tensor, "n F"]:
+    def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
         rows = self.below.read(work.below)
         received = work.route.answer_inputs(self.axis.loading, rows.index_select(0, work.answers.to(rows.device)))

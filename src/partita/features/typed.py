@@ -36,7 +36,7 @@ class TypedColumns:
     @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each type, 0 of types without features."""
-        return tuple(0 if rows is None else rows.width for rows in self.columns)
+        return tuple(0 if rows is None else rows.num_columns for rows in self.columns)
 
     @property
     def row_bytes(self) -> int:
@@ -83,7 +83,7 @@ class TypedColumns:
         """Rows of the given store ids, which this host must have, as evaluation sees them."""
         at, numbers, head = self.split(ids)
         found = [
-            self.empty(each) if rows is None else rows.read(rows.ask(each))
+            self.empty(each) if rows is None else rows.values(rows.read(rows.ask(each)))
             for rows, each in zip(self.columns, numbers, strict=True)
         ]
         return RowsByType(at, tuple(found), head, numbers)

@@ -19,11 +19,13 @@ from partita.graph.metadata import (
     DERIVED_PREFIX,
     HELD_PREFIX,
     HELD_TYPE_SUFFIX,
+    LEVELS_PREFIX,
     SPLIT_PREFIX,
     TYPE_PREFIX,
     StoreMetadata,
     index_dtype,
 )
+from partita.graph.small import STORED
 
 Form = tuple[tuple[str, ...], tuple[int, ...]]
 """Dtypes that a column may have, in numpy's little-endian spelling, and a shape."""
@@ -78,7 +80,8 @@ class ColumnSpec:
             sizes = () if metadata.schema is None else metadata.schema.num_nodes
             width = metadata.columns[name].shape[1:] if name in metadata.columns else ()
             known_type = number < len(sizes) and len(width) == 1 and width[0] > 0
-            return (("<f4", "<f2"), (sizes[number], *width)) if known_type else ((), ())
+            dtypes, row = _rows_of_features(metadata, name, width)
+            return (dtypes, (sizes[number], *row)) if known_type else ((), ())
         if self.of == "held" and name in metadata.columns:
             rows = next(iter(metadata.columns[name].shape), 0)
         if rows is None or self.form is None:
@@ -96,7 +99,23 @@ def _sources(metadata: StoreMetadata) -> Form:
 
 
 def _features(metadata: StoreMetadata) -> Form:
-    return ("<f4", "<f2"), (metadata.num_features,)
+    return _rows_of_features(metadata, "x", (metadata.num_features,))
+
+
+def _rows_of_features(metadata: StoreMetadata, name: str, width: tuple[int, ...]) -> Form:
+    """Dtypes of a column of features, and the shape of a row: numbers, or small integers where these have levels."""
+    levels = metadata.columns.get(levels_column(name))
+    if levels is None:
+        return ("<f4", "<f2"), width
+    dtype = metadata.columns[name].dtype if name in metadata.columns else ""
+    columns = levels.shape[-1] if len(levels.shape) == 2 else 0
+    halves = STORED.get(dtype) == "int4"
+    return ((dtype,) if dtype in STORED else ()), (-(-columns // 2) if halves else columns,)
+
+
+def levels_column(features: str) -> str:
+    """Name of the column that says what the small integers of a column of features stand for."""
+    return LEVELS_PREFIX + features
 
 
 def _edge_types(metadata: StoreMetadata) -> Form:
@@ -152,6 +171,7 @@ COLUMNS: Registry[ColumnSpec] = Registry(
         "indptr": ColumnSpec(None, required=True, reorder="offsets", sampler="indptr"),
         "indices": ColumnSpec("edges", _sources, required=True, reorder="map", sampler="indices"),
         "x": ColumnSpec("nodes", _features, finite=True, shard="own", view="all", export="x"),
+        f"{LEVELS_PREFIX}*": ColumnSpec(None, reorder="keep"),
         f"{TYPE_PREFIX}*": ColumnSpec("type", finite=True, shard="own", view="all"),
         "y": ColumnSpec("nodes", _labels, export="y"),
         "edge_type": ColumnSpec("edges", _edge_types, view="all", export="edge_type", sampler="edge_type"),

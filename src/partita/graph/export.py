@@ -17,6 +17,7 @@ from partita.core.errors import ConfigError
 from partita.core.files import require_parent
 from partita.graph.column_specs import known
 from partita.graph.schema import Schema
+from partita.graph.small import SmallRows
 from partita.graph.store import GraphStore
 
 _BLOCK_BYTES = 8 << 20
@@ -84,6 +85,8 @@ class _Export:
                 elif spec.of == "held":
                     ids = column if spec.reorder == "keep" else store.to_original(column)
                     self._whole(f"{spec.export}", ids)
+                elif name == "x" and store.x is not None:
+                    self._put(name, store.x.dtype, store.x.shape, (store.x[at] for at in self._nodes(store.x)))
                 else:
                     at = (at for at, _ in self._rows()) if spec.of == "edges" else self._nodes(column)
                     self._put(f"{spec.export}", column.dtype, column.shape, (column[rows] for rows in at))
@@ -109,7 +112,7 @@ class _Export:
                 pieces = (x[rows[at : at + at_once]] for at in range(0, size, at_once))
                 self._put(f"x_{name}", x.dtype, x.shape, pieces)
 
-    def _nodes(self, column: Shaped[np.ndarray, "N ..."]) -> Iterator[Int64[np.ndarray, "n"]]:
+    def _nodes(self, column: Shaped[np.ndarray, "N ..."] | SmallRows) -> Iterator[Int64[np.ndarray, "n"]]:
         """Nodes in the order of ingest, in pieces of which rows of a column take little memory."""
         at_once = max(1, _BLOCK_BYTES // max(1, column.itemsize * int(np.prod(column.shape[1:]))))
         return (self._order[at : at + at_once] for at in range(0, len(self._order), at_once))

@@ -18,11 +18,14 @@ from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 
 STORE_FORMAT = "partita-graph-store"
-VERSION = 1
+VERSION = 2
+"""The newest that is read. Features of small integers take version 2; any other store is written as version 1."""
 FILE_NAME = "metadata.json"
 CLASSES, MULTILABEL, REGRESSION = TASKS = ("classes", "multilabel", "regression")
 """What labels may be for: a class of every node, several labels, or a number."""
 _HOW_TO_MAKE = "Make a store with: partita ingest SOURCE STORE"
+LEVELS_PREFIX = "levels_"
+"""Columns whose names begin so, and end with that of a column of features, say what its small integers stand for."""
 TYPE_PREFIX = "x_"
 """Columns whose names begin so, and end with the number of a node type, are features of nodes of that type."""
 LARGEST_INT32_GRAPH = 2**31 - 1
@@ -88,7 +91,7 @@ class StoreMetadata:
     split_rule: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, ColumnRecord] = field(default_factory=dict)
-    version: int = VERSION
+    version: int = 1
     shard: Shard | None = None
     schema: Schema | None = None
 

@@ -20,6 +20,7 @@ from partita.graph.leaks import check_leaks
 from partita.graph.metadata import CLASSES, MULTILABEL, REGRESSION
 from partita.graph.profile_loops import roots, scan
 from partita.graph.schema import Schema
+from partita.graph.small import SmallRows
 from partita.graph.store import GraphStore
 
 _EDGES_AT_ONCE = 1 << 20
@@ -159,7 +160,7 @@ def _labels(store: GraphStore) -> dict[str, Any]:
 # Features
 
 
-def _features(store: GraphStore, x: Float[np.ndarray, "N F"]) -> dict[str, Any]:
+def _features(store: GraphStore, x: Float[np.ndarray, "N F"] | SmallRows) -> dict[str, Any]:
     number, width = x.shape
     step = max(1, _BYTES_AT_ONCE // max(1, width * 8))
     nan, infinite, zero = np.zeros(width, dtype=np.int64), 0, 0

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int, Int32, Int64, Integer, Shaped, UInt, 
 from partita.core.errors import ConfigError, StoreError, nearest
 from partita.core.html import facts_table
 from partita.core.node_types import NodeTypes
-from partita.graph.column_specs import HELD, hot_columns, is_features, known, type_of_column
+from partita.graph.column_specs import HELD, hot_columns, is_features, known, levels_column, type_of_column
 from partita.graph.metadata import (
     CLASSES,
     HELD_PREFIX,
@@ -27,6 +27,7 @@ from partita.graph.metadata import (
 )
 from partita.graph.schema import Schema
 from partita.graph.shard import Shard
+from partita.graph.small import STORED, Levels, SmallRows
 from partita.graph.soundness import first_fall, first_stray, require_sound, require_unchanged
 from partita.graph.structure import open_columns
 
@@ -263,11 +264,11 @@ class GraphStore:
         return column, shard.first_node if shard.cut[name] == "nodes" else int(self.indptr[shard.first_node])
 
     @property
-    def hot(self) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+    def hot(self) -> tuple[Int64[np.ndarray, "M"], Shaped[np.ndarray, "M F"]] | None:
         """Feature rows of other hosts' nodes that a shard holds besides its own; see :meth:`hot_of`."""
         return self.hot_of("x")
 
-    def hot_of(self, features: str) -> tuple[Int64[np.ndarray, "M"], Float[np.ndarray, "M F"]] | None:
+    def hot_of(self, features: str) -> tuple[Int64[np.ndarray, "M"], Shaped[np.ndarray, "M F"]] | None:
         """Rows of other hosts' nodes that a shard holds besides its own: ascending store ids, and their rows.
 
         Args:
@@ -406,9 +407,32 @@ class GraphStore:
         return self._columns.get("self_loops")
 
     @property
-    def x(self) -> Float[np.ndarray, "N F"] | None:
-        """float32 or float16 (N, F) features, or ``None``."""
-        return self._whole_or_none("x")
+    def x(self) -> Float[np.ndarray, "N F"] | SmallRows | None:
+        """float32 or float16 (N, F) features, or ``None``.
+
+        Small integers are read as the float32 numbers that they stand for, see :class:`~partita.graph.small.SmallRows`;
+        ``column("x")`` has them as they are stored.
+        """
+        return self._features("x")
+
+    def levels_of(self, features: str) -> Levels | None:
+        """What the small integers of a column of features stand for, in a shard those of its rows.
+
+        Args:
+            features: the column: ``"x"``, or that of a type, such as ``"x_0"``.
+
+        Returns:
+            ``None``: the column holds floating-point numbers.
+        """
+        levels, rows = self._columns.get(levels_column(features)), self._columns.get(features)
+        if levels is None or rows is None or rows.dtype.str not in STORED:
+            return None
+        return Levels(STORED[rows.dtype.str], levels[0], levels[1])
+
+    def _features(self, name: str) -> Float[np.ndarray, "M F"] | SmallRows | None:
+        """A column of features as numbers."""
+        rows, levels = self._whole_or_none(name), self.levels_of(name)
+        return rows if rows is None or levels is None else SmallRows(rows, levels)
 
     @property
     def y(self) -> Shaped[np.ndarray, "N ..."] | None:
@@ -452,21 +476,27 @@ class GraphStore:
         """uint8 or uint16 (E): number of the relation of every edge, ascending within a row; ``None``: untyped."""
         return self._whole_or_none("edge_type")
 
-    def x_of(self, node_type: str) -> Float[np.ndarray, "M F"] | None:
-        """float32 or float16 (M, F) features of the nodes of a type, in order of their ids; or ``None``.
+    def x_of(self, node_type: str) -> Float[np.ndarray, "M F"] | SmallRows | None:
+        """float32 or float16 (M, F) features of the nodes of a type, in order of their ids; or ``None``. As :attr:`x`.
 
         Raises:
             ConfigError: there is no such type, or there are none at all.
         """
-        return self._whole_or_none(f"{TYPE_PREFIX}{self._types.type_number(node_type)}")
+        return self._features(f"{TYPE_PREFIX}{self._types.type_number(node_type)}")
 
     @property
     def type_widths(self) -> tuple[int, ...]:
         """Feature columns of each node type, 0 of types without features; of an untyped graph none."""
         if self.schema is None:
             return ()
-        names = (f"{TYPE_PREFIX}{number}" for number in range(len(self.schema.node_types)))
-        return tuple(self._columns[name].shape[1] if name in self._columns else 0 for name in names)
+        names = [f"{TYPE_PREFIX}{number}" for number in range(len(self.schema.node_types))]
+        rows = [self._columns.get(levels_column(name), self._columns.get(name)) for name in names]
+        return tuple(0 if each is None else each.shape[1] for each in rows)
+
+    def _dtype_of(self, features: str) -> str:
+        """Name of the dtype of a column of features."""
+        levels = self.levels_of(features)
+        return self._columns[features].dtype.name if levels is None else levels.dtype
 
     @cached_property
     def node_types(self) -> NodeTypes:
@@ -661,13 +691,13 @@ class GraphStore:
 
         Reads at most ``indptr`` and the relations of held-out edges.
         """
-        x, metadata = self._columns.get("x"), self.metadata
+        metadata = self.metadata
         summary: dict[str, Any] = {
             "path": str(self.path),
             "nodes": self.num_nodes,
             "edges": self.num_edges,
             "features": self.num_features,
-            "feature_dtype": None if x is None else x.dtype.name,
+            "feature_dtype": self._dtype_of("x") if self.has("x") else None,
             "task": self.task,
             "classes": self.num_classes,
             "splits": {name: len(ids) for name, ids in self.splits.items()},
@@ -685,6 +715,8 @@ class GraphStore:
             summary["relations"] = dict(zip(map(str, self.schema.relations), self.schema.num_edges))
             features = zip(self.schema.node_types, self.type_widths)
             summary["type_features"] = {name: width for name, width in features if width}
+            columns = {name: f"{TYPE_PREFIX}{self.schema.type_number(name)}" for name in summary["type_features"]}
+            summary["type_feature_dtypes"] = {name: self._dtype_of(column) for name, column in columns.items()}
         if self.held_out:
             summary["held_out"] = self.held_out
             if self.schema is not None:

@@ -11,8 +11,23 @@ from jaxtyping import Shaped
 from partita.core.errors import StoreError
 from partita.core.files import map_array
 from partita.core.node_types import NodeTypes
-from partita.graph.column_specs import COLUMNS, features_of_hot, hot_columns, known, type_of_column
-from partita.graph.metadata import HELD_TYPE_SUFFIX, TASKS, ColumnRecord, StoreMetadata, how_to_mend
+from partita.graph.column_specs import (
+    COLUMNS,
+    features_of_hot,
+    hot_columns,
+    is_features,
+    known,
+    levels_column,
+    type_of_column,
+)
+from partita.graph.metadata import (
+    HELD_TYPE_SUFFIX,
+    LEVELS_PREFIX,
+    TASKS,
+    ColumnRecord,
+    StoreMetadata,
+    how_to_mend,
+)
 
 _Columns = Mapping[str, Shaped[np.ndarray, "..."]]
 
@@ -86,6 +101,20 @@ def _check(metadata: StoreMetadata, columns: _Columns) -> None:
         if spec.of == "list" and (ids.dtype.str != "<i8" or ids.ndim != 1 or len(ids) > n):
             raise _DamageError(name, f"{ids.dtype.name} {ids.shape} is not a list of node ids")
     _check_held(metadata, columns)
+    _check_levels(metadata, columns)
+
+
+def _check_levels(metadata: StoreMetadata, columns: _Columns) -> None:
+    """Small integers have two numbers of each column that say what they stand for, and nothing else has."""
+    for name in [name for name in columns if name.startswith(LEVELS_PREFIX)]:
+        levels, features = columns[name], columns.get(name.removeprefix(LEVELS_PREFIX))
+        if features is None or not is_features(name.removeprefix(LEVELS_PREFIX)):
+            raise _DamageError(name, "it belongs to no column of features")
+        if levels.dtype.str != "<f4" or levels.ndim != 2 or len(levels) != 2 or not levels.shape[1]:
+            raise _DamageError(name, f"{levels.dtype.name} {levels.shape} are not a scale and an offset of each column")
+    width = columns[levels_column("x")].shape[1] if levels_column("x") in columns else None
+    if width not in (None, metadata.num_features):
+        raise _DamageError(levels_column("x"), f"it is of {width} features, not {metadata.num_features}")
 
 
 def _rows_of_cut_columns(metadata: StoreMetadata, columns: _Columns) -> dict[str, int]:

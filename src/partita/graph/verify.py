@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 
 from partita.core import progress
 from partita.core.errors import StoreError
-from partita.graph.column_specs import ColumnSpec, hot_columns, known, type_of_column
+from partita.graph.column_specs import ColumnSpec, hot_columns, known, levels_column, type_of_column
 from partita.graph.metadata import HELD_TYPE_SUFFIX, SPLIT_PREFIX, how_to_mend
+from partita.graph.small import BITS
 from partita.graph.soundness import first_fall, rows_of, wrong_columns
 from partita.graph.store import GraphStore
 
@@ -38,7 +39,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     columns = known(store.columns)
     finite: _Checks = [((name,), partial(_check_finite, name, spec)) for name, spec in columns.items() if spec.finite]
     hot: _Checks = [(hot_columns(name), partial(_check_hot, name)) for name in store.features]
-    for names, check in [*_CHECKS, *hot, *finite]:
+    levels: _Checks = [((levels_column(name),), partial(_check_levels, name)) for name in store.features]
+    for names, check in [*_CHECKS, *hot, *finite, *levels]:
         present = [name for name in names if store.has(name)]
         # What a column with wrong bytes holds is not worth a second complaint, and other checks may lean on it.
         if present and not any(name in problems for name in (*present, "indptr")):
@@ -157,6 +159,17 @@ def _check_finite(name: str, spec: ColumnSpec, store: GraphStore, task: progress
     return f"the row of {of} {number:,} holds a number that is not finite"
 
 
+def _check_levels(features: str, store: GraphStore, task: progress.Bar) -> str | None:
+    """Small integers stand for finite numbers."""
+    levels = store.levels_of(features)
+    if levels is None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = levels.offset + levels.scale * np.float32(2 ** BITS[levels.dtype] - 1)
+    wrong = ~(np.isfinite(levels.offset) & (levels.scale >= 0) & np.isfinite(largest))
+    return f"feature {int(np.argmax(wrong)):,} has a scale or an offset that is none" if wrong.any() else None
+
+
 def _check_hot(features: str, store: GraphStore, task: progress.Bar) -> str | None:
     """Hot rows are usable, and of other hosts' nodes."""
     hot = store.hot_of(features)
@@ -170,9 +183,9 @@ def _check_hot(features: str, store: GraphStore, task: progress.Bar) -> str | No
     return None if position is None else f"the row of node {int(ids[position]):,} holds a number that is not finite"
 
 
-def _not_finite(store: GraphStore, x: Float[np.ndarray, "n ..."], task: progress.Bar) -> int | None:
+def _not_finite(store: GraphStore, x: Shaped[np.ndarray, "n ..."], task: progress.Bar) -> int | None:
     """The first row that holds a number that is not finite, unless the store allows that."""
-    if store.metadata.notes.get("allow_nan"):
+    if store.metadata.notes.get("allow_nan") or x.dtype.kind in "iu":
         return None
     width = int(np.prod(x.shape[1:]))
     rows = max(1, _CHUNK // max(1, width))

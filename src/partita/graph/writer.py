@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike
 from partita.core import progress
 from partita.core.asides import left_behind, remove_left_behind
 from partita.core.errors import StoreError, is_disk_full
+from partita.graph.column_specs import levels_column
 from partita.graph.columns import (
     CHUNK_BYTES,
     ColumnStream,
@@ -34,7 +35,7 @@ from partita.graph.columns import (
 from partita.graph.files import fcntl, fsync_path, no_room, take_lock
 from partita.graph.journal import FILE_NAME as JOURNAL
 from partita.graph.journal import LOCK_NAME, Journal, lock_directory
-from partita.graph.metadata import FILE_NAME, ColumnRecord, StoreMetadata, is_store
+from partita.graph.metadata import FILE_NAME, LEVELS_PREFIX, ColumnRecord, StoreMetadata, is_store
 from partita.graph.schema import Schema
 from partita.graph.shard import Shard
 from partita.graph.store import GraphStore
@@ -267,7 +268,7 @@ class StoreWriter:
         self._close_columns()
         shutil.rmtree(self.directory / "scratch", ignore_errors=True)
         columns = self._record_columns()
-        x = columns.get("x")
+        x = columns.get(levels_column("x"), columns.get("x"))
         metadata = StoreMetadata(
             num_nodes=int(num_nodes),
             num_edges=int(num_edges),
@@ -279,6 +280,7 @@ class StoreWriter:
             split_rule=split_rule,
             notes=notes,
             columns=columns,
+            version=2 if any(name.startswith(LEVELS_PREFIX) for name in columns) else 1,
             shard=shard,
             schema=schema,
         )

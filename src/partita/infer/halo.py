@@ -101,9 +101,8 @@ class Halo:
             fetched.append(rows)
         scratch.barrier()
         scale = None if home.scale is None else fetched[1].view(-1)
-        return RowTable(
-            home, table.num_nodes, table.first, self.ids, FeatureColumn(fetched[0], dtype=home.dtype, scale=scale)
-        )
+        extra_rows = FeatureColumn(fetched[0], dtype=home.dtype, scale=scale, levels=home.levels)
+        return RowTable(home, table.num_nodes, table.first, self.ids, extra_rows)
 
     def _fill(
         self, rows: Shaped[Tensor, "m F"], home: Shaped[Tensor, "n F"], first: int, kind: str, limit: int

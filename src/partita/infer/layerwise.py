@@ -221,7 +221,7 @@ class LayerwiseInference:
             for start, rows in self._layer(stages[-1], len(stages), table, wanted, everyone=ids is None):
                 part = wanted[start : start + len(rows)]
                 task.advance(len(rows))
-                embedding = table.home.x[part.long() - table.first]
+                embedding = table.home.read(part.long() - table.first)
                 if self.tap is not None:
                     self.tap(part, embedding)
                 yield OutputRows(part, rows, embedding)
@@ -261,7 +261,7 @@ class LayerwiseInference:
             table = self._with_halo(table, everyone)
         split = layer.split
         sums = layer.starts_with_sum if messages is None or split is None else split.sums_messages
-        by_id = sums and (messages or table).whole
+        by_id = sums and (messages or table).sums_by_id
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
             relabeller = None if by_id else self._relabeller
             block = self.neighbors.block(ids[start:stop], layer, number, relabeller, self.dtype)

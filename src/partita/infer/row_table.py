@@ -46,8 +46,13 @@ class RowTable:
         """Whether the rows of all nodes lie in one array by store id."""
         return self.home.x.shape[0] == self.num_nodes
 
+    @property
+    def sums_by_id(self) -> bool:
+        """Whether sums over neighbors may be taken straight from the rows, by store id."""
+        return self.whole and self.home.sums_by_id(training=False)
+
     def rows(self, block: Block) -> LazyRows:
-        """The rows of a block's sources; its sources must be de-duplicated unless the table is :attr:`whole`."""
+        """The rows of a block's sources; these must be de-duplicated unless the table :attr:`sums_by_id`."""
         return self.home.rows(block, None) if self.whole else TableRows(self, block)
 
     def read(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:

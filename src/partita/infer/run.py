@@ -92,7 +92,7 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
     if store.hot is None:
         return topology, RowTable(home, store.num_nodes, first)
     ids, rows = store.hot
-    return topology, RowTable(home, store.num_nodes, first, as_tensor(ids), feature_column(rows, config))
+    return topology, RowTable(home, store.num_nodes, first, as_tensor(ids), feature_column(rows, config, home.levels))
 
 
 def inference_of(

@@ -7,17 +7,18 @@ Grappa trains on pairs of chunks (section 3.3), SDT-GNN on a part and its one-ho
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped
+from jaxtyping import Int, Int64, Shaped
 from torch import Tensor
 
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.features.host import HostRows
+from partita.features.levels import Levels
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
 from partita.graph.column_specs import known
@@ -76,6 +77,7 @@ class PartView:
         schema: types and relations of the store; ``None`` for an untyped graph.
         unseen: uint8 or uint16 (M), relations of the in-edges of owned nodes that the view leaves out, row by row;
             ``None`` where it has no relations.
+        levels: what the small integers of a column of features stand for, by its name.
     """
 
     parts: tuple[int, ...]
@@ -91,6 +93,7 @@ class PartView:
     node_types: NodeTypes
     schema: Schema | None = None
     unseen: Shaped[Tensor, "M"] | None = None
+    levels: Mapping[str, Levels] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -134,6 +137,7 @@ class PartView:
             node_types=found.node_types,
             schema=store.schema,
             unseen=None if edges.unseen is None else as_tensor(edges.unseen),
+            levels={name: of for name in store.features if (of := Levels.of(store.levels_of(name))) is not None},
         )
 
     @staticmethod
@@ -177,8 +181,8 @@ class PartView:
         return self.columns.get("original_index", self.store_ids)
 
     @property
-    def x(self) -> Float[Tensor, "n F"] | None:
-        """(n, F) float16 or float32, features; ``None`` without."""
+    def x(self) -> Shaped[Tensor, "n B"] | None:
+        """(n, F) float16 or float32, features, or small integers as they are stored; ``None`` without."""
         return self.columns.get("x")
 
     @property
@@ -265,8 +269,10 @@ class PartView:
         """The input rows: those of :meth:`column`, or in a typed graph those of every type. Arguments as there."""
         if self.schema is None:
             return self.column(dtype, normalize=normalize, dropout=dropout)
-        found = (self.columns.get(f"{TYPE_PREFIX}{kind}") for kind in range(self.node_types.count))
-        columns = (None if x is None else HostRows(_column(x, dtype, normalize, dropout)) for x in found)
+        names = [f"{TYPE_PREFIX}{kind}" for kind in range(self.node_types.count)]
+        columns = (
+            HostRows(self._column(name, dtype, normalize, dropout)) if name in self.columns else None for name in names
+        )
         return TypedColumns(self.node_types, tuple(columns), dtype)
 
     def column(
@@ -288,11 +294,11 @@ class PartView:
                 where="features",
                 fix="Ingest again with --features FILE, or with --node-features degree",
             )
-        return _column(self.x, dtype, normalize, dropout)
+        return self._column("x", dtype, normalize, dropout)
 
-
-def _column(x: Float[Tensor, "n F"], dtype: torch.dtype, normalize: bool, dropout: float) -> FeatureColumn:
-    return FeatureColumn(x, dtype, l1_scale(x) if normalize else None, dropout)
+    def _column(self, name: str, dtype: torch.dtype, normalize: bool, dropout: float) -> FeatureColumn:
+        x, levels = self.columns[name], self.levels.get(name)
+        return FeatureColumn(x, dtype, l1_scale(x, levels) if normalize else None, dropout, levels)
 
 
 def _size(

@@ -4,6 +4,7 @@ from partita.kernels.dispatch import will_compile as will_compile
 from partita.kernels.edge_positions import find_edges as find_edges
 from partita.kernels.edge_positions import gather_positions as gather_positions
 from partita.kernels.edge_positions import locate_edges as locate_edges
+from partita.kernels.expand import expand_rows as expand_rows
 from partita.kernels.layer_sampling import arrival_times as arrival_times
 from partita.kernels.layer_sampling import importance as importance
 from partita.kernels.layer_sampling import pick_arrivals as pick_arrivals

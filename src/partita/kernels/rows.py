@@ -9,32 +9,36 @@ from torch import Tensor
 from partita.core.records import Reduce, Transposed
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
+from partita.kernels.expand import SMALL
 
 
 def gather_rows(
-    x: Float[Tensor, "N F"],
+    x: Shaped[Tensor, "N F"],
     ids: Int[Tensor, "n"],
     *,
     scale: Float[Tensor, "N"] | None = None,
     dtype: torch.dtype = torch.float32,
-    out: Float[Tensor, "n F"] | None = None,
-) -> Float[Tensor, "n F"]:
+    out: Shaped[Tensor, "n F"] | None = None,
+) -> Shaped[Tensor, "n F"]:
     """Rows of ``x``, as ``dtype`` and multiplied by ``scale``: ``out[i] = scale[ids[i]] * x[ids[i]]``.
 
     Args:
-        x: float16, float32 or float64; may lie in a read-only memory map or, where the ids are on a device, in
-            pinned host memory, as may ``scale``.
+        x: float16, float32 or float64; int8 or uint8, see :func:`partita.kernels.expand_rows`, are only copied. May
+            lie in a read-only memory map or, where the ids are on a device, in pinned host memory, as may ``scale``.
         ids: rows to read.
         scale: factor per row of ``x``.
-        dtype: of the result, float32 or float64; or float16, where ``x`` is and there is no ``scale``.
+        dtype: of the result, float32 or float64; or that of ``x`` where this is float16, int8 or uint8 and there is
+            no ``scale``: rows are copied.
         out: where to write, contiguous, of ``dtype``.
 
     Raises:
         IndexError: an id is no row of ``x``.
         ValueError: ``dtype`` is none of these, or ``out`` does not fit.
     """
-    if not dtype == x.dtype == torch.float16 or scale is not None:
+    if dtype != x.dtype or dtype not in (torch.float16, *SMALL) or scale is not None:
         checks.output_dtype(dtype)
+        if x.dtype in SMALL:
+            raise ValueError(f"rows of {x.dtype} are small integers, whose values expand_rows gives")
     checks.within("ids", ids, x.shape[0])
     shape = (ids.shape[0], x.shape[1])
     if out is None:

@@ -12,6 +12,7 @@ from torch_geometric.data import GraphStore as PygGraphStore
 
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
+from partita.loaders.columns import column_of
 from partita.sample.topology import as_tensor
 
 
@@ -38,7 +39,7 @@ class PygFeatures(FeatureStore):
         super().__init__(tensor_attr_cls=_NodeAttr)
         self._columns: dict[str, Any] = {}
         if store.x is not None:
-            self._columns["x"] = FeatureColumn(as_tensor(store.x))
+            self._columns["x"] = column_of(store, "x")
         if store.y is not None:
             self._columns["y"] = as_tensor(store.y)
 
@@ -50,13 +51,16 @@ class PygFeatures(FeatureStore):
         index = attr.index
         if isinstance(index, Tensor) and index.dtype != torch.bool:
             return column.read(index) if of_rows else column[index]
-        rows = column.x if of_rows else column
-        found = rows if index is None else rows[index]
-        return found.float() if of_rows else found
+        if of_rows:
+            every = torch.arange(column.x.shape[0])
+            return column.read(every if index is None else every[index])
+        return column if index is None else column[index]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         column = self._columns.get(attr.attr_name)
-        return None if column is None else tuple((column.x if isinstance(column, FeatureColumn) else column).shape)
+        if isinstance(column, FeatureColumn):
+            return column.x.shape[0], column.width
+        return None if column is None else tuple(column.shape)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         """Names of the columns."""

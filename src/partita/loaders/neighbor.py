@@ -19,11 +19,11 @@ from torch import Tensor
 from partita import kernels
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
-from partita.features.rows import FeatureColumn
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
 from partita.loaders.batch import Batch
+from partita.loaders.columns import column_of
 from partita.loaders.typed import EdgeType, TypedBatch, TypedRows
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import LocalTopology, as_tensor
@@ -133,7 +133,7 @@ class NeighborLoader:
         self._typed = None if schema is None else TypedRows(self.store)
         x = self.store.x if schema is None else None
         y, weight, attr = self.store.y, self.store.edge_weight, self.store.edge_attr
-        self._x = None if x is None else FeatureColumn(as_tensor(x))
+        self._x = None if x is None else column_of(self.store, "x")
         self._y = None if y is None else as_tensor(y)
         self._weight = None if weight is None else as_tensor(weight)
         self._attr = None if attr is None else as_tensor(attr)

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float, Int, Int64, Num
 from torch import Tensor
 
-from partita.features.rows import FeatureColumn
+from partita.graph.metadata import TYPE_PREFIX
 from partita.graph.store import GraphStore
 from partita.loaders.batch import as_shown, changed
+from partita.loaders.columns import column_of
 from partita.sample.topology import as_tensor
 
 EdgeType = tuple[str, str, str]
@@ -89,8 +90,8 @@ class TypedRows:
         assert store.schema is not None
         self._store, self._schema = store, store.schema
         self._relations = [(each.source, each.name, each.target) for each in self._schema.relations]
-        features = {name: store.x_of(name) for name in self._schema.node_types}
-        self._x = {name: FeatureColumn(as_tensor(x)) for name, x in features.items() if x is not None}
+        columns = {name: f"{TYPE_PREFIX}{number}" for number, name in enumerate(self._schema.node_types)}
+        self._x = {name: column_of(store, column) for name, column in columns.items() if store.has(column)}
         y, weight, attr = store.y, store.edge_weight, store.edge_attr
         self._y = None if y is None else as_tensor(y)
         self._weight = None if weight is None else as_tensor(weight)

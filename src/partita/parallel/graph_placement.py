@@ -107,7 +107,12 @@ def place_on_device(
 
 def _moved(rows: HostRows | TypedColumns, move: Callable[[torch.Tensor], torch.Tensor]) -> HostRows | TypedColumns:
     return rows.mapped(
-        lambda each: replace(each, x=move(each.x), scale=None if each.scale is None else move(each.scale))
+        lambda each: replace(
+            each,
+            x=move(each.x),
+            scale=None if each.scale is None else move(each.scale),
+            levels=None if each.levels is None else each.levels.mapped(move),
+        )
     )
 
 

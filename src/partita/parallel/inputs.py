@@ -122,8 +122,8 @@ class Tiered(Forwarding):
         columns: those that the tiers give, of a whole row.
         original: gives original indices of ids, the key of input dropout.
         cache: one of the tiers; ``None`` where none is one.
-        widens: rows are handed out in the dtype that is computed in; otherwise as the tiers give them, but for those
-            of which something is dropped out.
+        widens: rows are handed out in the dtype that is computed in; otherwise as the tiers give them, but for small
+            integers and those of which something is dropped out.
 
     Attributes:
         cache: as given.
@@ -150,6 +150,7 @@ class Tiered(Forwarding):
         self.caches = (cache,)
         self.collective = tier.collective
         self.look_ahead = tier.look_ahead
+        self._column = column
         self._dtype = column.dtype
         self._widens = widens
         self._dropout = column.dropout
@@ -179,7 +180,7 @@ class Tiered(Forwarding):
 
     def forward(self, work: TieredReads) -> Float[Tensor, "S F"]:
         """Read the rows."""
-        rows = self.tier.read(work.tier)
+        rows = self._column.values(self.tier.read(work.tier), self._columns)
         if work.original is None:
             return rows.to(self._dtype) if self._widens else rows
         rows = rows.to(self._dtype)

@@ -15,6 +15,7 @@ from partita.core.partitioning import checked_parts
 from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.job import PartitionJob
 from partita.partitioning.refine import refine
+from partita.partitioning.reorder import require_convertible
 from partita.partitioning.stream_stats import survey
 
 
@@ -52,6 +53,7 @@ def estimate(job: PartitionJob, out: Path | None, feature_dtype: str | None = No
     if store is not None:
         records = store.metadata.columns
         disk = sum(record.bytes for record in records.values()) + 8 * task.num_nodes * ("original_index" not in records)
+        require_convertible(store, feature_dtype)
         if feature_dtype is not None and store.x is not None:
             disk += (np.dtype(feature_dtype).itemsize - store.x.itemsize) * store.x.size
     free = None

@@ -33,7 +33,7 @@ from partita.partitioning.options import PartitionOptions
 from partita.partitioning.partitioners import PARTITIONERS, checked_parts, find_partitioner
 from partita.partitioning.quality import Quality, quality, types_of
 from partita.partitioning.refine import refine as refine_parts
-from partita.partitioning.reorder import reorder
+from partita.partitioning.reorder import reorder, require_convertible
 from partita.partitioning.stream_stats import survey
 from partita.partitioning.weights import node_and_edge_weights
 
@@ -131,6 +131,7 @@ def partition(
     if job.store is None:
         fix = f"Name a file that ends in {', '.join(SUFFIXES)}, or make a store with: partita ingest"
         raise ConfigError("only a graph store can be re-ordered, and the source is a list of edges", fix=fix)
+    require_convertible(job.store, options.feature_dtype)
     with StoreWriter(path, overwrite=options.overwrite, resume_key=job.key(options.feature_dtype)) as writer:
         found = job.assign(writer)
         with job.timed("write"):

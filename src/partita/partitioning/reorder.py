@@ -84,6 +84,7 @@ def reorder(
         raise ConfigError(f"invalid feature dtype: '{feature_dtype}'", where="feature_dtype", fix="float16 or float32")
     if feature_dtype is not None and not any(map(is_features, store.columns)):
         raise ConfigError("the store has no features to convert", where="feature_dtype", fix="Leave it out")
+    require_convertible(store, feature_dtype)
     parts = checked_parts(parts, store.num_nodes, num_parts, "parts")
     if writer.continued:
         _log.info("continuing what was begun at %s", writer.path)
@@ -93,6 +94,20 @@ def reorder(
     kept = {key: value for key, value in store.metadata.notes.items() if key != "levels"}
     writer.finish_like(store.metadata, {**kept, **(notes or {}), **({"levels": list(levels)} if levels else {})})
     return GraphStore.open(writer.path)
+
+
+def require_convertible(store: GraphStore, feature_dtype: str | None) -> None:
+    """See that features can be given another dtype, where one is asked for.
+
+    Raises:
+        ConfigError: they are small integers, which are what they are by the values of all rows.
+    """
+    if feature_dtype is not None and any(store.levels_of(name) is not None for name in store.features):
+        raise ConfigError(
+            "the features of the store are small integers, which partitioning keeps as they are",
+            where="feature_dtype",
+            fix=f"Leave it out, or ingest again with --feature-dtype {feature_dtype}",
+        )
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,10 @@ def type_tables(summary: Mapping[str, Any], found: Mapping[str, Any] | None) -> 
     table = _plain_table("node type", *(Column(name, justify="right") for name in numbers))
     for name, size in sizes.items():
         counts = [size, summary["type_features"].get(name, 0), *([labeled[name]] if labeled else [])]
-        table.add_row(name, *(f"{count:,}" if count else "-" for count in counts))
+        shown = [f"{count:,}" if count else "-" for count in counts]
+        if counts[1] and (dtype := summary.get("type_feature_dtypes", {}).get(name)) is not None:
+            shown[1] += f", {dtype}"
+        table.add_row(name, *shown)
     yield table
     held, splits = summary.get("held_out_relations", {}), tuple(summary.get("held_out", ()))
     numbers = ["edges", "mean in-degree", *(f"held out, {split}" for split in splits)]

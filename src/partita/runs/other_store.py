@@ -14,6 +14,7 @@ from jaxtyping import Float, Int64, Shaped
 from partita.core.errors import PartitaError, ResourceError, RunError, is_disk_full
 from partita.graph.column_specs import spec_of
 from partita.graph.metadata import StoreMetadata
+from partita.graph.small import BITS, SmallRows
 from partita.graph.store import GraphStore
 from partita.runs.folder import RunFolder
 from partita.sources.encoding import NOTE, Encoding, rows_at_once
@@ -176,7 +177,9 @@ def _features(store: GraphStore, trained: Trained) -> tuple[dict[str, Shaped[np.
         how = "not standardized" if wanted.mean is None else "standardized with the means and deviations of training"
         notes.append(f"features are {how}, as the model was trained; those of the store are not")
     store.require_whole("scaling features as in training")
-    return {"x": _again(store.column("x"), found, wanted, np.dtype(trained.dtype))}, notes
+    dtype = np.dtype(np.float32 if trained.dtype in BITS else trained.dtype)  # small integers are of a whole column
+    assert store.x is not None
+    return {"x": _again(store.x, found, wanted, dtype)}, notes
 
 
 def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
@@ -186,7 +189,7 @@ def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
 
 
 def _again(
-    x: Float[np.ndarray, "N F"], found: Encoding, wanted: Encoding, dtype: np.dtype[Any]
+    x: Float[np.ndarray, "N F"] | SmallRows, found: Encoding, wanted: Encoding, dtype: np.dtype[Any]
 ) -> Float[np.ndarray, "N F"]:
     """Features as ``--like`` would have made them."""
     made = _room(x.shape, dtype)

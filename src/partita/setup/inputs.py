@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
 from partita.features.host import HostRows
+from partita.features.levels import Levels
 from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
@@ -37,7 +38,7 @@ def open_features(store: GraphStore, config: Config) -> FeatureColumn:
         ConfigError: the store has none.
     """
     require_features(store, config)
-    return feature_column(store.held("x")[0], config)
+    return feature_column(store.held("x")[0], config, Levels.of(store.levels_of("x")))
 
 
 def require_features(store: GraphStore, config: Config) -> None:
@@ -112,13 +113,14 @@ def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
 def _host_rows(store: GraphStore, name: str, config: Config) -> HostRows:
     """A column of features, with the hot rows of other hosts' nodes that a shard has."""
     rows, first = store.held(name)
-    home, kind = feature_column(rows, config), type_of_column(name) or 0
+    levels = Levels.of(store.levels_of(name))
+    home, kind = feature_column(rows, config, levels), type_of_column(name) or 0
     files = [RowFile.of(rows)]
     if store.shard is None or store.shard.hosts == 1:
         return HostRows(home, files=_all_of(files))
     ids, hot = None, None
     if (found := store.hot_of(name)) is not None:
-        ids, hot = as_tensor(store.type_rows(found[0])), feature_column(found[1], config)
+        ids, hot = as_tensor(store.type_rows(found[0])), feature_column(found[1], config, levels)
         files.append(RowFile.of(found[1]))
     return HostRows(home, store.node_types.size(kind), first, ids, hot, files=_all_of(files))
 
@@ -129,12 +131,13 @@ def _all_of(files: list[RowFile | None]) -> list[RowFile]:
     return found if len(found) == len(files) else []
 
 
-def feature_column(x: Float[np.ndarray, "n F"], config: Config) -> FeatureColumn:
-    """Rows of features as the settings of a run want them."""
+def feature_column(x: Shaped[np.ndarray, "n B"], config: Config, levels: Levels | None = None) -> FeatureColumn:
+    """Rows of features, and what they stand for if they are small integers, as the settings of a run want them."""
     rows = as_tensor(x)
     return FeatureColumn(
         rows,
         dtype=DTYPES[config.precision],
-        scale=l1_scale(rows) if config.normalize_features else None,
+        scale=l1_scale(rows, levels) if config.normalize_features else None,
         dropout=config.input_dropout,
+        levels=levels,
     )

@@ -12,6 +12,9 @@ from jaxtyping import Bool, Float, Int, Int64, Shaped
 from partita.core import progress
 from partita.core.errors import InputError
 from partita.core.options import format_bytes
+from partita.graph.column_specs import levels_column
+from partita.graph.columns import map_new_column
+from partita.graph.small import BITS, Levels
 from partita.graph.writer import StoreWriter
 from partita.sources.batch import counted
 from partita.sources.encoding import Column, ColumnReader, Encoding, Statistics, numeric, rows_at_once
@@ -32,6 +35,8 @@ class Features:
         writer: of the store.
         num_nodes: N.
         dtype: float32 or float16.
+        small: ``"int8"`` or ``"int4"``: rows are kept in a temporary file until all are there, and then made small
+            integers, see :mod:`partita.graph.small`.
         allow_nan: accept values that are not finite.
         name_of: for messages.
         missing: what becomes of NaN and of nodes without a row, see :class:`~partita.sources.encoding.Encoding`;
@@ -49,10 +54,12 @@ class Features:
         name_of: NameOf,
         missing: str | None = None,
         column: str = "x",
+        small: str | None = None,
     ) -> None:
         self._writer = writer
         self._num_nodes = num_nodes
         self._dtype = dtype
+        self._small = small
         self._allow_nan = allow_nan
         self._name_of = name_of
         self._missing = missing
@@ -78,7 +85,7 @@ class Features:
         if self._x is None:
             if rows.shape[1] == 0:
                 raise InputError("the rows hold no features", where=where(0), fix="Leave the features out")
-            self._x = self._writer.allocate(self._column, (self._num_nodes, rows.shape[1]), self._dtype)
+            self._x = self._allocated((self._num_nodes, rows.shape[1]))
             self._gaps = np.zeros(rows.shape[1], np.int64)
         assert self._gaps is not None
         if rows.shape[1] != self._x.shape[1]:
@@ -96,6 +103,12 @@ class Features:
         self._x[nodes] = kept
         self._there[nodes] = True
 
+    def _allocated(self, shape: tuple[int, int]) -> Shaped[np.ndarray, "N F"]:
+        """Room for the rows: the column itself, or a temporary file of what becomes small integers."""
+        if self._small is None:
+            return self._writer.allocate(self._column, shape, self._dtype)
+        return map_new_column(self._writer.scratch / f"{self._column}.npy", shape, self._dtype).view(np.ndarray)
+
     def _unusable(
         self,
         nodes: Int[np.ndarray, "n"] | slice,
@@ -107,7 +120,8 @@ class Features:
         node = self._name_of(nodes.start + row if isinstance(nodes, slice) else int(nodes[row]))
         value = rows[row, column]
         fits = f"does not fit {self._dtype.name}" if np.isfinite(value) else "is not finite"
-        fix = "Correct it, or give --allow-nan" + (", or --missing zero or mean, or drop" if np.isnan(value) else "")
+        fix = f"Correct it, or {'use --feature-dtype float32 and' if self._small else 'give'} --allow-nan"
+        fix += ", or --missing zero or mean, or drop" if np.isnan(value) else ""
         return InputError(
             f"feature {column} of node {node} is {value}, which {fits}",
             where=where(row),
@@ -174,7 +188,50 @@ class Features:
                 scale = tuple(np.where(numbers, found.scale, 1.0).tolist())
             encoding = Encoding(columns, self._missing, fill, mean, scale, self._made)
         self._apply(encoding, numbers)
-        return encoding, [*notes, *self._size_note()]
+        notes += self._size_note()
+        self._write_small()
+        return encoding, notes
+
+    def _write_small(self) -> None:
+        """Make the column of small integers: the least and the largest value of each column, then every row."""
+        if self._small is None or self._x is None:
+            return
+        chunk = rows_at_once(self.width)
+        starts = range(0, self._num_nodes, chunk)
+        with progress.task("store small rows", total=2 * self._num_nodes, unit="rows") as task:
+            self._require_finite(starts, chunk)
+            try:
+                blocks = (self._x[start : start + chunk] for start in starts)
+                levels = Levels.of_blocks(self._small, blocks, self.width)
+            except OverflowError as error:
+                raise InputError(
+                    f"feature {error.args[0]} has values further apart than the largest float32",
+                    where=self._column,
+                    fix="Scale the features, or use --feature-dtype float32",
+                ) from None
+            task.advance(self._num_nodes)
+            shape = (self._num_nodes, levels.row_bytes)
+            small = self._writer.allocate(self._column, shape, levels.stored_dtype)
+            for start in starts:
+                rows = self._x[start : start + chunk]
+                small[start : start + len(rows)] = levels.stored(rows)
+                task.advance(len(rows))
+        self._writer.write(levels_column(self._column), levels.as_column())
+        (self._writer.scratch / f"{self._column}.npy").unlink()
+
+    def _require_finite(self, starts: range, chunk: int) -> None:
+        """Gaps that nothing has filled, and what scaling made infinite, are no small integers."""
+        assert self._x is not None
+        for start in starts:
+            usable = np.isfinite(self._x[start : start + chunk])
+            if not usable.all():
+                row, column = (int(place) for place in np.argwhere(~usable)[0])
+                raise InputError(
+                    f"feature {column} of node {self._name_of(start + row)} is {self._x[start + row, column]}, which "
+                    f"{self._small} does not hold",
+                    where=self._column,
+                    fix="Correct it, give --missing zero or mean, or use --feature-dtype float32",
+                )
 
     def _size_note(self) -> list[str]:
         """Says how large features are that are mostly 0, as words counted in texts."""
@@ -185,8 +242,9 @@ class Features:
         zeros = 1 - np.count_nonzero(sample) / sample.size
         if zeros < _MOSTLY:
             return []
-        less = "; --feature-dtype float16 halves them" if self._dtype == np.float32 else ""
-        size = format_bytes(self._x.nbytes)
+        taken = self._x.nbytes * BITS[self._small] // 32 if self._small else self._x.nbytes
+        less = "; --feature-dtype float16 halves them" if self._dtype == np.float32 and not self._small else ""
+        size = format_bytes(taken)
         return [f"{self.width:,} features, {zeros:.1%} of them 0, take {size}, as each is stored{less}"]
 
     def _told(self, columns: Sequence[Column], reader: ColumnReader | None) -> list[str]:

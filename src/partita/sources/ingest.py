@@ -22,6 +22,7 @@ from partita.core.options import size_of, takes
 from partita.graph.build import TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
+from partita.graph.small import BITS
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
@@ -93,6 +94,12 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
     began = time.perf_counter()
     if options.task not in TASKS:
         raise ConfigError(f"'{options.task}' is not a choice", where="task", fix=nearest(options.task, TASKS))
+    if options.feature_dtype in BITS and options.allow_nan:
+        raise ConfigError(
+            f"{options.feature_dtype} holds finite numbers only",
+            where="allow_nan",
+            fix="Leave it out and give missing='zero' or 'mean' (--missing), or use the feature dtype float16",
+        )
     if options.split is not None:
         seeded_split(0, options.split, options.split_seed)  # complains about bad fractions before the long work
     limit = available_bytes() // 4 if options.memory_limit is None else size_of(options.memory_limit, "memory_limit")
@@ -177,6 +184,12 @@ class _Job:
             labels = self._read_nodes(ids, members, features, splits)
             self._make_features(writer, features)
             typed_features = self._read_typed_features(writer, ids)
+            if options.feature_dtype in BITS and not (features.width or typed_features):
+                raise ConfigError(
+                    f"there are no features to store as {options.feature_dtype}",
+                    where="feature_dtype",
+                    fix="Leave it out, or give features (--features FILE, --nodes FILE, --node-features degree)",
+                )
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
@@ -363,7 +376,11 @@ class _Job:
         if arrays is None and not (isinstance(graph, EdgeTable) and graph.num_features):
             return None
         path = writer.scratch / "edge-features"
-        features = EdgeFeatures(path, np.dtype(options.feature_dtype), allow_nan=options.allow_nan)
+        dtype = options.feature_dtype
+        if dtype in BITS:
+            self.notes.append(f"features of edges are kept as float32: {dtype} is for those of nodes")
+            dtype = "float32"
+        features = EdgeFeatures(path, np.dtype(dtype), allow_nan=options.allow_nan)
         if arrays is not None:
             with progress.task("read edge features", total=len(arrays), unit="edges") as task:
                 for start, rows in arrays.blocks():
@@ -419,14 +436,16 @@ class _Job:
         self, writer: StoreWriter, num_nodes: int, ids: Ids, column: str = "x", first: int = 0
     ) -> Features:
         options = self.options
+        small = options.feature_dtype if options.feature_dtype in BITS else None
         return Features(
             writer,
             num_nodes,
-            np.dtype(options.feature_dtype),
+            np.dtype(options.feature_dtype if small is None else np.float32),
             allow_nan=options.allow_nan,
             name_of=lambda node: ids.name(first + node),
             missing=self._missing(),
             column=column,
+            small=small,
         )
 
     def _read_typed_features(self, writer: StoreWriter, ids: Ids) -> dict[str, Features]:

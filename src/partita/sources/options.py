@@ -94,7 +94,10 @@ class IngestOptions(Options):
     )
     keep_codes: Annotated[bool, "Integer labels are the classes, also with gaps (default: numbered 0..C-1)."] = False
     task: Annotated[str, "auto, classes, multilabel or regression."] = "auto"
-    feature_dtype: Annotated[Literal["float32", "float16"], "float32 or float16."] = "float32"
+    feature_dtype: Annotated[
+        Literal["float32", "float16", "int8", "int4"],
+        "float32 or float16; or int8 or int4: small integers with a scale for each column.",
+    ] = "float32"
     allow_nan: Annotated[bool, "Accept features that are not finite."] = False
     split: Annotated[
         Sequence[float] | None, "Fractions of a random train/val/test split, if the source has none.", fractions

@@ -16,7 +16,9 @@ from numpy.typing import DTypeLike
 
 from partita.core.keys import Purpose, fold
 from partita.graph.build import TopologyBuilder
+from partita.graph.column_specs import levels_column
 from partita.graph.hashing import fold_array, normal, uniform
+from partita.graph.small import BITS, Levels
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.store import GraphStore
 from partita.graph.writer import StoreWriter
@@ -90,7 +92,7 @@ def formula_store(
         num_classes: 0 for no labels and no splits.
         weighted: edges weigh :func:`formula_weight`.
         edge_features: columns of :func:`formula_edge_features`, 0 for none.
-        dtype: of the features.
+        dtype: of the features, or ``"int8"`` or ``"int4"`` for small integers.
         names: ``None``, ``"numbers"`` (10 v + 7) or ``"strings"`` (``"node-v"``).
         num_parts: parts of nearly equal size.
         shuffle_seed: of a random order of the nodes; ``None`` keeps the original one.
@@ -111,7 +113,7 @@ def formula_store(
         features = formula_edge_features(src, dst, edge_features) if numbered else None
         summary = builder.finish(num_nodes, rank, features)
         if num_features:
-            writer.write("x", formula_features(order, num_features).astype(dtype))
+            write_features(writer, "x", formula_features(order, num_features), dtype)
         if num_classes:
             writer.write("y", order % num_classes)
             picks = {"train": (0, 1, 2), "val": (3,), "test": (4,)}
@@ -130,6 +132,17 @@ def formula_store(
             split_rule="index modulo 5" if num_classes else "",
         )
     return GraphStore.open(path)
+
+
+def write_features(writer: StoreWriter, name: str, x: Float[np.ndarray, "N F"], dtype: DTypeLike) -> None:
+    """Write a column of features, of small integers where ``dtype`` is ``"int8"`` or ``"int4"``."""
+    if isinstance(dtype, str) and dtype in BITS:
+        rows = x.astype(np.float32)
+        levels = Levels.of_blocks(dtype, [rows], x.shape[1])
+        writer.write(levels_column(name), levels.as_column())
+        writer.write(name, levels.stored(rows))
+    else:
+        writer.write(name, x.astype(dtype))
 
 
 def _write_names(writer: StoreWriter, order: Int64[np.ndarray, "N"], names: str | None) -> None:
@@ -177,7 +190,7 @@ def small_random_store(
         num_classes: 0 for no labels and no splits; of a regression 1.
         task: what the labels are for.
         weighted: draw weights from [0, 1).
-        dtype: of the features.
+        dtype: of the features, or ``"int8"`` or ``"int4"`` for small integers.
         treatment: of the edges; see :class:`~partita.graph.build.TopologyBuilder`.
     """
     key = fold(int(Purpose.GENERATE), seed)
@@ -189,7 +202,7 @@ def small_random_store(
         summary = builder.finish(num_nodes)
         if num_features:
             x = normal(fold(key, 3), np.arange(num_nodes * num_features)).reshape(num_nodes, num_features)
-            writer.write("x", x.astype(dtype))
+            write_features(writer, "x", x, dtype)
         if num_classes:
             writer.write("y", _LABELS[task](fold(key, 4), num_nodes, num_classes))
             write_splits(writer, seeded_split(num_nodes, seed=seed))

@@ -202,16 +202,14 @@ def test_columns_that_do_not_fit_are_refused_when_written(tmp_path, name, array)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_newer_version_says_to_upgrade(tmp_path, monkeypatch):
-    monkeypatch.setattr(metadata, "VERSION", 2)
+def test_a_newer_version_says_to_upgrade(tmp_path):
     with StoreWriter(tmp_path / "store") as made:
         made.write("indptr", np.zeros(1, dtype=np.int64))
         made.write("indices", np.zeros(0, dtype=np.int32))
         made.finish(num_nodes=0, num_edges=0)
     path = tmp_path / "store" / "metadata.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match=r"format version 2, this Partita reads up to version 1.*[Uu]pgrade"):
+    path.write_text(path.read_text().replace('"version": 1', '"version": 3'))
+    with pytest.raises(StoreError, match=r"format version 3, this Partita reads up to version 2.*[Uu]pgrade"):
         GraphStore.open(tmp_path / "store")
 
 

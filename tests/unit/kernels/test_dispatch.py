@@ -32,6 +32,7 @@ def test_every_kernel_of_the_reference_that_takes_a_device_is_there(interpreted)
         "sample_neighbors", "relabel", "gcn_coefficients", "gather_rows", "aggregate", "aggregate_weight_grad",
         "segment_max", "segment_max_backward", "transpose", "dropout", "edge_dropout", "count_distinct",
         "keyed_permutation", "norm_relu_dropout", "norm_relu_dropout_backward", "pair_edges",
+        "expand_rows",
     ):  # fmt: skip
         assert list(getattr(gpu, name).__annotations__) == list(getattr(cpu, name).__annotations__)
 

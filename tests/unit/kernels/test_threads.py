@@ -119,6 +119,7 @@ def test_rows_are_the_same_bits_on_as_many_threads_as_torch_has(dtype, monkeypat
             kernels.aggregate_backward(grad, transposed, indptr, sources, weight),
             kernels.aggregate_weight_grad(grad, x, indptr, indices, 4),
             kernels.gather_rows(x, indices, dtype=dtype, scale=scale),
+            kernels.expand_rows(x.to(torch.int8), indices, norm, bias, scale=scale, dtype=dtype),
             kernels.dropout(x, original, 1, 0.5, relu=True),
             kernels.edge_dropout(indptr, dst, 1, 0.5, 4, dtype),
             *kernels.gcn_coefficients(indptr, None, dst, None, indptr, indices % 3000, dtype),

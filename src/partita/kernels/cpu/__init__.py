@@ -2,6 +2,7 @@
 
 from partita.kernels.cpu.edge_positions import gather_positions, locate_edges
 from partita.kernels.cpu.excluded import find_edges
+from partita.kernels.cpu.expand import expand_rows
 from partita.kernels.cpu.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.cpu.links import draw_candidates, find_links
 from partita.kernels.cpu.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward

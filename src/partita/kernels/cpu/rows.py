@@ -25,7 +25,7 @@ def gather_rows(
 ) -> None:
     """See :func:`partita.kernels.reference.gather_rows`."""
     bounds = threads.even_bounds(out.shape[0], out.numel())
-    if out.dtype == torch.float16:
+    if out.dtype in (torch.float16, torch.int8, torch.uint8):
         run(copy_loop, bounds, bits(x), ids, bits(out))
     else:
         run(gather_loop, bounds, bits(x), ids, or_empty(scale, (0,), out.numpy().dtype), out)

@@ -7,6 +7,7 @@ on how a device schedules its work. Columns of the store (``indptr``, ``indices`
 Without a device, the same code runs in Triton's interpreter; see :mod:`partita.kernels.gpu.launch`.
 """
 
+from partita.kernels.gpu.expand import expand_rows
 from partita.kernels.gpu.launch import INTERPRETED
 from partita.kernels.gpu.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
 from partita.kernels.gpu.rows import (

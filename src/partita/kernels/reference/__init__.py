@@ -109,6 +109,7 @@ all eight rounds are applied to it again (cycle walking, at most 4 times on aver
 
 from partita.kernels.reference.edge_positions import gather_positions, locate_edges
 from partita.kernels.reference.excluded import find_edges
+from partita.kernels.reference.expand import expand_rows
 from partita.kernels.reference.layer_sampling import arrival_times, pick_arrivals
 from partita.kernels.reference.links import draw_candidates, find_links
 from partita.kernels.reference.norm import dropout, edge_dropout, norm_relu_dropout, norm_relu_dropout_backward
