@@ -58,8 +58,8 @@ def make_graphs(folder: Path, options: argparse.Namespace) -> None:
 
     nodes = 2**options.scale
     partita.generate_rmat(
-        folder / "source", scale=options.scale, edge_factor=8, num_features=options.width, num_classes=16, undirected=True,
-        split=(BATCH * options.steps / nodes, 1 / nodes, 0),
+        folder / "source", scale=options.scale, edge_factor=8, num_features=options.width, num_classes=16,
+        undirected=True, split=(BATCH * options.steps / nodes, 1 / nodes, 0),
     )  # fmt: skip
     for hosts in options.hosts:
         partita.partition(folder / "source", folder / f"whole{hosts}", parts=hosts, algorithm="spring+")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt64
+from jaxtyping import Int, Int64, Shaped, UInt64
 from torch import Tensor
 
 from partita.core.errors import ConfigError
@@ -61,7 +61,7 @@ class WindowWork:
     """
 
     reads: Int[Tensor, "n"]
-    far: Int64[Tensor, "m"]
+    far: Int64[Tensor, "a"]
     hit: Int64[Tensor, "h"]
     slots: Int64[Tensor, "h"]
     miss: Int64[Tensor, "m"]
@@ -180,7 +180,7 @@ class LookAheadCache(Forwarding):
         self._window.forget_announced()
         self.below.restart()
 
-    def read(self, work: Wanted | WindowWork) -> Float[Tensor, "n F"]:
+    def read(self, work: Wanted | WindowWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`. Prepared batches are read in the order of preparation."""
         if isinstance(work, Wanted):
             return self.below.read(self.below.ask(work.reads))
