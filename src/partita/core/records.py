@@ -139,7 +139,8 @@ class Removed:
         return Removed(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Of dtypes that PyTorch cannot index on a device those of as many bits that it can."""
 _EDGE_COLUMNS = (
     "indices", "positions", "weights", "importance", "visit_weight", "edge_type", "relation_degree", "edge_weight",
     "edge_attr",
@@ -187,7 +188,7 @@ class Sampled:
         """
         columns = {name: getattr(self, name) for name in _EDGE_COLUMNS}
         moved: dict[str, Any] = {
-            name: move(column.view(_SIGNED.get(column.dtype, column.dtype))).view(column.dtype)
+            name: move(column.view(SIGNED.get(column.dtype, column.dtype))).view(column.dtype)
             for name, column in columns.items()
             if column is not None
         }

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from partita.core import progress
 from partita.core.protocols import Rule
-from partita.core.records import Removed, Sampled, TargetEdges
+from partita.core.records import SIGNED, Removed, Sampled, TargetEdges
 from partita.kernels import checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
@@ -214,12 +214,9 @@ def _copied(
     return indptr.to(device), copies
 
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
-
-
 def _signed(column: Tensor) -> Tensor:
     """The same bits of a type that can be indexed everywhere."""
-    return column.view(_SIGNED.get(column.dtype, column.dtype))
+    return column.view(SIGNED.get(column.dtype, column.dtype))
 
 
 def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
