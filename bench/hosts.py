@@ -74,18 +74,28 @@ def start(options: argparse.Namespace, rate: str, workers: int, todo: list[Case]
     """Measure the cases of a rate and a number of workers."""
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"cases": todo, "epochs": options.epochs, "out": str(options.out.absolute())}))
-    run_on_two_hosts(rate, workers, [__file__, "--worker", str(folder)])
+    run_on_hosts(rate, workers, [__file__, "--worker", str(folder)])
 
 
-def run_on_two_hosts(rate: str, workers: int, script: list[str]) -> None:
-    """Run a script on so many workers of each of two emulated hosts, to its end."""
+def run_on_hosts(rate: str, workers: int, script: list[str], count: int = 2) -> None:
+    """Run a script on so many workers of each of some emulated hosts, to its end."""
     from partita.testing.hosts import EmulatedHosts
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with EmulatedHosts(2, rate=rate) as hosts:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(workers)]
+    with EmulatedHosts(count, rate=rate) as hosts:
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            str(count),
+            "--nproc-per-node",
+            str(workers),
+        ]
         command += ["--master-addr", hosts.addresses[0], "--master-port", PORT]
-        started = [hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in (0, 1)]
+        started = [
+            hosts.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in range(count)
+        ]
         while any(process.poll() is None for process in started):
             time.sleep(0.2)
     if any(process.returncode for process in started):

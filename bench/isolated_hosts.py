@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hosts import KINDS, interface_bytes, run_on_two_hosts
+from hosts import KINDS, interface_bytes, run_on_hosts
 from rows import append_row, read_rows
 
 RATES = ("100mbit", "1gbit")
@@ -62,7 +62,7 @@ def start(rate: str, workers: int, todo: list[Case], options: argparse.Namespace
     """Measure the cases of a rate and a number of workers."""
     plan = folder / "plan.json"
     plan.write_text(json.dumps({"cases": todo, "epochs": options.epochs, "out": str(options.out.absolute())}))
-    run_on_two_hosts(rate, workers // 2, [__file__, "--worker", str(folder)])
+    run_on_hosts(rate, workers // 2, [__file__, "--worker", str(folder)])
 
 
 def work(folder: Path) -> None:

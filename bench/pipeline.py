@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hosts import interface_bytes, run_on_two_hosts
+from hosts import interface_bytes, run_on_hosts
 from rows import append_row, read_rows
 
 RATES = ("100mbit", "1gbit")
@@ -153,7 +153,7 @@ def main() -> None:
         for rate, group in itertools.groupby(todo, lambda case: case["rate"]):
             plan = {"cases": list(group), "epochs": options.epochs, "out": str(options.out.absolute())}
             (folder / "plan.json").write_text(json.dumps(plan))
-            run_on_two_hosts(rate, 1, [__file__, "--worker", str(folder)])
+            run_on_hosts(rate, 1, [__file__, "--worker", str(folder)])
     text = table(read_rows(options.out))
     if options.table:
         options.table.write_text(text)

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from hosts import run_on_two_hosts
+from hosts import run_on_hosts
 from rows import append_row, read_rows
 
 GRID: dict[str, tuple[Any, ...]] = {
@@ -180,7 +180,7 @@ def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[C
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
         subprocess.run([*command, "--nproc-per-node", str(workers), *script], env=environment, check=True)
         return
-    run_on_two_hosts(link, workers // 2, script)
+    run_on_hosts(link, workers // 2, script)
 
 
 def tables(rows: list[Cell]) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hosts import interface_bytes, run_on_two_hosts
+from hosts import interface_bytes, run_on_hosts
 from rows import append_row, read_rows
 
 RATES = ("100mbit", "1gbit", "10gbit")
@@ -200,7 +200,7 @@ def main() -> None:
                 made = True
             plan = {"rate": rate, "fanouts": fanouts, "steps": options.steps, "out": str(options.out.absolute())}
             (folder / "plan.json").write_text(json.dumps(plan))
-            run_on_two_hosts(rate, 1, [__file__, "--worker", str(folder)])
+            run_on_hosts(rate, 1, [__file__, "--worker", str(folder)])
     text = table(read_rows(options.out))
     if options.table:
         options.table.write_text(text)

@@ -15,15 +15,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
+from hosts import run_on_hosts
 from rows import append_row, read_rows
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -70,8 +67,6 @@ def make_graphs(folder: Path, options: argparse.Namespace) -> None:
 
 def start(options: argparse.Namespace, rate: str, hosts: int, todo: list[Case], folder: Path) -> None:
     """Measure the cases of a rate and a number of hosts: a process on each."""
-    from partita.testing.hosts import EmulatedHosts
-
     plan = {
         "cases": todo,
         "out": str(options.out.absolute()),
@@ -80,18 +75,7 @@ def start(options: argparse.Namespace, rate: str, hosts: int, todo: list[Case], 
         "width": options.width,
     }
     (folder / "plan.json").write_text(json.dumps(plan))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with EmulatedHosts(hosts, rate=rate) as emulated:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts), "--nproc-per-node", "1"]
-        command += ["--master-addr", emulated.addresses[0], "--master-port", "29500"]
-        script = [__file__, "--worker", str(folder)]
-        started: list[subprocess.Popen[Any]] = [
-            emulated.run(host, [*command, "--node-rank", str(host), *script], env=environment) for host in range(hosts)
-        ]
-        while any(process.poll() is None for process in started):
-            time.sleep(0.2)
-    if any(process.returncode for process in started):
-        sys.exit(f"{rate}, {hosts} hosts: torchrun failed")
+    run_on_hosts(rate, 1, [__file__, "--worker", str(folder)], hosts)
 
 
 def work(folder: Path) -> None:

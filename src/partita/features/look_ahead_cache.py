@@ -13,8 +13,8 @@ from torch import Tensor
 from partita.core.errors import ConfigError
 from partita.core.estimates import ReadEstimate
 from partita.core.mesh import Mesh
-from partita.core.protocols import TierWork
-from partita.core.records import TIERS, DiskReads, tier_rows
+from partita.core.records import DiskReads, tier_rows
+from partita.features.cache import CachedWork
 from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
@@ -46,39 +46,18 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowWork:
-    """Rows that are kept, and rows from below; see :class:`partita.core.protocols.TierWork`.
+class WindowWork(CachedWork):
+    """Rows that are kept, and rows from below.
 
     Attributes:
-        reads: store ids.
         far: positions in ``reads`` of the rows that this host lacks.
-        hit: those that are kept.
-        slots: where.
-        miss: positions in ``reads`` of the others.
-        below: those.
         keep: positions in ``reads`` of rows that are kept from now on.
         into: where.
     """
 
-    reads: Int[Tensor, "n"]
     far: Int64[Tensor, "a"]
-    hit: Int64[Tensor, "h"]
-    slots: Int64[Tensor, "h"]
-    miss: Int64[Tensor, "m"]
-    below: TierWork
     keep: Int64[Tensor, "k"]
     into: Int64[Tensor, "k"]
-
-    @property
-    def hits(self) -> tuple[int, ...]:
-        """The kept ones, and those of the tiers below."""
-        below = dict(zip(TIERS, self.below.hits, strict=True))
-        return tier_rows(**{**below, "cache": below["cache"] + len(self.hit)})
-
-    @property
-    def remote(self) -> int:
-        """Rows from other workers."""
-        return self.below.remote
 
 
 class LookAheadCache(Forwarding):
@@ -166,7 +145,7 @@ class LookAheadCache(Forwarding):
         missing[hit] = False
         miss = missing.nonzero().flatten()
         return WindowWork(
-            work.reads, work.far, hit, slots[there], miss, self.below.ask(work.reads[miss]),
+            work.reads, hit, slots[there], miss, self.below.ask(work.reads[miss]), work.far,
             work.far[torch.from_numpy(found.kept).long()], torch.from_numpy(found.into).long(),
         )  # fmt: skip
 

@@ -46,6 +46,12 @@ def check_look_ahead(config: Config, store: GraphStore, device: torch.device | s
     Raises:
         ConfigError: on a GPU, or in isolated training; or there is nothing to look ahead for.
     """
+    if config.cache_policy == LOOK_AHEAD and not config.cache:
+        raise ConfigError(
+            f"cache_policy {LOOK_AHEAD} has no cache to keep rows in",
+            where="cache_policy",
+            fix="Give a cache, for instance --cache 512MiB",
+        )
     if not looks_ahead(config):
         if config.look_ahead:
             raise ConfigError(
