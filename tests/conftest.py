@@ -56,12 +56,13 @@ KEPT_THREADS = ("partita-kernel",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as ``full`` what :mod:`cases` finds; ``slow`` cases are left out anyway."""
+    """Mark as ``full`` what is long, or brings no new value (:mod:`cases`), and as ``slow`` what is and does both."""
     quick = [item for item in items if item.get_closest_marker("slow") is None]
     names = [item.nodeid.removesuffix("]").partition("[")[::2] for item in quick]
-    leave_out = long_tests()
-    for place in repeated(names) | {place for place, (name, _) in enumerate(names) if name in leave_out}:
-        quick[place].add_marker("full")
+    leave_out, again = long_tests(), repeated(names)
+    for place, (name, _) in enumerate(names):
+        if name in leave_out or place in again:
+            quick[place].add_marker("slow" if name in leave_out and place in again else "full")
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from judge import GOOD, Judge, judging
 from kinds import KINDS
 
-CASES = 300
+CASES = 90
 
 
 @pytest.fixture(scope="module")

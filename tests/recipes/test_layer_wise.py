@@ -44,7 +44,7 @@ def test_two_workers_train_what_one_does(graph, tmp_path) -> None:
     [
         (["--sampler", "layer"], "needs a layer_budget"),
         (["--sampler", "layer", "--layer-budget", "5,5"], "layer_budget has 2 entries"),
-        (["--sampler", "layer", "--layer-budget", "5", "--fanout", "5"], "fanout is for the sampler node or labor or walk"),
+        (["--sampler", "layer", "--layer-budget", "5", "--fanout", "5"], "for the sampler node, labor or walk"),
         (["--sampler", "layer", "--layer-budget", "5", "--views", "all"], "Use sampler node"),
         (["--sampler", "layer", "--layer-budget", "9999999", "--replace"], "at most 1,048,576"),
         (["--layer-budget", "5"], "layer_budget is for the sampler layer"),

@@ -83,6 +83,9 @@ RUNS = {
 }
 """A store, and what it is trained with, ``SMALL`` besides."""
 
+LEFT_OUT = ("gcn", "gin, full batch", "layer", "gdp", "nfp", "snp", "gsplit", "apt")
+"""A run takes half a minute, and these are estimated as others are."""
+
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_ends_well_with_a_tenth_more_than_its_estimate(verb: str, folder: Path) -> None:
@@ -93,7 +96,7 @@ def test_a_verb_ends_well_with_a_tenth_more_than_its_estimate(verb: str, folder:
     assert "RLIMIT_DATA" in limited.stderr
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LEFT_OUT)) for name in RUNS])
 def test_training_ends_well_with_a_tenth_more_than_its_estimate(name: str, folder: Path, tmp_path: Path) -> None:
     store, *settings = RUNS[name]
     fanout = [] if name == "layer" else FANOUT  # which that sampler does not take

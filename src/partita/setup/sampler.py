@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from partita.comm.group import Group
 from partita.config import Config, default_fanout
 from partita.core.errors import ConfigError
@@ -144,7 +146,7 @@ def check_sampler(config: Config) -> None:
         untouched = default_fanout(config.layers) if setting == "fanout" else ()
         if getattr(config, setting) not in (type(config).model_fields[setting].default, untouched):
             raise ConfigError(
-                f"{setting} is for the sampler {' or '.join(users[setting])}, not for '{config.sampler}'",
+                f"{setting} is for the sampler {_either(users[setting])}, not for '{config.sampler}'",
                 where=setting,
                 fix=f"Leave {setting} out",
             )
@@ -163,3 +165,8 @@ def check_sampler(config: Config) -> None:
             fix=f"Use sampler {' or '.join(able)}, or views {WHOLE}",
         )
     kind.check(sampler_settings(config))
+
+
+def _either(names: Sequence[str]) -> str:
+    """``node, labor or walk``."""
+    return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
