@@ -4,8 +4,8 @@ A row for every node of an R-MAT graph, whose edges reach a few nodes often and 
 a softmax over nodes that a batch shares, Adam. Three ways, each in a process of its own:
 
 - everything in memory;
-- memory-mapped, but for a tenth (``--embed-memory``), with as much private memory besides as the process had before
-  (``RLIMIT_DATA``): the system still keeps pages of files where it has memory to spare;
+- in files, but for a tenth (``--embed-memory``), with that and ``--room`` of private memory besides what the process
+  had before (``RLIMIT_DATA``);
 - the same in a control group whose memory, pages of files included, is the tenth and what a process takes that has
   loaded everything but the tables (where this process may make a group).
 
@@ -57,9 +57,9 @@ def train(store: Path, folder: Path, options: argparse.Namespace, memory: str) -
     with contextlib.suppress(Enough):
         trainer = partita.Trainer(
             store, out=folder / "run", overwrite=True, task="links", model="none", embed=str(options.width),
-            hidden=options.width, decoder="dot", negative_sampler="joint", negatives=256, batch_size=1024,
+            hidden=options.width, decoder="dot", negative_sampler=options.negatives, negatives=256, batch_size=1024,
             epochs=options.epochs, eval_every=0, checkpoint_minutes=10**6, embed_memory=memory,
-            threads=options.threads, callbacks=[note], held_out="0,0.001",
+            threads=options.threads, callbacks=[note], held_out="0,0.001", look_ahead=options.look_ahead,
         )  # fmt: skip
         edges = len(trainer.job.task.seeds("train"))
         trainer.fit(progress=False)
@@ -95,6 +95,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--room", type=int, default=128 << 20, help="bytes for batches")
+    parser.add_argument("--negatives", default="joint", help="negative sampler")
+    parser.add_argument("--look-ahead", type=int, default=0, help="batches")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -112,8 +114,8 @@ def main() -> None:
         partita.generate_rmat(Path(folder) / "graph", scale=options.scale, edge_factor=options.degree)
         for way in ways:
             command = [sys.executable, __file__, "--way", way, "--folder", folder]
-            for name in ("scale", "degree", "width", "epochs", "threads", "room"):
-                command += [f"--{name}", str(getattr(options, name))]
+            for name in ("scale", "degree", "width", "epochs", "threads", "room", "negatives", "look_ahead"):
+                command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             for group in GROUPS.glob("partita-bench-*"):
                 with contextlib.suppress(OSError):

@@ -300,8 +300,8 @@ class Config(LinkSettings):
         0,
         ge=0,
         le=10**6,
-        description="With feature_memory, or cache_policy look-ahead: batches sampled ahead, which say which rows are "
-        "used again first; 0: as many as a quarter of that memory has room for.",
+        description="With feature_memory, embed_memory, or cache_policy look-ahead: batches sampled ahead, which say "
+        "which rows are used again first; 0: as many as a quarter of that memory has room for.",
     )
     topology_cache: Bytes | None = Field(
         None,
@@ -504,7 +504,7 @@ class Config(LinkSettings):
         ge=0,
         le=MOST_BYTES,
         description="Memory per worker for learnt rows and what their optimizer remembers, for instance 2GiB; what is "
-        "more lies in memory-mapped files in TMPDIR. Default: all in memory.",
+        "more lies in files in TMPDIR, and rows are in memory that are used again soon. Default: all in memory.",
     )
 
     @model_validator(mode="before")

@@ -92,6 +92,33 @@ def test_every_row_is_that_of_one_worker(folder, tmp_path, graph, workers) -> No
         assert record["metrics"]["test"]["loss"] == pytest.approx(alone["loss"], rel=1e-9)
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("graph", ["typed", "plain"])
+def test_rows_in_files_are_the_same(folder, tmp_path, graph, workers) -> None:
+    """Whatever is kept of them, and however far it is looked ahead; what travels is counted as before."""
+    kinds = TYPED if graph == "typed" else PLAIN
+    memory = {"none": {"embed_memory": 0}, "some": {"embed_memory": "2KB", "look_ahead": 7}}
+    cases = {
+        tmp_path / f"{strategy}-{name}-{held}": (strategy, name, held)
+        for strategy in STRATEGIES[workers]
+        for name, held in zip(kinds, (*memory, "some"), strict=False)
+    }
+    runs = {
+        run: {**SETTINGS, "strategy": strategy, **kinds[name], **memory[held]}
+        for run, (strategy, name, held) in cases.items()
+    }
+    train_on_workers(folder / f"{graph}{workers}", workers, runs)
+    for run, (strategy, name, held) in cases.items():
+        found = by_original(folder, f"{graph}{workers}", run)
+        assert_same(found, by_original(folder, f"{graph}{'2' if graph == 'typed' else ''}.whole", folder / name))
+        record = json.loads((run / "run.json").read_text())
+        assert (record["traffic_bytes"]["features"] > 0) == (strategy != "snp"), strategy
+        reads = record["learnt_reads"]
+        assert len(reads) == workers
+        assert sum(each["rows"] for each in reads) > 0
+        assert (sum(each["kept"] for each in reads) > 0) == (held == "some")
+
+
 def test_other_numbers_of_workers_go_on_and_evaluate(folder, tmp_path) -> None:
     """An epoch by one worker, one by two, one by three: the rows of one worker throughout."""
     store, run = folder / "typed2", tmp_path / "run"

@@ -149,7 +149,7 @@ class Step:
         found.initialize(
             partial(name_key, 3), lambda width: 0.8, lambda kind, rows: original[types.ids(kind, rows)].numpy()
         )
-        encoder.source = found.read
+        encoder.source = found
         return found
 
     def original(self) -> Tensor:

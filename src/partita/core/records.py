@@ -308,12 +308,14 @@ class RowsByType:
         head: the first so many nodes are in any order; those behind them are sorted by type.
         numbers: of each type int64 (n), which of all rows of the type they are: learnt rows are found by it. Empty
             where nothing looks for such.
+        pulls: of each type, what the source of learnt rows was asked for them ahead; ``None`` where it was not.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     rows: tuple[Float[Tensor, "_ _"], ...]
     head: int
     numbers: tuple[Int64[Tensor, "_"], ...] = ()
+    pulls: tuple[Any, ...] = ()
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +22,16 @@ from partita.comm.group import Group
 from partita.comm.routing import bucket
 from partita.core.keys import GOLDEN
 from partita.core.node_types import NodeTypes
+from partita.core.records import DiskReads
+from partita.features.row_tables import Asked, MemoryTable, RowTable
+from partita.features.row_tables import RowOptimizer as RowOptimizer
 from partita.graph.hashing import fold_array, mix64_inplace
 
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 2**20
 """What is made, sent or written of a table at once."""
 
-_UPDATE_BYTES = 2**20
-"""Of rows that are moved at once: what is computed on the way then stays in the processor's cache."""
-
-Allocate = Callable[[str, int, int, torch.dtype], Tensor]
-"""Makes an array of zeros: of what it is, rows, columns, dtype."""
+MakeTable = Callable[[str, int, Mapping[str, int], torch.dtype], RowTable]
+"""Makes a table of zeros: of what it is, rows, columns of its arrays, dtype."""
 
 Original = Callable[[int, Int64[np.ndarray, "n"]], Integer[np.ndarray, "n"]]
 """Gives original indices of rows of a type."""
@@ -69,37 +69,7 @@ class RowOwners:
         return first, last
 
 
-@runtime_checkable
-class RowOptimizer(Protocol):
-    """How rows move. Only rows that a step has reached do, and only theirs of what is remembered is changed."""
-
-    def slots(self, width: int) -> Mapping[str, int]:
-        """What is remembered of a row of so many columns: columns by name."""
-        ...
-
-    def update(
-        self,
-        rows: Float[Tensor, "N w"],
-        slots: Mapping[str, Float[Tensor, "N _"]],
-        at: Int64[Tensor, "n"],
-        gradient: Float[Tensor, "n w"],
-        lr: float,
-        step: int,
-    ) -> None:
-        """Move some rows, in place, each by itself: a step may be made in several calls.
-
-        Args:
-            rows: the table.
-            slots: what is remembered of every row; zeros before the first step.
-            at: distinct rows.
-            gradient: of each.
-            lr: learning rate.
-            step: how many steps were made, with this one.
-        """
-        ...
-
-
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Table:
     """The rows of a type that this worker owns, and what the optimizer remembers of them.
 
@@ -107,32 +77,46 @@ class Table:
         name: of the type.
         kind: its number.
         first: the first of the rows.
-        rows: (n, w).
-        slots: (n, _) by name.
+        held: where they are.
     """
 
     name: str
     kind: int
     first: int
-    rows: Float[Tensor, "n w"]
-    slots: dict[str, Float[Tensor, "n _"]]
+    held: RowTable
 
     @property
-    def arrays(self) -> dict[str, Tensor]:
-        """The rows and the slots, by name."""
-        return {"rows": self.rows, **self.slots}
+    def width(self) -> int:
+        """Columns of a row."""
+        return self.held.widths["rows"]
+
+    @property
+    def rows(self) -> Float[Tensor, "n w"]:
+        """All of the rows."""
+        return self.held.piece(0, self.held.num_rows)["rows"]
 
 
-@dataclass
-class _Pulled:
-    """Rows that were pulled in a step."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Pull:
+    """Rows of a type that this worker wants in a step, and those that are wanted of it.
+
+    Attributes:
+        kind: number of the type.
+        order: to sort what it wants by owner; ``None`` where there is a single worker.
+        send: how many rows of each worker it wants.
+        receive: how many each worker wants of it.
+        own: int64 (m) of the own rows, those that are wanted, by rank.
+        asked: the same, none of them twice.
+        places: int64 (m) where each is among these; ``None``: they are the same.
+    """
 
     kind: int
-    order: Tensor | None  # to sort by owner; None: a single worker
+    order: Int64[Tensor, "n"] | None
     send: Sequence[int]
-    asked: Int64[Tensor, "m"]  # of the own rows, those that others or this worker have pulled, by rank
     receive: Sequence[int]
-    leaf: Tensor
+    own: Int64[Tensor, "m"]
+    asked: Asked
+    places: Int64[Tensor, "m"] | None
 
 
 @dataclass
@@ -154,7 +138,8 @@ class LearntRows:
         group: of all workers, for the thread that computes.
         dtype: float32 or float64.
         optimizer: moves the rows.
-        allocate: makes the arrays; in memory by default.
+        make: makes the tables; in memory by default.
+        sampling: the same workers, for the thread that samples, where tables look ahead.
 
     Attributes:
         tables: by number of the type, of types with learnt rows.
@@ -171,23 +156,22 @@ class LearntRows:
         group: Group,
         dtype: torch.dtype,
         optimizer: RowOptimizer,
-        allocate: Allocate | None = None,
+        make: MakeTable | None = None,
+        sampling: Group | None = None,
     ) -> None:
-        make = allocate or (lambda what, rows, width, dtype: torch.zeros((rows, width), dtype=dtype))
+        make = make or (lambda what, rows, widths, dtype: MemoryTable(rows, widths, dtype))
         self.owners, self.group, self.steps = owners, group, 0
+        self._sampling = sampling or group
         self._optimizer, self._dtype = optimizer, dtype
         self.tables: dict[int, Table] = {}
         for kind, (name, width) in enumerate(zip(names, widths, strict=True)):
             if not width:
                 continue
             first, last = owners.range_of(kind, group.rank)
-            rows = make(f"learnt rows of '{name}'", last - first, width, dtype)
-            self.tables[kind] = Table(name, kind, first, rows, {})
-        for table in self.tables.values():
-            for slot, columns in optimizer.slots(table.rows.shape[1]).items():
-                what = f"{slot} of the learnt rows of '{table.name}'"
-                table.slots[slot] = make(what, len(table.rows), columns, dtype)
-        self._pulled: list[_Pulled] = []
+            columns = {"rows": width, **optimizer.slots(width)}
+            held = make(f"learnt rows of '{name}'", last - first, columns, dtype)
+            self.tables[kind] = Table(name, kind, first, held)
+        self._pulled: list[tuple[Pull, Tensor]] = []
         self._gradients: list[_Gradient] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LearntRows:
@@ -196,8 +180,13 @@ class LearntRows:
 
     @property
     def num_bytes(self) -> int:
-        """Of the rows of this worker, and of what is remembered of them."""
-        return sum(array.nbytes for table in self.tables.values() for array in table.arrays.values())
+        """Of memory that is held, at most, of the rows of this worker and of what is remembered of them."""
+        return sum(table.held.num_bytes for table in self.tables.values())
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether rows of a table should be announced, and prepared, before they are read; the same on all workers."""
+        return self.window > 0
 
     def initialize(self, key_of: Callable[[str], int], bound_of: Callable[[int], float], original: Original) -> None:
         """Fill the own rows uniformly in +-bound; sends nothing.
@@ -210,15 +199,38 @@ class LearntRows:
             original: original indices of rows of a type.
         """
         for table in self.tables.values():
-            width, key = table.rows.shape[1], key_of(table.name)
+            width, key, count = table.width, key_of(table.name), table.held.num_rows
             step = max(1, BLOCK_BYTES // (8 * width))
-            for start in range(0, len(table.rows), step):
-                stop = min(start + step, len(table.rows))
+            for start in range(0, count, step):
+                stop = min(start + step, count)
                 numbers = original(table.kind, np.arange(table.first + start, table.first + stop))
                 drawn = keyed_uniform(key, numbers, width)
-                table.rows[start:stop] = torch.from_numpy((2.0 * drawn - 1.0) * bound_of(width))
+                rows = torch.from_numpy((2.0 * drawn - 1.0) * bound_of(width)).to(self._dtype)
+                table.held.put(start, {**self.nothing(table.kind, stop - start), "rows": rows})
 
-    def read(self, kind: int, numbers: Int64[Tensor, "n"]) -> Float[Tensor, "n w"]:
+    def ask(self, kind: int, numbers: Int64[Tensor, "n"]) -> Pull | None:
+        """Tell the owners of rows that a step will read them; at sampling time.
+
+        Returns:
+            What :meth:`read` is to be given; ``None`` where nobody looks ahead, so that they are asked when they are
+            read.
+        """
+        return self._pull(kind, numbers, self._sampling) if self.tables[kind].held.window else None
+
+    def _pull(self, kind: int, numbers: Int64[Tensor, "n"], group: Group) -> Pull:
+        if group.size == 1:
+            return Pull(kind, None, (), (), numbers, Asked(numbers), None)
+        order, send = bucket(self.owners.of_rows(kind, numbers), group.size)
+        receive = group.exchange_counts(torch.tensor(send)).tolist()
+        table = self.tables[kind]
+        own = group.exchange(numbers[order], send, receive, "ids") - table.first
+        if not table.held.window:
+            return Pull(kind, order, send, receive, own, Asked(own), None)
+        distinct, places = np.unique(own.numpy(), return_inverse=True)
+        asked = Asked(torch.from_numpy(distinct))
+        return Pull(kind, order, send, receive, own, asked, torch.from_numpy(places.reshape(-1)))
+
+    def read(self, kind: int, numbers: Int64[Tensor, "n"], pull: Pull | None = None) -> Float[Tensor, "n w"]:
         """Rows of a type from their owners: the table as it is, for evaluation and for training.
 
         Where gradients are computed they are leaves, whose gradients :meth:`collect` takes.
@@ -226,31 +238,62 @@ class LearntRows:
         Args:
             kind: number of the type.
             numbers: distinct rows.
+            pull: what :meth:`ask` has returned for them.
         """
-        table, group = self.tables[kind], self.group
-        if group.size == 1:
-            pulled = _Pulled(kind, None, (), numbers, (), table.rows.index_select(0, numbers))
-        else:
-            order, send = bucket(self.owners.of_rows(kind, numbers), group.size)
-            receive = group.exchange_counts(torch.tensor(send)).tolist()
-            asked = group.exchange(numbers[order], send, receive, "ids") - table.first
-            answers = group.exchange(table.rows.index_select(0, asked), receive, send, "features")
+        group = self.group
+        pull = pull or self._pull(kind, numbers, group)
+        rows = self.tables[kind].held.read(pull.asked.rows, pull.asked)
+        if pull.order is not None:
+            wanted = rows if pull.places is None else rows.index_select(0, pull.places)
+            answers = group.exchange(wanted, pull.receive, pull.send, "features")
             rows = torch.empty_like(answers)
-            rows[order] = answers
-            pulled = _Pulled(kind, order, send, asked, receive, rows)
+            rows[pull.order] = answers
         if torch.is_grad_enabled():
-            pulled.leaf.requires_grad_()
-            self._pulled.append(pulled)
-        return pulled.leaf
+            rows.requires_grad_()
+            self._pulled.append((pull, rows))
+        return rows
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a row with all that is remembered of it, of the type with the longest."""
+        records = [sum(table.held.widths.values()) for table in self.tables.values()]
+        return max(records, default=0) * self._dtype.itemsize
+
+    def look_at(self, window: int) -> None:
+        """Know so many steps ahead, before the first is announced."""
+        for table in self.tables.values():
+            table.held.look_at(window)
+
+    @property
+    def window(self) -> int:
+        """Steps that should be announced behind the one that is prepared; 0: none need be."""
+        return max((table.held.window for table in self.tables.values()), default=0)
+
+    def announce(self, pull: Pull) -> None:
+        """Say that rows will be read, behind those announced before, once each."""
+        self.tables[pull.kind].held.announce(pull.asked)
+
+    def prepare(self, pull: Pull) -> None:
+        """See to announced rows before they are read, in the order of announcements, perhaps in another thread."""
+        self.tables[pull.kind].held.prepare(pull.asked)
+
+    def restart(self) -> None:
+        """Take back what was announced and not read."""
+        for table in self.tables.values():
+            table.held.restart()
+
+    def disk_reads(self) -> DiskReads:
+        """What was read from files so far."""
+        return sum((table.held.disk_reads() for table in self.tables.values()), DiskReads())
 
     def collect(self) -> None:
         """Bring the gradients of what was read since the last time to the owners, and add them up."""
         found: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        for each in self._pulled:
-            values = torch.zeros_like(each.leaf) if each.leaf.grad is None else each.leaf.grad
-            if each.order is not None:
-                values = self.group.exchange(values[each.order], each.send, each.receive, "backward")
-            found.setdefault(each.kind, []).append((each.asked, values))
+        for pull, leaf in self._pulled:
+            values = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            if pull.order is not None:
+                values = self.group.exchange(values[pull.order], pull.send, pull.receive, "backward")
+            found.setdefault(pull.kind, []).append((pull.own, values))
         self._pulled.clear()
         self._gradients = [self._summed(kind, parts) for kind, parts in sorted(found.items())]
 
@@ -281,34 +324,39 @@ class LearntRows:
         """
         self.steps += 1
         for each in self._gradients:
-            table = self.tables[each.kind]
-            step = max(1, _UPDATE_BYTES // (table.rows.shape[1] * table.rows.element_size()))
-            for at, values in zip(each.at.split(step), each.values.split(step), strict=True):
-                values = values if factor == 1.0 else values * factor
-                self._optimizer.update(table.rows, table.slots, at, values, lr, self.steps)
+            values = each.values if factor == 1.0 else each.values * factor
+            self.tables[each.kind].held.move(self._optimizer, each.at, values, lr, self.steps)
         self._gradients = []
 
-    def blocks(self) -> Iterator[tuple[int, str, int, int, int]]:
-        """All arrays in pieces of bounded size, in the order in which a checkpoint holds them; the same on all workers.
+    def blocks(self) -> Iterator[tuple[int, int, int, int]]:
+        """All tables in pieces of bounded size, in the order of their rows; the same on all workers.
 
-        Gives the type's number, the name of the array, the worker that has the piece, its first row and one past its
-        last.
+        Gives the type's number, the worker that has the piece, its first row and one past its last.
         """
         for kind, table in self.tables.items():
-            for name, array in table.arrays.items():
-                step = max(1, BLOCK_BYTES // (array.shape[1] * array.element_size()))
-                for rank, (low, high) in enumerate(pairwise(self.owners.bounds[kind].tolist())):
-                    for start in range(low, high, step):
-                        yield kind, name, rank, start, min(start + step, high)
+            step = max(1, BLOCK_BYTES // (sum(table.held.widths.values()) * self._dtype.itemsize))
+            for rank, (low, high) in enumerate(pairwise(self.owners.bounds[kind].tolist())):
+                for start in range(low, high, step):
+                    yield kind, rank, start, min(start + step, high)
 
     def size_of(self, kind: int) -> int:
         """Rows of a type, over all workers."""
         return int(self.owners.bounds[kind][-1])
 
-    def piece(self, kind: int, name: str, start: int, stop: int) -> Tensor:
-        """Rows of an array of this worker."""
+    def piece(self, kind: int, start: int, stop: int) -> Mapping[str, Tensor]:
+        """Rows of all arrays of this worker, by name; not to be written to."""
         table = self.tables[kind]
-        return table.arrays[name][start - table.first : stop - table.first]
+        return table.held.piece(start - table.first, stop - table.first)
+
+    def put(self, kind: int, start: int, arrays: Mapping[str, Tensor]) -> None:
+        """Overwrite rows of this worker, from ``start`` on."""
+        table = self.tables[kind]
+        table.held.put(start - table.first, arrays)
+
+    def nothing(self, kind: int, rows: int = 0) -> dict[str, Tensor]:
+        """So many rows of zeros, or none, of all arrays."""
+        widths = self.tables[kind].held.widths
+        return {name: torch.zeros((rows, width), dtype=self._dtype) for name, width in widths.items()}
 
 
 def keyed_uniform(key: int, numbers: Integer[np.ndarray, "n"], width: int) -> Float64[np.ndarray, "n w"]:

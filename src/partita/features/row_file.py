@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import NoReturn
@@ -17,13 +15,10 @@ import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
 
 from partita.core.errors import StoreError
+from partita.features.io_threads import at_once, shares
 
-THREADS = 8
-"""Reads of a file at once."""
 GAP_BYTES = 32 << 10
 """What lies between two rows is read with them if it is no longer: a read costs about as much as so many bytes."""
-_ROWS_OF_A_THREAD = 64
-"""For fewer rows none is started."""
 SPAN_BYTES = 1 << 20
 """Of a read, at most, unless a row is longer."""
 _BLOCKS = (512, 4096)
@@ -72,6 +67,7 @@ class RowFile:
         row_bytes: of a row in the file.
         num_rows: of the table.
         begin, width: which bytes of a row are read.
+        cached: reads go through the system's cache of pages, also where they need not.
         counts: of all reads so far.
     """
 
@@ -81,6 +77,7 @@ class RowFile:
     num_rows: int
     begin: int = 0
     width: int = -1
+    cached: bool = False
     counts: ReadCounts = field(default_factory=ReadCounts)
 
     def __post_init__(self) -> None:
@@ -104,7 +101,7 @@ class RowFile:
 
     def columns(self, begin: int, width: int) -> RowFile:
         """The same rows, of which only some bytes are read."""
-        return RowFile(self.path, self.first_byte, self.row_bytes, self.num_rows, begin, width)
+        return RowFile(self.path, self.first_byte, self.row_bytes, self.num_rows, begin, width, self.cached)
 
     def read(
         self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"], places: Int64[np.ndarray, "k"]
@@ -122,14 +119,8 @@ class RowFile:
         """
         if not len(rows) or not self.width:
             return
-        threads = min(THREADS, len(rows) // _ROWS_OF_A_THREAD + 1)
-        shares = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
-        given = [(rows[a:b], places[a:b]) for a, b in pairwise(shares)]
-        if threads == 1:
-            done = [self._read(rows, places, out)]
-        else:
-            with ThreadPoolExecutor(threads, thread_name_prefix="partita-read") as pool:
-                done = list(pool.map(lambda share: self._read(share[0], share[1], out), given))
+        works = [partial(self._read, rows[each], places[each], out) for each in shares(rows)]
+        done = at_once(works, "partita-read")
         self.counts.add(len(rows), 0, 0)
         for reads, count in done:
             self.counts.add(0, reads, count)
@@ -142,7 +133,7 @@ class RowFile:
         buffer = aligned(max(SPAN_BYTES, self.width + 2 * _BLOCKS[-1]))
         first = self.first_byte + self.begin
         reads, count, failed = read_rows(
-            self.descriptor, first, self.row_bytes, rows, places, out, buffer, self._opened[1], GAP_BYTES
+            self.descriptor, first, self.row_bytes, rows, places, out, buffer, self.block, GAP_BYTES
         )
         if failed >= 0:
             self.refuse()
@@ -165,7 +156,12 @@ class RowFile:
     @cached_property
     def direct(self) -> bool:
         """Whether reads go past the system's cache of pages."""
-        return self._opened[1] > 1
+        return self.block > 1
+
+    @property
+    def block(self) -> int:
+        """What places and lengths of reads are multiples of; 1 where they go through the system's cache of pages."""
+        return self._opened[1]
 
     @property
     def descriptor(self) -> int:
@@ -176,7 +172,7 @@ class RowFile:
     def _opened(self) -> tuple[int, int]:
         """The file, and the size of its blocks, 1 where reads go through the cache."""
         flag, closed = getattr(os, "O_DIRECT", 0), getattr(os, "O_CLOEXEC", 0)
-        if flag:
+        if flag and not self.cached:
             with suppress(OSError):  # a file system that cannot do so
                 found = os.open(self.path, os.O_RDONLY | closed | flag)
                 for block in _BLOCKS:

@@ -184,6 +184,26 @@ def _read_rows_loop(descriptor, first, row_bytes, rows, places, out, buffer, blo
 read_rows = compiled(_read_rows_loop)
 
 
+def _write_rows_loop(descriptor, row_bytes, rows, records):
+    """Write rows, those that lie behind one another together; whether that went well."""
+    address, i = records.ctypes.data, 0
+    while i < len(rows):
+        last = i + 1
+        while last < len(rows) and rows[last] == rows[last - 1] + 1:
+            last += 1
+        done, wanted = 0, (last - i) * row_bytes
+        while done < wanted:
+            made = write_at(descriptor, address + i * row_bytes + done, wanted - done, rows[i] * row_bytes + done)
+            if made <= 0:
+                return False
+            done += made
+        i = last
+    return True
+
+
+write_rows = compiled(_write_rows_loop)
+
+
 def _copy_kept_loop(kept, slots, out):
     for i in range(len(slots)):
         slot = slots[i]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int32, Int64
@@ -17,8 +17,19 @@ from partita.core.records import Block, Reduce, RowsByType
 from partita.nn import initialize, ops
 from partita.nn.grouped import linears
 
-LearntSource = Callable[[int, Int64[Tensor, "n"]], Float[Tensor, "n w"]]
-"""Gives learnt rows of a type, by the type's number and the rows' numbers among those of the type."""
+
+class LearntSource(Protocol):
+    """Where learnt rows come from."""
+
+    def read(self, kind: int, numbers: Int64[Tensor, "n"], pull: Any = None) -> Float[Tensor, "n w"]:
+        """Learnt rows of a type.
+
+        Args:
+            kind: its number.
+            numbers: of the rows, among those of the type.
+            pull: what the source was asked for them before, see :attr:`~partita.core.records.RowsByType.pulls`.
+        """
+        ...
 
 
 class Encoder(nn.Module):
@@ -89,7 +100,7 @@ class Encoder(nn.Module):
             return rows.to(lin.weight.dtype) if width else lin.weight.new_ones(rows.shape[0], 1)
         if self.source is None:
             raise ValueError(f"rows of '{self.node_types[kind]}' are learnt, and there is no table of them")
-        found = self.source(kind, inputs.numbers[kind])
+        found = self.source.read(kind, inputs.numbers[kind], inputs.pulls[kind] if inputs.pulls else None)
         return torch.cat([rows.to(found.dtype), found], dim=1) if width else found
 
     @property

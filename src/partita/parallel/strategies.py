@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.protocols import CacheTier, Estimator, FeatureTier, Inputs, Placement, Sampler, Topology
 from partita.core.registry import Registry
 from partita.features.host import HostRows
-from partita.features.learnt import RowOwners
+from partita.features.learnt import LearntRows, RowOwners
 from partita.features.peers import Peers
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, NO_CACHE, CacheSettings, make_tiers, require_room, stack_tiers
@@ -238,7 +238,9 @@ def build_engine(
         check_strategy_of_module(strategy)
     check_encoder(model, column)
     host = HostRows(column) if isinstance(column, FeatureColumn) else column
-    inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache)
+    source = None if model.encoder is None else model.encoder.source
+    learnt = source if isinstance(source, LearntRows) else None
+    inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache, learnt)
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
 
     def make(name: str, worker: BlockWorker, context: Workers) -> Placement:
@@ -306,11 +308,12 @@ def _make_inputs(
     context: Workers,
     part_offsets: Int64[Tensor, "P_1"],
     cache: CacheSettings,
+    learnt: LearntRows | None,
 ) -> Inputs:
     """The input placement of a strategy."""
     axis = _axis(strategy, context, part_offsets)
     if isinstance(host, TypedColumns):
-        return _typed_inputs(strategy, host, topology, context, part_offsets, axis, cache)
+        return _typed_inputs(strategy, host, topology, context, part_offsets, axis, cache, learnt)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
@@ -345,6 +348,7 @@ def _typed_inputs(
     part_offsets: Int64[Tensor, "P_1"],
     axis: Axis | None,
     cache: CacheSettings,
+    learnt: LearntRows | None,
 ) -> TypedInputs:
     """The input placement of a strategy on a typed graph."""
     level = INPUT_PLACEMENTS.find(strategy.inputs)
@@ -378,7 +382,7 @@ def _typed_inputs(
     owners = None
     if any(columns.learnt) and context.mesh.size > 1:
         owners = RowOwners.of(columns.types, part_offsets, context.mesh.size)
-    inputs = TypedInputs(columns, topology, make, owners, context.mesh.rank)
+    inputs = TypedInputs(columns, topology, make, owners, context.mesh.rank, learnt)
     require_room(cache.bytes, keeping)
     return inputs
 

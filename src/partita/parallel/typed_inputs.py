@@ -18,7 +18,7 @@ from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
 from partita.core.records import ID_BYTES, TIERS, DiskReads, RowsByType, Traffic
 from partita.features.host import HostRows
-from partita.features.learnt import RowOwners
+from partita.features.learnt import LearntRows, Pull, RowOwners
 from partita.features.typed import TypedColumns
 from partita.kernels import rank_masks
 from partita.parallel.inputs import Reads, Tiered, TieredReads
@@ -33,12 +33,14 @@ class TypedReads(Reads):
         works: of each type; ``None`` of types without features.
         numbers: of each type (n), which of its rows those are.
         head: see :class:`~partita.core.records.RowsByType`.
+        pulls: of each type, what its learnt rows' owners were asked for ahead, if they were.
     """
 
     at: tuple[Int64[Tensor, "_"], ...]
     works: tuple[TieredReads | None, ...]
     numbers: tuple[Int64[Tensor, "_"], ...]
     head: int
+    pulls: tuple[Pull | None, ...]
 
     @property
     def num_accesses(self) -> int:
@@ -59,6 +61,7 @@ class TypedInputs:
         make: makes the tiers of a type.
         owners: of learnt rows, whose bytes are counted; ``None`` where there are none, or one worker has all.
         rank: of this worker among them.
+        learnt: the tables, where rows are learnt: they are told what will be read.
 
     Attributes:
         collective: whether the tiers exchange anything.
@@ -75,9 +78,11 @@ class TypedInputs:
         make: MakeTier,
         owners: RowOwners | None = None,
         rank: int = 0,
+        learnt: LearntRows | None = None,
     ) -> None:
         self.columns = columns
         self._owners, self._rank = owners, rank
+        self._learnt = learnt if learnt is not None and learnt.window else None
         self._parts: list[Tiered | None] = []
         for kind, host in enumerate(columns.columns):
             if host is None:
@@ -90,6 +95,9 @@ class TypedInputs:
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
         self.look_ahead = max((part.look_ahead for part in self._parts if part is not None), default=0)
+        if self._learnt is not None:
+            self.collective = self.collective or self._learnt.group.size > 1
+            self.look_ahead = max(self.look_ahead, self._learnt.window)
 
     def _original(self, topology: Topology, kind: int, rows: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Original indices of rows of a type."""
@@ -120,8 +128,16 @@ class TypedInputs:
             works=works,
             numbers=rows,
             head=head,
+            pulls=self._pulls(rows),
             **self._totals(works, rows),
         )
+
+    def _pulls(self, numbers: tuple[Tensor, ...]) -> tuple[Pull | None, ...]:
+        """Ask for learnt rows ahead, type by type."""
+        learnt = self._learnt
+        if learnt is None:
+            return ()
+        return tuple(learnt.ask(kind, rows) if kind in learnt.tables else None for kind, rows in enumerate(numbers))
 
     def _totals(self, works: tuple[TieredReads | None, ...], numbers: tuple[Tensor, ...]) -> dict[str, Any]:
         """Rows by tier, and bytes from others, of all types."""
@@ -150,6 +166,9 @@ class TypedInputs:
         for part, each in zip(self._parts, work.works, strict=True):
             if part is not None and each is not None:
                 part.announce(each)
+        for pull in filter(None, work.pulls):
+            assert self._learnt is not None
+            self._learnt.announce(pull)
 
     @property
     def exchanges_to_prepare(self) -> bool:
@@ -158,6 +177,9 @@ class TypedInputs:
 
     def prepare(self, work: TypedReads) -> TypedReads:
         """Tell the tiers of all types, in one order on all workers."""
+        for pull in filter(None, work.pulls):
+            assert self._learnt is not None
+            self._learnt.prepare(pull)
         works = tuple(
             each if part is None or each is None else part.prepare(each)
             for part, each in zip(self._parts, work.works, strict=True)
@@ -171,6 +193,8 @@ class TypedInputs:
         for part in self._parts:
             if part is not None:
                 part.restart()
+        if self._learnt is not None:
+            self._learnt.restart()
 
     def disk_reads(self) -> DiskReads:
         """Of all types."""
@@ -182,7 +206,7 @@ class TypedInputs:
             self.columns.empty(at) if part is None or each is None else part.forward(each)
             for part, each, at in zip(self._parts, work.works, work.at, strict=True)
         ]
-        return RowsByType(work.at, tuple(found), work.head, work.numbers)
+        return RowsByType(work.at, tuple(found), work.head, work.numbers, work.pulls)
 
     def estimate(
         self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh

@@ -181,23 +181,34 @@ def known_ahead(run: RunFiles) -> Table | None:
     reads = run.record.get("feature_reads")
     if not reads:
         return None
+    of = "Feature rows of other hosts" if reads[0].get("source") == "hosts" else "Feature rows from disk"
+    return _kept_ahead(of, reads)
+
+
+def learnt_ahead(run: RunFiles) -> Table | None:
+    """The same of learnt rows."""
+    reads = run.record.get("learnt_reads")
+    return _kept_ahead("Learnt rows from disk", reads) if reads else None
+
+
+def _kept_ahead(title: str, reads: list[dict[str, Any]]) -> Table:
+    files = reads[0].get("source") != "hosts"
     rows = [
         [
             str(number),
             f"{each['asked']:,}",
             f"{each['kept'] / max(1, each['asked']):.1%}",
             f"{each.get('lru_kept', 0) / max(1, each['asked']):.1%}",
-            *(_file_reads(each) if reads[0].get("source") != "hosts" else ()),
+            *(_file_reads(each) if files else ()),
         ]
         for number, each in enumerate(reads)
     ]
     head = ["worker", "rows asked for", "in memory", "if least recently used were dropped"]
     note = f"Rows stay in memory that are used again first, by a look ahead of {reads[0]['look_ahead']:,} batches."
-    if reads[0].get("source") == "hosts":
-        return Table("Feature rows of other hosts", head, rows, note)
-    head += ["reads", "read", "reading (s)", "passes for many batches (s)"]
-    note += " Reading and passes go on while the model is trained."
-    return Table("Feature rows from disk", head, rows, note)
+    if files:
+        head += ["reads", "read", "reading (s)", "passes for many batches (s)"]
+        note += " Reading and passes go on while the model is trained."
+    return Table(title, head, rows, note)
 
 
 def _file_reads(reads: dict[str, Any]) -> list[str]:

@@ -437,15 +437,9 @@ def run_table(record: Mapping[str, Any]) -> Table:
         pairs["sampled edges"] = f"{counts['sampled_edges']:,}"
         pairs["feature rows read"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} in total"
     if reads := record.get("feature_reads"):
-        names = ("asked", "kept", "lru_kept", "reads", "bytes")
-        asked, kept, lru, count, size = (sum(each.get(name, 0) for each in reads) for name in names)
-        share, of_lru = kept / max(1, asked), lru / max(1, asked)
-        known = f"{share:.0%} of feature rows were in memory (least recently used: {of_lru:.0%})"
-        window = f"look ahead {reads[0]['look_ahead']:,} batches"
-        if reads[0].get("source") == "hosts":
-            pairs["of other hosts"] = f"{known}; {window}"
-        else:
-            pairs["from disk"] = f"{known}; {format_bytes(size)} in {count:,} reads ({window})"
+        pairs["of other hosts" if reads[0].get("source") == "hosts" else "from disk"] = _known_ahead("feature", reads)
+    if reads := record.get("learnt_reads"):
+        pairs["learnt rows"] = _known_ahead("learnt", reads)
     views = record.get("views")
     if views:
         waited = sum(times["waited"] for times in views["loading"])
@@ -483,3 +477,14 @@ def _wall_seconds(record: Mapping[str, Any]) -> float:
     if record.get("resumed") or not (record.get("started") and record.get("ended")):
         return 0.0
     return (datetime.fromisoformat(record["ended"]) - datetime.fromisoformat(record["started"])).total_seconds()
+
+
+def _known_ahead(rows: str, reads: list[dict[str, Any]]) -> str:
+    """What all workers have kept of rows that come and go, by what they knew ahead, and read of files."""
+    names = ("asked", "kept", "lru_kept", "reads", "bytes")
+    asked, kept, lru, count, size = (sum(each.get(name, 0) for each in reads) for name in names)
+    known = f"{kept / max(1, asked):.0%} of {rows} rows were in memory (least recently used: {lru / max(1, asked):.0%})"
+    window = f"look ahead {reads[0]['look_ahead']:,} batches"
+    if reads[0].get("source") == "hosts":
+        return f"{known}; {window}"
+    return f"{known}; {format_bytes(size)} in {count:,} reads ({window})"

@@ -50,8 +50,8 @@ def forms_of(learnt: LearntRows) -> dict[str, tuple[torch.dtype, tuple[int, ...]
     """Dtype and shape of every array of all workers together, by name, in the order of the file."""
     found: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {_STEPS: (torch.int64, (1,))}
     for kind, table in learnt.tables.items():
-        for name, array in table.arrays.items():
-            found[f"{name}/{table.name}"] = array.dtype, (learnt.size_of(kind), array.shape[1])
+        for name, width in table.held.widths.items():
+            found[f"{name}/{table.name}"] = table.held.dtype, (learnt.size_of(kind), width)
     return found
 
 
@@ -74,11 +74,13 @@ def write_learnt(learnt: LearntRows, path: Path | None) -> WrittenFile | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("wb") as file:
-            file.write(_header(forms))
-            for name, piece in _pieces(learnt):
+            file.write(header := _header(forms))
+            places = {name: len(header) + begin for name, begin, _ in _offsets(forms)}
+            for name, piece in _pieces(learnt):  # of every array its rows in order, the arrays beside one another
                 content = piece.contiguous().view(-1).view(torch.uint8).numpy().data
                 digests[name].update(content)
-                file.write(content)
+                file.seek(places[name])
+                places[name] += file.write(content)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -90,15 +92,16 @@ def _pieces(learnt: LearntRows) -> Iterator[tuple[str, Tensor]]:
     group = learnt.group
     if group.rank == 0:
         yield _STEPS, torch.tensor([learnt.steps])
-    for kind, name, owner, start, stop in learnt.blocks():
+    for kind, owner, start, stop in learnt.blocks():
         table, rows = learnt.tables[kind], stop - start
-        mine = learnt.piece(kind, name, start, stop) if owner == group.rank else table.arrays[name][:0]
-        if group.size > 1:
-            send = [rows * (owner == group.rank), *[0] * (group.size - 1)]
-            receive = [rows * (rank == owner and group.rank == 0) for rank in range(group.size)]
-            mine = group.exchange(mine, send, receive, "metadata")
-        if group.rank == 0:
-            yield f"{name}/{table.name}", mine
+        mine = learnt.piece(kind, start, stop) if owner == group.rank else learnt.nothing(kind)
+        for name, array in mine.items():
+            if group.size > 1:
+                send = [rows * (owner == group.rank), *[0] * (group.size - 1)]
+                receive = [rows * (rank == owner and group.rank == 0) for rank in range(group.size)]
+                array = group.exchange(array, send, receive, "metadata")
+            if group.rank == 0:
+                yield f"{name}/{table.name}", array
 
 
 def restore_learnt(context: Context, checkpoint: Path, learnt: LearntRows) -> None:
@@ -115,15 +118,18 @@ def restore_learnt(context: Context, checkpoint: Path, learnt: LearntRows) -> No
 
     learnt.steps = context.agree(read)
     group = learnt.group
-    for kind, name, owner, start, stop in learnt.blocks():
+    for kind, owner, start, stop in learnt.blocks():
         table, rows = learnt.tables[kind], stop - start
-        array = opened[0].arrays[f"{name}/{table.name}"][start:stop] if opened else table.arrays[name][:0]
-        if group.size > 1:
-            send = [rows * (rank == owner and group.rank == 0) for rank in range(group.size)]
-            receive = [rows * (owner == group.rank), *[0] * (group.size - 1)]
-            array = group.exchange(array, send, receive, "metadata")
+        found = dict[str, Tensor]()
+        for name, nothing in learnt.nothing(kind).items():
+            array = opened[0].arrays[f"{name}/{table.name}"][start:stop] if opened else nothing
+            if group.size > 1:
+                send = [rows * (rank == owner and group.rank == 0) for rank in range(group.size)]
+                receive = [rows * (owner == group.rank), *[0] * (group.size - 1)]
+                array = group.exchange(array, send, receive, "metadata")
+            found[name] = array
         if owner == group.rank:
-            learnt.piece(kind, name, start, stop).copy_(array)
+            learnt.put(kind, start, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +204,7 @@ class LearntFile:
                 raise damaged(self.path, f"tensor '{name}' does not match its digest")
 
     def source(self, names: tuple[str, ...]) -> LearntSource:
-        """Gives rows of the types of these names; see :data:`partita.nn.encoder.LearntSource`."""
+        """Gives rows of the types of these names; see :class:`partita.nn.encoder.LearntSource`."""
         return LearntSource(tuple(self.arrays.get(f"rows/{name}") for name in names))
 
 
@@ -208,7 +214,7 @@ class LearntSource:
 
     rows: tuple[Tensor | None, ...]
 
-    def __call__(self, kind: int, numbers: Int64[Tensor, "n"]) -> Float[Tensor, "n w"]:
+    def read(self, kind: int, numbers: Int64[Tensor, "n"], pull: object = None) -> Float[Tensor, "n w"]:
         """Some rows of a type."""
         rows = self.rows[kind]
         assert rows is not None
@@ -221,14 +227,22 @@ class LearntSource:
 
 def _header(forms: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes:
     """As safetensors begin: its length, and where each tensor is."""
-    entries, at = {}, 0
-    for name, (dtype, shape) in forms.items():
-        end = at + math.prod(shape) * dtype.itemsize
-        entries[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [at, end]}
-        at = end
+    entries = {}
+    for name, begin, end in _offsets(forms):
+        dtype, shape = forms[name]
+        entries[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
+
+
+def _offsets(forms: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> Iterator[tuple[str, int, int]]:
+    """Where each tensor begins and ends, behind the header."""
+    at = 0
+    for name, (dtype, shape) in forms.items():
+        end = at + math.prod(shape) * dtype.itemsize
+        yield name, at, end
+        at = end
 
 
 def _array(path: Path, begin: int, entry: Mapping[str, Any]) -> Tensor:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from partita.comm.axis import Workers
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
-from partita.core.mapped_rows import mapped_rows
 from partita.core.options import format_bytes
 from partita.core.registry import Registry
-from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOptimizer, RowOwners, RowSGD
+from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOwners, RowSGD
+from partita.features.row_tables import STEPS_HELD, MemoryTable, RowOptimizer, RowTable
 from partita.graph.store import GraphStore
+from partita.nn.encoder import Encoder
 from partita.nn.initialize import name_key
 from partita.nn.model import Model
 from partita.sample.topology import as_tensor
@@ -46,16 +47,18 @@ def make_learnt(config: Config, store: GraphStore, model: Model, context: Worker
         return None
     types = store.node_types
     owners = RowOwners.of(types, as_tensor(store.part_offsets), context.mesh.size)
+    optimizer = ROW_OPTIMIZERS.find(config.embed_optimizer)
     learnt = LearntRows(
         encoder.node_types, encoder.learnt, owners, context.group("all"), DTYPES[config.precision],
-        ROW_OPTIMIZERS.find(config.embed_optimizer), _Allocator(config.embed_memory),
+        optimizer, _Tables(config.embed_memory, _sizes(encoder, owners, optimizer, DTYPES[config.precision])),
+        context.group("all", "sample"),
     )  # fmt: skip
     learnt.initialize(
         partial(name_key, fold(fold(int(Purpose.INITIALISE), config.seed), 0)),
         lambda width: math.sqrt(3 / width) if config.embed_init is None else config.embed_init,
         lambda kind, rows: store.to_original(types.ids(kind, rows)),
     )
-    encoder.source = learnt.read
+    encoder.source = learnt
     return learnt
 
 
@@ -95,9 +98,8 @@ def describe_learnt(config: Config, learnt: LearntRows) -> dict[str, Any]:
     """What ``run.json`` says of learnt rows: rows and columns by node type, and bytes with those of the optimizer."""
     types, total = {}, 0
     for kind, table in learnt.tables.items():
-        columns = {name: array.shape[1] for name, array in table.arrays.items()}
-        types[table.name] = {"rows": learnt.size_of(kind), "columns": columns["rows"]}
-        total += learnt.size_of(kind) * sum(columns.values()) * table.rows.element_size()
+        types[table.name] = {"rows": learnt.size_of(kind), "columns": table.width}
+        total += learnt.size_of(kind) * sum(table.held.widths.values()) * table.held.dtype.itemsize
     return {"types": types, "optimizer": config.embed_optimizer, "bytes": total}
 
 
@@ -105,14 +107,25 @@ def learnt_note(config: Config, learnt: LearntRows) -> str:
     """The same in words."""
     found = describe_learnt(config, learnt)
     types = ", ".join(f"{each['rows']:,} x {each['columns']} of '{name}'" for name, each in found["types"].items())
-    mapped = learnt.num_bytes - held_bytes(config, learnt)
-    where = f", {format_bytes(mapped)} of them for each worker in memory-mapped files" if mapped else ""
-    return f"learnt rows: {types}; with what their optimizer remembers {format_bytes(found['bytes'])}{where}"
+    paged = [table.name for table in learnt.tables.values() if table.held.window]
+    where = f", those of {', '.join(map(repr, paged))} in files, with rows in memory that are used again soon"
+    total = format_bytes(found["bytes"])
+    return f"learnt rows: {types}; with what their optimizer remembers {total}{where if paged else ''}"
 
 
-def held_bytes(config: Config, learnt: LearntRows) -> int:
-    """Of this worker's tables, what is in memory, at most."""
-    return learnt.num_bytes if config.embed_memory is None else min(learnt.num_bytes, config.embed_memory)
+def step_bytes(learnt: LearntRows, rows: int) -> int:
+    """Bytes of memory for rows of steps that are read before they are computed, or are to be written.
+
+    Args:
+        learnt: the tables.
+        rows: of a step, at most.
+    """
+    found = 0
+    for kind, table in learnt.tables.items():
+        if table.held.window:
+            record = sum(table.held.widths.values()) * table.held.dtype.itemsize
+            found += STEPS_HELD * record * min(rows, learnt.size_of(kind))
+    return found
 
 
 def row_rate(config: Config, rate: float) -> float:
@@ -139,15 +152,38 @@ def clip_gradients(parameters: Iterable[nn.Parameter], norm: float, learnt: Lear
     return factor
 
 
-class _Allocator:
-    """Makes arrays in memory as long as a budget lasts, then in memory-mapped files without names."""
+def _sizes(encoder: Encoder, owners: RowOwners, optimizer: RowOptimizer, dtype: torch.dtype) -> dict[str, int]:
+    """Bytes of each type's table, of the worker that has most rows of it, with what the optimizer remembers."""
+    found = {}
+    for name, width, bounds in zip(encoder.node_types, encoder.learnt, owners.bounds, strict=True):
+        if width:
+            columns = width + sum(optimizer.slots(width).values())
+            found[f"learnt rows of '{name}'"] = int(bounds.diff().max()) * columns * dtype.itemsize
+    return found
 
-    def __init__(self, budget: int | None) -> None:
-        self._left = math.inf if budget is None else budget
 
-    def __call__(self, what: str, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-        size = rows * width * dtype.itemsize
-        if size <= self._left:
-            self._left -= size
-            return torch.zeros((rows, width), dtype=dtype)
-        return mapped_rows(what, rows, width, dtype, prefix="partita-learnt-", folder=None, fix=_FIX)
+class _Tables:
+    """Makes tables in memory where they fit into a budget, else in files.
+
+    What is left of the budget is shared equally by what is left of the tables, the smallest first: all workers keep the
+    same tables in memory.
+    """
+
+    def __init__(self, budget: int | None, sizes: Mapping[str, int]) -> None:
+        self._budget_of = dict[str, int | None]()
+        left = budget
+        for number, what in enumerate(sorted(sizes, key=lambda what: sizes[what])):
+            if left is None:
+                self._budget_of[what] = None
+                continue
+            share = left // (len(sizes) - number)
+            self._budget_of[what] = None if sizes[what] <= share else share
+            left -= min(sizes[what], share)
+
+    def __call__(self, what: str, rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> RowTable:
+        budget = self._budget_of[what]
+        if budget is None:
+            return MemoryTable(rows, widths, dtype)
+        from partita.features.paged_table import PagedTable  # imports numba
+
+        return PagedTable(what, rows, widths, dtype, budget, fix=_FIX)

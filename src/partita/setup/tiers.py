@@ -53,11 +53,11 @@ def check_look_ahead(config: Config, store: GraphStore, device: torch.device | s
             fix="Give a cache, for instance --cache 512MiB",
         )
     if not looks_ahead(config):
-        if config.look_ahead:
+        if config.look_ahead and config.embed_memory is None:
             raise ConfigError(
                 "feature rows are mapped into memory, so nothing is looked ahead for",
                 where="look_ahead",
-                fix=f"Give feature_memory, or a cache and cache_policy {LOOK_AHEAD}, too, or leave it out",
+                fix=f"Give feature_memory, embed_memory, or a cache and cache_policy {LOOK_AHEAD}, or leave it out",
             )
         return
     name = f"cache_policy {LOOK_AHEAD}" if config.feature_memory is None else "feature_memory"
@@ -71,7 +71,7 @@ def check_look_ahead(config: Config, store: GraphStore, device: torch.device | s
                 where=where,
                 fix=f"Leave {name} out",
             )
-    if config.feature_memory is not None and not _row_bytes(config, store):
+    if config.feature_memory is not None and not row_bytes(config, store):
         raise ConfigError(
             "the graph has no feature rows that could be read from files",
             where="feature_memory",
@@ -111,33 +111,35 @@ def look_ahead(config: Config) -> int:
     return config.look_ahead or _LEAST_AHEAD
 
 
-def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: int) -> int:
+def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: int, row_bytes: int) -> int:
     """How many they are where the settings leave it open.
 
     Args:
         config, store, workers: of the run.
         rows: that a worker reads for a batch.
+        row_bytes: of a row in memory, at most.
     """
     memory = _memory(config)
     room = memory // _SHARE // max(1, rows * _OUTLINE_BYTES + _blocks_bytes(config, store, workers))
-    useful = _BATCHES * memory // max(1, rows * _row_bytes(config, store))
+    useful = _BATCHES * memory // max(1, rows * row_bytes)
     return max(_LEAST_AHEAD, min(room, useful, _MOST_AHEAD))
 
 
 def waiting_bytes(config: Config, store: GraphStore, workers: int) -> int:
-    """Bytes of memory that batches take, at most, as long as they wait for their rows."""
-    if not looks_ahead(config):
-        return 0
+    """Bytes of memory that batches take, at most, as long as they wait for rows that are known ahead."""
     batch = min(config.batch_size or store.num_nodes, store.num_nodes)
     sources = batch_sizes(config, store, -(-batch // workers), workers)[0].sources
     of_batch = _OUTLINE_BYTES * sources + _blocks_bytes(config, store, workers)
-    asked = look_ahead(config) * of_batch
+    asked = (config.look_ahead or _LEAST_AHEAD) * of_batch
     return asked if config.look_ahead else max(asked, _memory(config) // _SHARE)
 
 
 def _memory(config: Config) -> int:
     """Bytes for rows that are kept because of what is known ahead."""
-    return config.cache if config.feature_memory is None else config.feature_memory
+    features = 0
+    if looks_ahead(config):
+        features = config.cache if config.feature_memory is None else config.feature_memory
+    return features + (config.embed_memory or 0)
 
 
 def memory_note(config: Config, rows: int, workers: int) -> str | None:
@@ -167,6 +169,7 @@ def _blocks_bytes(config: Config, store: GraphStore, workers: int) -> int:
     return blocks_bytes(batch_sizes(config, store, -(-batch // workers), workers))
 
 
-def _row_bytes(config: Config, store: GraphStore) -> int:
+def row_bytes(config: Config, store: GraphStore) -> int:
+    """Of a feature row in memory, of the node type with the longest."""
     widths = store.type_widths if store.schema is not None else (store.num_features,)
     return max(widths, default=0) * DTYPES[config.precision].itemsize

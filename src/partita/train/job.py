@@ -106,7 +106,7 @@ class Job:
             context.check_same("run", {"store fingerprint": store.fingerprint, **config.model_dump(mode="json")})
         views: Views
         if config.views == WHOLE:
-            views = WholeGraph(config, store, team, strategy, task, model)
+            views = WholeGraph(config, store, team, strategy, task, model, learnt)
         else:
             views = PartViews(config, store, team, strategy, task, model, optimizer)
         return cls(config, store, task, metric, num_seeds, model, optimizer, team, strategy, views, learnt)
@@ -120,7 +120,7 @@ class Job:
         config, store, team = self.config.model_copy(update={"strategy": name}), self.store, self.team
         strategy = parse_strategy(name, config.layers)
         team.seed_split = seed_split_of(config.seed_split, strategy, store.num_parts, team.context.mesh)
-        views = WholeGraph(config, store, team, strategy, self.task, self.model)
+        views = WholeGraph(config, store, team, strategy, self.task, self.model, self.learnt)
         return replace(self, config=config, strategy=strategy, views=views)
 
 

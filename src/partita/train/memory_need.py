@@ -12,10 +12,10 @@ from partita.infer.memory_need import inference_parts, own_limit
 from partita.nn.layers import Layer
 from partita.setup.batch_sizes import EDGE_BYTES, LayerSizes, batch_sizes, blocks_bytes
 from partita.setup.inputs import DTYPES, is_encoded
-from partita.setup.learnt import held_bytes
+from partita.setup.learnt import step_bytes
 from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler
-from partita.setup.tiers import waiting_bytes
+from partita.setup.tiers import looks_ahead, waiting_bytes
 from partita.train.job import Job
 
 _MEMBER_COPIES = 6
@@ -53,7 +53,7 @@ def training_need(job: Job) -> MemoryNeed:
     edge_bytes = [item * layer.edge_width for layer in layers]
     index = blocks_bytes(sizes, edge_bytes)
     if job.learnt is not None:  # as they are pulled, beside features, and their gradients
-        learnt = [(job.learnt.size_of(kind), table.rows.shape[1]) for kind, table in job.learnt.tables.items()]
+        learnt = [(job.learnt.size_of(kind), table.width) for kind, table in job.learnt.tables.items()]
         rows += 3 * item * sum(min(sizes[0].sources, count) * width for count, width in learnt)
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     pairs = list(zip(layers, sizes, strict=True))
@@ -67,7 +67,7 @@ def training_need(job: Job) -> MemoryNeed:
         "views": job.views.memory_bytes,
     }
     if job.learnt is not None:
-        parts["learnt rows"] = held_bytes(config, job.learnt)
+        parts["learnt rows"] = job.learnt.num_bytes + step_bytes(job.learnt, workers * sizes[0].sources)
     if whole and workers > 1:
         parts["exchange"] = 2 * on_cpu * max(size.sources * layer.in_width * item for layer, size in pairs)
     evaluation = inference_parts(
@@ -84,11 +84,14 @@ def training_need(job: Job) -> MemoryNeed:
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if config.feature_memory is not None:
         parts["feature rows"] = config.feature_memory
-    if ahead := waiting_bytes(config, store, workers):
-        parts["batches ahead"] = ahead
+    paged = job.learnt is not None and job.learnt.window > 0
+    if paged or looks_ahead(config):
+        parts["batches ahead"] = waiting_bytes(config, store, workers)
     if not whole and not job.views.sync.every_step:
         parts["models of views"] = _MEMBER_COPIES * parameters * store.num_parts
-    return MemoryNeed.of(parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1), sharers=context.mesh.workers)
+    return MemoryNeed.of(
+        parts, threads=4 + 2 * config.prefetch + 4 * (workers > 1) + 4 * paged, sharers=context.mesh.workers
+    )
 
 
 def require_training(need: MemoryNeed, workers: int) -> MemoryNeed:

@@ -129,7 +129,8 @@ class TrainPhase:
         preparer = PipelineStage(
             "prepare", lambda _, batch: self.prepare(batch), self.in_order, after=look_ahead, early=look_ahead
         )
-        if self.in_order:  # to draw again would exchange again
+        draws = any(layer.reads_neighbors for layer in self.engine.worker.model.layers)
+        if self.in_order or not draws:  # to draw again would exchange again; or there are no edges that would wait
             return [sampler, announcer, preparer, loader]
         # Of a batch that waits little is kept, and the rest drawn anew: its memory is worth more than that time.
         preview = PipelineStage("preview", lambda step, _: self.outline(step))

@@ -13,6 +13,7 @@ from partita.comm.cuda_streams import Streams
 from partita.config import Config
 from partita.core.keys import StepKey
 from partita.core.records import DiskReads
+from partita.features.learnt import LearntRows
 from partita.graph.store import GraphStore
 from partita.isolated.syncs import GradientSum, SyncSettings
 from partita.kernels import checks
@@ -24,7 +25,7 @@ from partita.runs.checkpoint import TrainState
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, open_rows, open_topology
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note
+from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note, row_bytes
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -34,7 +35,7 @@ class WholeGraph(Views):
     """The whole graph with any strategy: one model, gradients summed in every step. All workers make one.
 
     Args:
-        config, store, team, strategy, task, model: as of the :class:`~partita.train.job.Job`.
+        config, store, team, strategy, task, model, learnt: as of the :class:`~partita.train.job.Job`.
 
     Attributes:
         engine: samples and computes batches.
@@ -45,9 +46,11 @@ class WholeGraph(Views):
     """
 
     def __init__(
-        self, config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task, model: Model
-    ) -> None:
+        self, config: Config, store: GraphStore, team: Team, strategy: Strategy, task: Task, model: Model,
+        learnt: LearntRows | None = None,
+    ) -> None:  # fmt: skip
         context = team.context
+        self._learnt, self._learnt_reads = learnt, DiskReads()
         self._config, self._team, self._strategy, self._task = config, team, strategy, task
         self._store, self._part_offsets = store, as_tensor(store.part_offsets)
         self.memory_bytes = 0  # the graph is mapped
@@ -88,18 +91,37 @@ class WholeGraph(Views):
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
         key = key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
-        if looks_ahead(self._config) and not self._config.look_ahead:
-            seeds = self._team.share(self.seed_order.batch(0, 0))
-            rows = len(self.engine.sample(self._task.requests(seeds), key, seeds=seeds).inputs.reads)
-            window = self._team.agree(lambda: measured_look_ahead(self._config, self._store, self._team.size, rows))
-            self._cache = replace(self._cache, window=window)
-            self.engine = self._engine()
+        if looks_ahead(self._config) or self._pages:
+            self._look_ahead(key)
         fill_caches(
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,
         )  # fmt: skip
         note = memory_note(self._config, self._feature_bytes, self._team.context.mesh.workers)
         return self._notes if note is None else [*self._notes, note]
+
+    def _look_ahead(self, key: StepKey) -> None:
+        """See how many batches there is memory to know ahead, where the settings leave it open."""
+        window, learnt = self._config.look_ahead, self._learnt
+        if not window:
+            seeds = self._team.share(self.seed_order.batch(0, 0))
+            inputs: Any = self.engine.sample(self._task.requests(seeds), key, seeds=seeds).inputs
+            rows, widest = len(inputs.reads), row_bytes(self._config, self._store)
+            if learnt is not None and self._pages:
+                rows += sum(len(inputs.numbers[kind]) for kind in learnt.tables)
+                widest = max(widest, learnt.record_bytes)
+            window = self._team.agree(
+                lambda: measured_look_ahead(self._config, self._store, self._team.size, rows, widest)
+            )
+        if learnt is not None:
+            learnt.look_at(window)
+        self._cache = replace(self._cache, window=window)
+        self.engine = self._engine()
+
+    @property
+    def _pages(self) -> bool:
+        """Whether learnt rows are in files."""
+        return self._learnt is not None and self._learnt.window > 0
 
     def steps(self, state: TrainState) -> int:
         """The same in every epoch."""
@@ -111,20 +133,27 @@ class WholeGraph(Views):
 
     def end_epoch(self, epoch: int, *, model_wanted: bool) -> EpochEnd:
         """What was read from files, or kept of rows of other hosts, if that is known ahead."""
-        if not looks_ahead(self._config):
-            return EpochEnd()
-        before, self._reads = self._reads, self.engine.inputs.disk_reads()
-        now = self._reads.to_json()
-        return EpochEnd(fields={"feature_reads": {name: now[name] - was for name, was in before.to_json().items()}})
+        fields = dict[str, Any]()
+        if looks_ahead(self._config):
+            before, self._reads = self._reads, self.engine.inputs.disk_reads()
+            fields["feature_reads"] = _since(before, self._reads)
+        if self._learnt is not None and self._pages:
+            before, self._learnt_reads = self._learnt_reads, self._learnt.disk_reads()
+            fields["learnt_reads"] = _since(before, self._learnt_reads)
+        return EpochEnd(fields=fields)
 
     def record(self) -> dict[str, Any]:
         """The same of every worker, so far."""
-        if not looks_ahead(self._config):
-            return {}
-        source = "hosts" if self._config.feature_memory is None else "files"
-        ahead = self.engine.inputs.look_ahead
-        own = {"source": source, "look_ahead": ahead, **self.engine.inputs.disk_reads().to_json()}
-        return {"feature_reads": self._team.group.gather(own)}
+        found, gather = dict[str, Any](), self._team.group.gather
+        if looks_ahead(self._config):
+            source = "hosts" if self._config.feature_memory is None else "files"
+            ahead = self._cache.window
+            own = {"source": source, "look_ahead": ahead, **self.engine.inputs.disk_reads().to_json()}
+            found["feature_reads"] = gather(own)
+        if self._learnt is not None and self._pages:
+            own = {"source": "files", "look_ahead": self._learnt.window, **self._learnt.disk_reads().to_json()}
+            found["learnt_reads"] = gather(own)
+        return found
 
     def enter(self, phase: None, state: TrainState) -> TrainPhase:
         """All steps of the epoch."""
@@ -149,3 +178,9 @@ class WholeGraph(Views):
             # What occupies a device until all workers have come to it must begin in the same order on all devices.
             apart=not (in_order and team.group.occupies),
         )
+
+
+def _since(before: DiskReads, now: DiskReads) -> dict[str, Any]:
+    """What was read between two times."""
+    was = before.to_json()
+    return {name: value - was[name] for name, value in now.to_json().items()}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import StoreError
-from partita.features import row_file
+from partita.features import io_threads
 from partita.features.row_file import RowFile
 
 
@@ -53,8 +53,8 @@ def test_rows_that_are_near_are_read_together(tmp_path, table, monkeypatch, dire
     rows = np.arange(0, 5000, 7)
     assert (read(file, rows, np.arange(len(rows))) == table[rows]).all()
     assert file.counts.rows == len(rows)
-    assert file.counts.reads <= row_file.THREADS
-    assert len(table) * 36 * 0.9 < file.counts.bytes < len(table) * 36 + 8192 * row_file.THREADS
+    assert file.counts.reads <= io_threads.THREADS
+    assert len(table) * 36 * 0.9 < file.counts.bytes < len(table) * 36 + 8192 * io_threads.THREADS
     assert direct or not file.direct
     file.counts.reads = 0
     far = np.array([0, 4999])

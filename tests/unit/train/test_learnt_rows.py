@@ -107,11 +107,30 @@ def test_a_killed_run_goes_on_to_the_same_bytes(stores, tmp_path) -> None:
         assert any(LEARNT in path for path in files(tmp_path / f"{name}-cut"))
 
 
-def test_mapped_files_change_no_bit(stores, tmp_path) -> None:
-    for name, memory in (("all", None), ("none", 0), ("some", "7KB")):
-        more = {} if memory is None else {"embed_memory": memory}
-        partita.Trainer(stores["bare"], out=tmp_path / name, embed=8, **SETTINGS, **more).fit()
-    assert files(tmp_path / "all") == files(tmp_path / "none") == files(tmp_path / "some")
+FILES = {
+    "none": {"embed_memory": 0},
+    "some": {"embed_memory": "7KB"},
+    "far": {"embed_memory": "7KB", "look_ahead": 100},
+    "in one thread": {"embed_memory": "7KB", "prefetch": 0},
+}
+
+
+@pytest.mark.parametrize("graph", ["bare", "typed"])
+def test_files_change_no_bit(stores, tmp_path, graph) -> None:
+    """Of one table, or of two of which one is in memory."""
+    settings = {**SETTINGS, "embed": 8 if graph == "bare" else "place=3 author=40", "clip_norm": 0.5, "epochs": 3}
+    settings |= {} if graph == "bare" else {"model": "rgcn"}
+    partita.Trainer(stores[graph], out=tmp_path / "memory", **settings).fit()
+    for name, more in FILES.items():
+        record = partita.Trainer(stores[graph], out=tmp_path / name, **settings, **more).fit().record
+        assert files(tmp_path / "memory") == files(tmp_path / name), name
+        (reads,) = record["learnt_reads"]
+        assert reads["rows"] > 0
+        assert (reads["kept"] > 0) == (name != "none")
+        assert reads["look_ahead"] >= (100 if name == "far" else 4)
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        epochs = [line["learnt_reads"]["asked"] for line in map(json.loads, lines) if line["event"] == "epoch"]
+        assert sum(epochs) == reads["asked"]
 
 
 def test_a_norm_is_that_of_all_gradients(stores, tmp_path) -> None:
@@ -203,18 +222,19 @@ LIMITED = """
 import resource, sys
 import partita
 
-LIMIT = 24 * 2**20
+LIMIT = 36 * 2**20
 store, run, memory = sys.argv[1:]
 settings = dict(layers=1, hidden=4, fanout="4", model="mlp", batch_size=64, epochs=1, prefetch=0, threads=1,
     memory_limit="4MiB", matmul="torch", eval_every=0)
-partita.Trainer(store, out=run + "-before", embed=1, **settings).fit()  # what is loaded once is loaded
+partita.Trainer(store, out=run + "-before", embed=1, embed_memory=0, **settings).fit()  # what is loaded once is loaded
 held = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_DATA, (held + LIMIT, held + LIMIT))
 try:
     trainer = partita.Trainer(store, out=run, embed=256, embed_memory=memory, **settings)
 except (MemoryError, RuntimeError, partita.PartitaError) as error:
     raise SystemExit(f"no memory: {error}")
-assert trainer.job.learnt.num_bytes >= 10 * LIMIT, trainer.job.learnt.num_bytes
+(table,) = trainer.job.learnt.tables.values()
+assert table.held.num_rows * sum(table.held.widths.values()) * 4 >= 10 * LIMIT > 100 * table.held.num_bytes
 trainer.fit(progress=False)
 partita.evaluate(run, split="val", memory_limit="4MiB")
 """
@@ -223,7 +243,7 @@ partita.evaluate(run, split="val", memory_limit="4MiB")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA of other systems counts other things")
 def test_a_table_of_ten_times_the_memory_is_trained_saved_and_evaluated(tmp_path) -> None:
     """The limit is on what the process takes beyond what it holds when training begins."""
-    nodes = 90_000
+    nodes = 130_000
     generator = np.random.default_rng(1)
     edges = generator.integers(0, nodes, (2, 2000)).astype(np.int32)
     labels = np.full(nodes, -1)

@@ -1,0 +1,112 @@
+"""Rows that are written and read again, in a file without a name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from partita.core.mapped_rows import reserve, without_space
+from partita.features.io_threads import at_once, shares
+from partita.features.row_file import ReadCounts, RowFile, aligned
+
+_MOST_PADDING = 3
+"""A row is padded to blocks of the file where that makes it longer by one part in so many at most."""
+
+
+class RecordFile:
+    """Rows of equal size in a file that vanishes with the process; zeros at first.
+
+    Reads and writes go past the system's cache of pages where rows fill whole blocks or nearly so: what the cache would
+    hold of the file would be memory that nobody has granted, and a row that is written within a page is read before.
+    Several threads may read and write, as long as they are not after the same rows.
+
+    Args:
+        what: is in it, for messages.
+        num_rows: of the file.
+        record_bytes: of a row.
+        prefix: of the file's name, for the moment that it has one.
+        fix: what helps where there is no space.
+
+    Raises:
+        ResourceError: there is no space on the disk.
+    """
+
+    def __init__(self, what: str, num_rows: int, record_bytes: int, *, prefix: str, fix: str) -> None:
+        self.record_bytes, self._descriptor = record_bytes, -1
+        handle, name = tempfile.mkstemp(prefix=prefix)
+        path = Path(name)
+        try:
+            with os.fdopen(handle, "r+b") as file:
+                block = self._block(path)
+                padded = -(-record_bytes // block) * block
+                self.direct = block > 1 and (padded - record_bytes) * _MOST_PADDING <= record_bytes
+                self._row_bytes = padded if self.direct else record_bytes
+                try:
+                    reserve(file, max(1, num_rows * self._row_bytes))
+                except OSError as error:
+                    raise without_space(what, num_rows * self._row_bytes, error, None, fix) from None
+                self._rows = RowFile(path, 0, self._row_bytes, num_rows, 0, record_bytes, cached=not self.direct)
+                self._rows.open()
+                direct = getattr(os, "O_DIRECT", 0) if self.direct else 0
+                self._descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | direct)
+        finally:
+            path.unlink()
+
+    @staticmethod
+    def _block(path: Path) -> int:
+        """What places and lengths of reads past the cache are multiples of; 1 where there are none."""
+        with path.open("r+b") as file:
+            file.truncate(1 << 16)
+        probe = RowFile(path, 0, 1, 1)
+        probe.open()
+        with_direct = probe.block
+        probe.close()
+        return with_direct
+
+    @property
+    def counts(self) -> ReadCounts:
+        """What was read."""
+        return self._rows.counts
+
+    def read(
+        self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n record"], places: Int64[np.ndarray, "k"]
+    ) -> None:
+        """Read some rows; see :meth:`~partita.features.row_file.RowFile.read`.
+
+        Raises:
+            OSError: the system cannot.
+        """
+        self._rows.read(rows, out, places)
+
+    def records(self, count: int) -> UInt8[np.ndarray, "n record"]:
+        """Memory for so many rows that are to be written."""
+        return aligned(count * self._row_bytes).reshape(count, self._row_bytes)[:, : self.record_bytes]
+
+    def write(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"]) -> None:
+        """Write some rows.
+
+        Args:
+            rows: ascending.
+            records: their contents, in memory from :meth:`records`.
+
+        Raises:
+            OSError: the system cannot.
+        """
+        at_once([partial(self._write, rows[each], records[each]) for each in shares(rows)], "partita-write")
+
+    def _write(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"]) -> None:
+        from partita.features.row_loops import write_rows  # imports numba, which runs without files have no need of
+
+        if not write_rows(self._descriptor, self._row_bytes, rows, records):
+            raise OSError("learnt rows could not be written to their temporary file")
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
