@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int32, Int64, UInt8
+from jaxtyping import Bool, Float, Int, Int32, Int64
 from torch import Tensor
 
 from partita.core.errors import ConfigError
@@ -352,8 +352,8 @@ class PagedTable:
         if not len(rows):
             return
         begun = time.perf_counter()
-        records = np.empty((len(rows), self._ends[-1]), np.uint8)
-        self._file.read(rows, records, np.arange(len(rows)))
+        records = self._file.records(len(rows))
+        self._file.read(rows, records)
         for name, low, high in self._columns():
             array = arrays[name].numpy()
             array[places] = records[:, low:high].view(array.dtype)
@@ -364,7 +364,7 @@ class PagedTable:
         if not len(rows):
             self._written = max(self._written, number)
             return
-        records: UInt8[np.ndarray, "k record"] = self._file.records(len(rows))
+        records = self._file.records(len(rows))
         for name, low, high in self._columns():
             array = arrays[name].numpy()
             records[:, low:high].view(array.dtype)[:] = array[order]

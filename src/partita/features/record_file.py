@@ -33,12 +33,17 @@ class RecordFile:
         prefix: of the file's name, for the moment that it has one.
         fix: what helps where there is no space.
 
+    Attributes:
+        record_bytes: as given.
+        direct: reads and writes go past the system's cache.
+        counts: what was read.
+
     Raises:
         ResourceError: there is no space on the disk.
     """
 
     def __init__(self, what: str, num_rows: int, record_bytes: int, *, prefix: str, fix: str) -> None:
-        self.record_bytes, self._descriptor = record_bytes, -1
+        self.record_bytes, self._descriptor, self.counts = record_bytes, -1, ReadCounts()
         handle, name = tempfile.mkstemp(prefix=prefix)
         path = Path(name)
         try:
@@ -51,10 +56,8 @@ class RecordFile:
                     reserve(file, max(1, num_rows * self._row_bytes))
                 except OSError as error:
                     raise without_space(what, num_rows * self._row_bytes, error, None, fix) from None
-                self._rows = RowFile(path, 0, self._row_bytes, num_rows, 0, record_bytes, cached=not self.direct)
-                self._rows.open()
                 direct = getattr(os, "O_DIRECT", 0) if self.direct else 0
-                self._descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | direct)
+                self._descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | direct)
         finally:
             path.unlink()
 
@@ -69,42 +72,46 @@ class RecordFile:
         probe.close()
         return with_direct
 
-    @property
-    def counts(self) -> ReadCounts:
-        """What was read."""
-        return self._rows.counts
+    def records(self, count: int) -> UInt8[np.ndarray, "n record"]:
+        """Memory for so many rows, as reads and writes want it."""
+        return aligned(count * self._row_bytes).reshape(count, self._row_bytes)[:, : self.record_bytes]
 
-    def read(
-        self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n record"], places: Int64[np.ndarray, "k"]
-    ) -> None:
-        """Read some rows; see :meth:`~partita.features.row_file.RowFile.read`.
+    def read(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"]) -> None:
+        """Read some rows.
+
+        Args:
+            rows: ascending.
+            records: where they go, in memory from :meth:`records`.
 
         Raises:
             OSError: the system cannot.
         """
-        self._rows.read(rows, out, places)
-
-    def records(self, count: int) -> UInt8[np.ndarray, "n record"]:
-        """Memory for so many rows that are to be written."""
-        return aligned(count * self._row_bytes).reshape(count, self._row_bytes)[:, : self.record_bytes]
+        reads = self._transfer(rows, records, writes=False)
+        self.counts.add(len(rows), reads, len(rows) * self._row_bytes)
 
     def write(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"]) -> None:
         """Write some rows.
 
         Args:
-            rows: ascending.
+            rows: ascending, none of them twice.
             records: their contents, in memory from :meth:`records`.
 
         Raises:
             OSError: the system cannot.
         """
-        at_once([partial(self._write, rows[each], records[each]) for each in shares(rows)], "partita-write")
+        self._transfer(rows, records, writes=True)
 
-    def _write(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"]) -> None:
-        from partita.features.row_loops import write_rows  # imports numba, which runs without files have no need of
+    def _transfer(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"], *, writes: bool) -> int:
+        from partita.features.row_loops import transfer  # imports numba, which runs without files have no need of
 
-        if not write_rows(self._descriptor, self._row_bytes, rows, records):
-            raise OSError("learnt rows could not be written to their temporary file")
+        works = [
+            partial(transfer, self._descriptor, self._row_bytes, rows[each], records[each], writes)
+            for each in shares(rows)
+        ]
+        times = at_once(works, f"partita-{'write' if writes else 'read'}")
+        if min(times) < 0:
+            raise OSError(f"rows could not be {'written to' if writes else 'read from'} their temporary file")
+        return sum(times)
 
     def __del__(self) -> None:
         if self._descriptor >= 0:

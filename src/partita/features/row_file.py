@@ -67,7 +67,6 @@ class RowFile:
         row_bytes: of a row in the file.
         num_rows: of the table.
         begin, width: which bytes of a row are read.
-        cached: reads go through the system's cache of pages, also where they need not.
         counts: of all reads so far.
     """
 
@@ -77,7 +76,6 @@ class RowFile:
     num_rows: int
     begin: int = 0
     width: int = -1
-    cached: bool = False
     counts: ReadCounts = field(default_factory=ReadCounts)
 
     def __post_init__(self) -> None:
@@ -101,7 +99,7 @@ class RowFile:
 
     def columns(self, begin: int, width: int) -> RowFile:
         """The same rows, of which only some bytes are read."""
-        return RowFile(self.path, self.first_byte, self.row_bytes, self.num_rows, begin, width, self.cached)
+        return RowFile(self.path, self.first_byte, self.row_bytes, self.num_rows, begin, width)
 
     def read(
         self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"], places: Int64[np.ndarray, "k"]
@@ -172,7 +170,7 @@ class RowFile:
     def _opened(self) -> tuple[int, int]:
         """The file, and the size of its blocks, 1 where reads go through the cache."""
         flag, closed = getattr(os, "O_DIRECT", 0), getattr(os, "O_CLOEXEC", 0)
-        if flag and not self.cached:
+        if flag:
             with suppress(OSError):  # a file system that cannot do so
                 found = os.open(self.path, os.O_RDONLY | closed | flag)
                 for block in _BLOCKS:

@@ -184,24 +184,29 @@ def _read_rows_loop(descriptor, first, row_bytes, rows, places, out, buffer, blo
 read_rows = compiled(_read_rows_loop)
 
 
-def _write_rows_loop(descriptor, row_bytes, rows, records):
-    """Write rows, those that lie behind one another together; whether that went well."""
-    address, i = records.ctypes.data, 0
+def _transfer_loop(descriptor, row_bytes, rows, records, writes):
+    """Read or write rows, those that lie behind one another together: how often; below 0 where that failed."""
+    address, i, times = records.ctypes.data, 0, 0
     while i < len(rows):
         last = i + 1
         while last < len(rows) and rows[last] == rows[last - 1] + 1:
             last += 1
         done, wanted = 0, (last - i) * row_bytes
         while done < wanted:
-            made = write_at(descriptor, address + i * row_bytes + done, wanted - done, rows[i] * row_bytes + done)
+            at, place = address + i * row_bytes + done, rows[i] * row_bytes + done
+            if writes:
+                made = write_at(descriptor, at, wanted - done, place)
+            else:
+                made = read_at(descriptor, at, wanted - done, place)
             if made <= 0:
-                return False
+                return -1
             done += made
+            times += 1
         i = last
-    return True
+    return times
 
 
-write_rows = compiled(_write_rows_loop)
+transfer = compiled(_transfer_loop)
 
 
 def _copy_kept_loop(kept, slots, out):
