@@ -49,6 +49,8 @@ CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
 KEPT_BYTES = 512 * 2**20
 """Of sampled steps that are kept to foresee them together, about."""
+_MASKS = 16
+"""So many times its id a source takes, about: masks of who asks for it, at every layer and tier."""
 
 
 class DryRun:
@@ -247,8 +249,8 @@ class DryRun:
 
 
 def _bytes_of(drawn: Sequence[SampledLayer]) -> int:
-    """Of a sampled step, with a mask for each source."""
-    return sum(each.block.indptr.nbytes + each.block.indices.nbytes + 4 * each.src.nbytes for each in drawn)
+    """Of a sampled step, with the masks that a strategy takes for it."""
+    return sum(each.block.indptr.nbytes + each.block.indices.nbytes + _MASKS * each.src.nbytes for each in drawn)
 
 
 def _notes_ahead(config: Config, sampled: int, steps: int, window: int) -> list[str]:

@@ -19,6 +19,7 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
 from partita.plan.candidates import candidates
+from partita.plan.choose import made_for
 from partita.plan.cost import Estimate
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates
@@ -116,6 +117,8 @@ def test_rows_of_other_hosts_are_those_that_a_run_on_shards_asks_for(folder, tmp
             assert found.row_sources["hosts"] == 4 * WIDTH * rows["hosts"]
             if name in ("gdp", "dnp"):
                 assert rows["cache"] > 0 < rows["hosts"]
+        of = [Config.make({**RUN, **AHEAD, **more, "workers": 1}, where="test"), Mesh.of(0, hosts, 1)]
+        assert made_for(store, *of) == made_for(GraphStore.open(folder / f"{hosts}-1"), *of)
         assert plan.notes[-1] == "hosts hold shards without hot rows, as partita shard makes them"
 
 
