@@ -50,7 +50,7 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
     def work(context):
         engine, parsed, offsets = engine_of(context, step, strategy), strategy_of(step, strategy), step.part_offsets()
         order = SeedOrder(step.batch_seeds(), KEY.seed, len(step.seeds))
-        share = partial(share_of, mesh=context.mesh, split="owner", part_offsets=offsets)
+        share = partial(share_of, mesh=context.mesh, seed_split="owner", part_offsets=offsets)
         fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, share, KEY.seed)
         batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
         return batch.counts, messages(engine, batch), by_type(batch.inputs)

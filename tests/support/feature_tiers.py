@@ -17,6 +17,7 @@ from partita.comm.axis import Axis, owners_of_parts
 from partita.comm.threads import ThreadContext
 from partita.core.files import map_array
 from partita.core.protocols import CacheTier, FeatureTier
+from partita.features import disk, look_ahead_cache  # noqa: F401 (here: Python 3.11 may fail where threads import)
 from partita.features.cache import Cached
 from partita.features.host import HostRows
 from partita.features.peers import Peers

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
+from partita.core.adding import Adding
 from partita.core.records import TIERS, Block, Traffic
 
 PerWorker = Int64[np.ndarray, "W"]
@@ -79,6 +80,35 @@ class LayerEstimate:
     columns: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class AskedRows:
+    """Input rows that workers ask for in a step.
+
+    Attributes:
+        ids: distinct store ids; in the tiers of a node type numbers among its rows.
+        by: who asks for each.
+    """
+
+    ids: Int[Tensor, "n"]
+    by: UInt64[np.ndarray, "n"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileReads(Adding):
+    """What a worker reads of rows that are in files and not kept in memory. Adds up with ``+``.
+
+    Attributes:
+        rows: that are read.
+        bytes: of these rows.
+        cost: bytes that reading them takes, with those between rows that are read together, and with each read of a
+            file as :data:`~partita.features.row_file.GAP_BYTES`.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    cost: int = 0
+
+
 @dataclass(frozen=True)
 class ReadEstimate:
     """What input rows will be for each worker; see :class:`~partita.core.protocols.TierWork`.
@@ -87,12 +117,33 @@ class ReadEstimate:
         hits: (W, tiers) rows that each of :data:`~partita.core.records.TIERS` gives.
         remote: (W) rows from other workers.
         reads: (S) who looks each row up in its own tiers.
-        types: (W, T) rows that each worker reads itself, by node type; ``None``: all are of one.
+        files: of each worker, what of its host's rows it reads from files; empty where they are in memory.
     """
 
     hits: Int64[np.ndarray, "W tiers"]
     remote: PerWorker
     reads: UInt64[np.ndarray, "S"]
+    files: tuple[FileReads, ...] = ()
+
+
+@dataclass(frozen=True)
+class InputEstimate:
+    """What the input placement will do for each worker in a step; see :class:`~partita.core.protocols.InputWork`.
+
+    Attributes:
+        hits: (W, tiers) rows that each of :data:`~partita.core.records.TIERS` gives.
+        bytes: (W, tiers) of these rows, as they are stored.
+        reads: (S) who looks each row up in its own tiers.
+        traffic: of each worker.
+        files: of each worker, what it reads from files; empty where rows are in memory.
+        types: (W, T) rows that each worker reads itself, by node type; ``None``: all are of one.
+    """
+
+    hits: Int64[np.ndarray, "W tiers"]
+    bytes: Int64[np.ndarray, "W tiers"]
+    reads: UInt64[np.ndarray, "S"]
+    traffic: list[Traffic]
+    files: tuple[FileReads, ...] = ()
     types: Int64[np.ndarray, "W T"] | None = None
 
     @property

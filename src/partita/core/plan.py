@@ -69,6 +69,8 @@ class Candidate:
         epoch: seconds of an epoch, so divided that they add up to the whole of it.
         epoch_bytes: that all workers together send, by kind.
         epoch_links: the same by link; about, as every worker is taken to send to all others alike.
+        epoch_rows: bytes of input rows by where all workers together read them, ``memory`` and ``files``, and by
+            where those come from that arrive once more, from other ``workers`` of the host and other ``hosts``.
         counts: edges and rows of the sampled steps, all workers together.
         foreseen: seconds of an epoch, as they were estimated before the strategy was tried out.
         tried_steps: steps that it was tried out for.
@@ -81,6 +83,7 @@ class Candidate:
     epoch: Seconds
     epoch_bytes: Mapping[str, int] = field(default_factory=dict)
     epoch_links: Mapping[str, int] = field(default_factory=dict)
+    epoch_rows: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
     foreseen: float = 0.0
     tried_steps: int = 0
@@ -111,6 +114,7 @@ class Plan:
         rates: what was measured of the model.
         links: what was measured between workers.
         approximate: candidates that are shown only: they train another model, and nobody has allowed that.
+        notes: what the user should know of how rows were foreseen that come and go.
     """
 
     candidates: tuple[Candidate, ...]
@@ -121,6 +125,7 @@ class Plan:
     rates: Mapping[str, Any] | None = None
     links: Mapping[str, Any] | None = None
     approximate: tuple[Candidate, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate:
@@ -147,7 +152,7 @@ class Plan:
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
-            plan = typed(cls, {**rest, **lists, "made_for": made_for})
+            plan = typed(cls, {**rest, **lists, "made_for": made_for, "notes": tuple(values.get("notes", ()))})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"not a plan: {problem(error)}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:

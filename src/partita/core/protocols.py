@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, Shaped, UInt64
 from torch import Tensor
 
-from partita.core.estimates import LayerEstimate, ReadEstimate, SampledLayer
+from partita.core.estimates import AskedRows, InputEstimate, LayerEstimate, ReadEstimate, SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
@@ -267,12 +267,12 @@ class FeatureTier(Protocol):
         """What was read from files so far, here and in the tiers below; or kept of other rows, with a look ahead."""
         ...
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
-        """Where all workers will find rows.
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
+        """Where all workers will find the rows of some batches.
 
         Args:
-            ids: distinct store ids.
-            asked: who asks for each.
+            batches: consecutive ones. Of rows that come and go none is kept before the first, and no batch comes
+                after the last.
 
         Raises:
             ConfigError: that cannot be known from here.
@@ -497,12 +497,6 @@ class Inputs(Protocol):
         """See :meth:`FeatureTier.disk_reads`."""
         ...
 
-    def estimate(
-        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[Traffic]]:
-        """What :meth:`expand` will come to on every worker; arguments as for :meth:`FeatureTier.estimate`.
-
-        Returns:
-            Where rows will be found, and :attr:`InputWork.traffic` of each worker.
-        """
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[InputEstimate]:
+        """What :meth:`expand` and :meth:`prepare` will come to on every worker; see :meth:`FeatureTier.estimate`."""
         ...

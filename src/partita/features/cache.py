@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
-from partita.core.estimates import ReadEstimate
+from partita.core.estimates import AskedRows, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
@@ -165,13 +166,13 @@ class Cached(Forwarding):
         """Say which workers' caches hold each row, for :meth:`estimate`."""
         self._imagined = kept
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
         """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`assume_contents`."""
-        hit = asked & self._imagined[ids.numpy()] if self._imagined is not None else np.zeros_like(asked)
-        below = self.below.estimate(ids, asked & ~hit, mesh)
-        hits = below.hits.copy()
-        hits[:, TIERS.index("cache")] += rank_masks.count(hit, mesh.size)
-        return ReadEstimate(hits, below.remote, asked)
+        held = self._imagined
+        hits = [
+            batch.by & held[batch.ids.numpy()] if held is not None else np.zeros_like(batch.by) for batch in batches
+        ]
+        return estimate_below(self.below, batches, hits, mesh)
 
     def read(self, work: CachedWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -275,12 +276,14 @@ class PartitionedCache(Forwarding):
         self._imagined = kept
         self._own.assume_contents(kept)
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
         """See :class:`partita.core.protocols.FeatureTier`; nothing is held until :meth:`assume_contents`."""
-        hot = np.zeros_like(asked)
-        if self._imagined is not None:
-            hot = RankMasks.of(mesh, self._axis.sampling.workers).whole_groups(self._imagined[ids.numpy()])
-        return self._peers.estimate(ids, asked, mesh, hot)
+        ranks, held = RankMasks.of(mesh, self._axis.sampling.workers), self._imagined
+        hot = [
+            np.zeros_like(batch.by) if held is None else ranks.whole_groups(held[batch.ids.numpy()])
+            for batch in batches
+        ]
+        return self._peers.estimate(batches, mesh, hot)
 
     def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -293,6 +296,25 @@ class PartitionedCache(Forwarding):
     def _place(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
         here = torch.full(ids.shape, self._axis.rank, device=ids.device)
         return here if self._hot is None else torch.where(self._hot.contains(ids), self._axis.owner(ids), here)
+
+
+def estimate_below(
+    below: FeatureTier, batches: Sequence[AskedRows], hits: Sequence[UInt64[np.ndarray, "_"]], mesh: Mesh
+) -> list[ReadEstimate]:
+    """Where all workers will find the rows of some batches, where a cache of each of them has some.
+
+    Args:
+        below: where the others come from.
+        batches, mesh: as of :meth:`partita.core.protocols.FeatureTier.estimate`.
+        hits: of each batch, whose cache has each row, of those who ask for it.
+    """
+    missed = [AskedRows(batch.ids, batch.by & ~hit) for batch, hit in zip(batches, hits, strict=True)]
+    estimates = list[ReadEstimate]()
+    for batch, hit, found in zip(batches, hits, below.estimate(missed, mesh), strict=True):
+        rows = found.hits.copy()
+        rows[:, TIERS.index("cache")] += rank_masks.count(hit, mesh.size)
+        estimates.append(replace(found, hits=rows, reads=batch.by))
+    return estimates
 
 
 def owned(axis: Axis, num_nodes: int) -> Bool[Tensor, "N"]:

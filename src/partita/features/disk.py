@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Shaped, UInt8, UInt64
+from jaxtyping import Int, Int64, Shaped, UInt8
 from torch import Tensor
 
 from partita.core.errors import ConfigError
-from partita.core.estimates import ReadEstimate
+from partita.core.estimates import AskedRows, FileReads, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import DiskReads
+from partita.features.announced import AnnouncedBatches
 from partita.features.host import HostRows, HostWork
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
-from partita.features.packing import PackedRows, is_worth_it
+from partita.features.of_workers import OfWorkers
+from partita.features.packing import PackedRows, foreseen_costs, is_worth_it
 from partita.features.row_loops import copy_into, copy_kept
 
 
@@ -44,7 +46,7 @@ class _Plan:
     number: int = 0
 
 
-class DiskRows:
+class DiskRows(OfWorkers):
     """Rows of a host that are read from the files they are in, not through memory that is mapped.
 
     Batches are announced ahead, so that it is known which rows are used again: those stay in memory, see
@@ -95,18 +97,18 @@ class DiskRows:
                 where="feature_memory",
                 fix="Give more, or leave it out to map the rows into memory",
             )
-        self._window = LookAhead(num_rows, slots, window + 1)
+        self._together = max(1, window * 3 // 4)
+        self._batches = AnnouncedBatches[HostWork](
+            num_rows, slots, window, self._together, lambda work: host.numbers(work).numpy()
+        )
         self._lru = LeastRecentlyUsed(slots)
         self._kept = np.empty((slots, width), np.uint8)
-        self._together = max(1, window * 3 // 4)
-        self._announced = deque[HostWork]()
-        self._known = 0  # of these, the first ones that the window knows
         self._plans = dict[int, _Plan]()  # by the identity of the work, which they hold
 
     @property
     def num_bytes(self) -> int:
         """Bytes of memory held, at most."""
-        return self._kept.nbytes + self._window.num_bytes
+        return self._kept.nbytes + self._batches.num_bytes
 
     def ask(self, ids: Int[Tensor, "n"]) -> HostWork:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -114,20 +116,13 @@ class DiskRows:
 
     def announce(self, work: HostWork) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        self._announced.append(work)  # another thread may be preparing
+        self._batches.announce(work)
 
     def prepare(self, work: HostWork) -> HostWork:
         """See :class:`partita.core.protocols.FeatureTier`; others are prepared together with the first of them."""
-        if id(work) in self._plans or not self._announced or self._announced[0] is not work:
+        if id(work) in self._plans or not self._batches.is_next(work):
             return work
-        # Others that are announced already are none of its business: what is kept must not depend on threads.
-        while self._known < min(len(self._announced), self.look_ahead + 1):
-            self._window.announce(self.host.numbers(self._announced[self._known]).numpy())
-            self._known += 1
-        plans = list[_Plan]()
-        for _ in range(min(self._together, self._known)):
-            plans.append(self._plan(self._announced.popleft()))
-            self._known -= 1
+        plans = [self._plan(*decided) for decided in self._batches.decide()]
         wanted = [plan.by_file for plan in plans]
         if is_worth_it(self._files, wanted):
             begun = time.perf_counter()
@@ -138,20 +133,16 @@ class DiskRows:
         self._plans.update({id(plan.work): plan for plan in plans})
         return work
 
-    def _plan(self, work: HostWork) -> _Plan:
-        rows, found = self.host.numbers(work).numpy(), self._window.take()
+    def _plan(self, work: HostWork, found: Kept) -> _Plan:
+        rows = self.host.numbers(work).numpy()
         missing = np.flatnonzero(found.slots < 0)
         missing = missing[np.argsort(rows[missing])]
         return _Plan(work, found, missing, self._by_file(rows[missing]))
 
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        if self._plans:  # what they wanted to keep was never read
-            self._window.forget_rows()
-            self._plans.clear()
-        self._announced.clear()
-        self._known = 0
-        self._window.forget_announced()
+        self._batches.restart(lost=bool(self._plans))  # what they wanted to keep was never read
+        self._plans.clear()
 
     def disk_reads(self) -> DiskReads:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -162,9 +153,33 @@ class DiskRows:
             round(1e3 * self._seconds), round(1e3 * self._packing),
         )  # fmt: skip
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
-        """See :class:`partita.core.protocols.FeatureTier`: all rows count as the host's."""
-        return self.host.estimate(ids, asked, mesh)
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
+        """See :class:`partita.core.protocols.FeatureTier`: all rows count as the host's, read from files or not.
+
+        Raises:
+            ConfigError: what other workers hold and keep is not known here.
+        """
+        files = []
+        for rank, tier in enumerate(self.of_workers(mesh)):
+            mine = [torch.from_numpy((batch.by & np.uint64(1 << rank)) != 0) for batch in batches]
+            files.append(tier.foresee([batch.ids[own] for batch, own in zip(batches, mine, strict=True)]))
+        found = self.host.estimate(batches, mesh)
+        return [replace(each, files=reads) for each, reads in zip(found, zip(*files, strict=True), strict=True)]
+
+    def foresee(self, batches: Sequence[Int[Tensor, "_"]]) -> list[FileReads]:
+        """What will be read for consecutive batches, if no rows are kept before the first.
+
+        Args:
+            batches: store ids of the rows of each.
+        """
+        rows = [self.host.numbers(self.host.ask(ids)).numpy() for ids in batches]
+        hits = self._batches.foresee(rows)
+        wanted = [self._by_file(np.sort(each[~hit])) for each, hit in zip(rows, hits, strict=True)]
+        costs = list[int]()
+        for first in range(0, len(wanted), self._together):  # as they are prepared
+            costs += foreseen_costs(self._files, wanted[first : first + self._together])
+        counts = [sum(map(len, each)) for each in wanted]
+        return [FileReads(count, count * self._files[0].width, cost) for count, cost in zip(counts, costs, strict=True)]
 
     def read(self, work: HostWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`. Announced batches are read in the order of announcements."""

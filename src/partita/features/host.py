@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.errors import ConfigError
-from partita.core.estimates import ReadEstimate
+from partita.core.estimates import AskedRows, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import TIERS, DiskReads, tier_rows
+from partita.features.of_workers import OfWorkers
 from partita.features.rank_bitmap import Positions
 from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
@@ -44,7 +45,7 @@ class HostWork:
         return tier_rows(host=self.reads.shape[0])
 
 
-class HostRows:
+class HostRows(OfWorkers):
     """Rows in this host's memory, usually mapped from a store: of all nodes, or of those that a shard holds.
 
     Rows are read as they are stored (float16 stays float16, small integers stay so), unless they are scaled: then in
@@ -192,22 +193,36 @@ class HostRows:
             )
         return HostWork(ids, own.nonzero().flatten(), (away, ranks))
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
-        """All rows come from the host; see :class:`partita.core.protocols.FeatureTier`.
+    def held_by(self, ids: Int[Tensor, "n"], mesh: Mesh) -> UInt64[np.ndarray, "n"]:
+        """The workers whose hosts hold the row of each node.
 
         Raises:
             ConfigError: what other hosts hold is not known here.
         """
-        if not self.whole:
-            raise ConfigError(
-                "which rows the other hosts hold is not known here",
-                where="shard",
-                fix="Plan with the whole store that the shards were made of",
-            )
-        found = rank_masks.count(asked, mesh.size)
-        hits = np.zeros((mesh.size, len(TIERS)), np.int64)
-        hits[:, TIERS.index("host")] = found
-        return ReadEstimate(hits, np.zeros_like(found), asked)
+        found = np.zeros(len(ids), np.uint64)
+        for rank, host in enumerate(self.of_workers(mesh)):
+            found[host.holds(ids).numpy()] |= np.uint64(1 << rank)
+        return found
+
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
+        """All rows come from the host, which must hold them; see :class:`partita.core.protocols.FeatureTier`."""
+        estimates = list[ReadEstimate]()
+        for batch in batches:
+            found = rank_masks.count(batch.by, mesh.size)
+            hits = np.zeros((mesh.size, len(TIERS)), np.int64)
+            hits[:, TIERS.index("host")] = found
+            estimates.append(ReadEstimate(hits, np.zeros_like(found), batch.by))
+        return estimates
+
+    def of_range(self, rows: slice) -> HostRows:
+        """Of the rows of all nodes those of some, as a shard has them; in no file.
+
+        Args:
+            rows: with a start and a stop.
+        """
+        scale = None if self.home.scale is None else self.home.scale[rows]
+        home = replace(self.home, x=self.home.x[rows], scale=scale)
+        return HostRows(home, self.num_nodes, rows.start, columns=self.columns)
 
     def announce(self, work: HostWork) -> None:
         """Nothing: rows are where they are read from."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Shaped, UInt64
+from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
 from partita.core.errors import ConfigError
-from partita.core.estimates import ReadEstimate
+from partita.core.estimates import AskedRows, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import DiskReads, tier_rows
-from partita.features.cache import CachedWork
+from partita.features.announced import AnnouncedBatches
+from partita.features.cache import CachedWork, estimate_below
 from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
+from partita.features.of_workers import OfWorkers
 from partita.features.peers import Peers
 
 
@@ -60,7 +62,7 @@ class WindowWork(CachedWork):
     into: Int64[Tensor, "k"]
 
 
-class LookAheadCache(Forwarding):
+class LookAheadCache(Forwarding, OfWorkers):
     """Copies of rows of other hosts, which come and go: see :class:`~partita.features.look_ahead.LookAhead`.
 
     Batches are announced ahead. Which rows are asked of other hosts is decided when a batch is prepared, in the order
@@ -102,10 +104,10 @@ class LookAheadCache(Forwarding):
         self.list_bytes = LookAhead.bytes_for(num_rows, 0, 0)
         self.row_bytes = LookAhead.bytes_for(0, 1, 0) + row_bytes if row_bytes else 0
         slots = min(num_rows, max(0, budget - self.list_bytes) // self.row_bytes) if self.row_bytes else 0
-        self._window = LookAhead(num_rows, slots, window + 1)
+        self._batches = AnnouncedBatches[Wanted](
+            num_rows, slots, window, 1, lambda work: work.reads[work.far].long().numpy()
+        )
         self._rows = torch.empty(slots, self.width, dtype=self.dtype)
-        self._announced = deque[Wanted]()
-        self._known = 0  # of these, the first ones that the window knows
         self._unread = 0  # of those that are prepared
         self._asked = self._hits = 0
         self._lru = LeastRecentlyUsed(slots)
@@ -113,29 +115,27 @@ class LookAheadCache(Forwarding):
     @property
     def num_bytes(self) -> int:
         """Bytes of memory held."""
-        return self._rows.nbytes + self._window.num_bytes
+        return self._rows.nbytes + self._batches.num_bytes
 
     def ask(self, ids: Int[Tensor, "n"]) -> Wanted:
         """See :class:`partita.core.protocols.FeatureTier`: nothing is asked of others yet."""
-        return Wanted(ids, (~self._host.holds(ids)).nonzero().flatten())
+        return Wanted(ids, self._far(ids).nonzero().flatten())
+
+    def _far(self, ids: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
+        """Which rows this host lacks."""
+        return ~self._host.holds(ids)
 
     def announce(self, work: Wanted) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        self._announced.append(work)  # another thread may be preparing
+        self._batches.announce(work)
 
     def prepare(self, work: Wanted) -> Wanted | WindowWork:
         """Decide which rows are asked for, and ask; see :class:`partita.core.protocols.FeatureTier`."""
-        if not self._announced or self._announced[0] is not work:
+        if not self._batches.is_next(work):
             return work
-        # Others that are announced already are none of its business: what is kept must not depend on threads.
-        while self._known < min(len(self._announced), self.look_ahead + 1):
-            known = self._announced[self._known]
-            self._window.announce(known.reads[known.far].long().numpy())
-            self._known += 1
-        self._announced.popleft()
-        self._known -= 1
+        ((_, found),) = self._batches.decide()
         self._unread += 1
-        return self._decided(work, self._window.take())
+        return self._decided(work, found)
 
     def _decided(self, work: Wanted, found: Kept) -> WindowWork:
         slots = torch.from_numpy(found.slots).long()
@@ -151,12 +151,8 @@ class LookAheadCache(Forwarding):
 
     def restart(self) -> None:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        if self._unread:  # what they wanted to keep never came
-            self._window.forget_rows()
-            self._unread = 0
-        self._announced.clear()
-        self._known = 0
-        self._window.forget_announced()
+        self._batches.restart(lost=self._unread > 0)  # what they wanted to keep never came
+        self._unread = 0
         self.below.restart()
 
     def read(self, work: Wanted | WindowWork) -> Shaped[Tensor, "n F"]:
@@ -181,6 +177,19 @@ class LookAheadCache(Forwarding):
         """See :class:`partita.core.protocols.FeatureTier`: nothing from files, but what was kept."""
         return DiskReads(self._asked, self._hits, self._lru.hits)
 
-    def estimate(self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh) -> ReadEstimate:
-        """See :class:`partita.core.protocols.FeatureTier`: as if no row was kept."""
-        return self.below.estimate(ids, asked, mesh)
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[ReadEstimate]:
+        """See :class:`partita.core.protocols.FeatureTier`.
+
+        Raises:
+            ConfigError: what other workers hold and keep is not known here.
+        """
+        kept = [np.zeros_like(batch.by) for batch in batches]
+        for rank, tier in enumerate(self.of_workers(mesh)):
+            bit = np.uint64(1 << rank)
+            places = [np.flatnonzero((batch.by & bit != 0) & tier._far(batch.ids).numpy()) for batch in batches]
+            hits = tier._batches.foresee(
+                [batch.ids[at].long().numpy() for batch, at in zip(batches, places, strict=True)]
+            )
+            for of_batch, at, hit in zip(kept, places, hits, strict=True):
+                of_batch[at[hit]] |= bit
+        return estimate_below(self.below, batches, kept, mesh)

@@ -44,17 +44,40 @@ def is_worth_it(files: Sequence[RowFile], batches: Sequence[Sequence[Int64[np.nd
         files: of the rows.
         batches: of each batch, of each file, the rows that it takes from there, ascending.
     """
+    together = _cost_together(files, batches)
+    return together is not None and together < sum(_cost_alone(files, batch) for batch in batches)
+
+
+def foreseen_costs(files: Sequence[RowFile], batches: Sequence[Sequence[Int64[np.ndarray, "_"]]]) -> list[int]:
+    """Bytes that reading each batch takes, in the way that is worth it, where a read costs what a gap does.
+
+    Args:
+        files, batches: as of :func:`is_worth_it`.
+    """
+    alone, together = [_cost_alone(files, batch) for batch in batches], _cost_together(files, batches)
+    if together is None or together >= sum(alone):
+        return alone
+    sizes = [sum(map(len, batch)) for batch in batches]
+    return [together * size // sum(sizes) for size in sizes]
+
+
+def _cost_alone(files: Sequence[RowFile], batch: Sequence[Int64[np.ndarray, "_"]]) -> int:
+    return sum(read_cost(file, rows) for file, rows in zip(files, batch, strict=True))
+
+
+def _cost_together(files: Sequence[RowFile], batches: Sequence[Sequence[Int64[np.ndarray, "_"]]]) -> int | None:
+    """Of packing; ``None`` where there is nothing to pack."""
     if len(batches) < 2 or not files[0].width:
-        return False
-    alone = sum(_cost(file, rows) for batch in batches for file, rows in zip(files, batch, strict=True))
+        return None
     together = 0
     for number, file in enumerate(files):
         rows = np.concatenate([batch[number] for batch in batches])
-        together += _cost(file, np.sort(rows)) + _WRITE_COST * file.width * len(rows)
-    return together < alone
+        together += read_cost(file, np.sort(rows)) + _WRITE_COST * file.width * len(rows)
+    return together
 
 
-def _cost(file: RowFile, rows: Int64[np.ndarray, "k"]) -> int:
+def read_cost(file: RowFile, rows: Int64[np.ndarray, "k"]) -> int:
+    """Bytes that reading some ascending rows of a file takes, where a read costs what a gap does."""
     reads, count = row_loops.spans(file.row_bytes, file.width, rows, SPAN_BYTES, 1, GAP_BYTES)
     return int(reads) * GAP_BYTES + int(count)
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError
 from partita.core.records import DiskReads
+from partita.features.announced import AnnouncedBatches
 from partita.features.io_threads import small_stacks
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
@@ -112,8 +113,7 @@ class PagedTable:
         self._asked = self._hits = 0
         self._seconds = 0.0
         self.window = 1
-        self._ahead = LookAhead(num_rows, self._slots, self.window + 1)
-        self._announced, self._known = deque[Asked](), 0
+        self._ahead = self._looking(self.window)
         self._plans, self._unread = dict[int, _Plan](), deque[_Plan]()
         self._reading, self._lock = 0, threading.Lock()
         self._open: _Open | None = None
@@ -127,7 +127,10 @@ class PagedTable:
         self.restart()
         self._forget()
         self.window = window
-        self._ahead = LookAhead(self.num_rows, self._slots, window + 1)
+        self._ahead = self._looking(window)
+
+    def _looking(self, window: int) -> AnnouncedBatches[Asked]:
+        return AnnouncedBatches(self.num_rows, self._slots, window, 1, lambda asked: asked.rows.numpy())
 
     @property
     def num_bytes(self) -> int:
@@ -136,18 +139,12 @@ class PagedTable:
 
     def announce(self, asked: Asked) -> None:
         """See :class:`~partita.features.row_tables.RowTable`."""
-        self._announced.append(asked)  # another thread may be preparing
+        self._ahead.announce(asked)
 
     def prepare(self, asked: Asked) -> None:
         """See :class:`~partita.features.row_tables.RowTable`."""
-        if not self._announced or self._announced[0] is not asked:
+        if not self._ahead.is_next(asked):
             return
-        # Others that are announced already are none of its business: what is kept must not depend on threads.
-        while self._known < min(len(self._announced), self.window + 1):
-            self._ahead.announce(self._announced[self._known].rows.numpy())
-            self._known += 1
-        self._announced.popleft()
-        self._known -= 1
         plan = self._plan(asked)
         with self._lock:
             self._plans[id(asked)] = plan
@@ -155,7 +152,7 @@ class PagedTable:
         self._begin_reads()
 
     def _plan(self, asked: Asked) -> _Plan:
-        rows, found = asked.rows.numpy(), self._ahead.take()
+        rows, ((_, found),) = asked.rows.numpy(), self._ahead.decide()
         missing = np.flatnonzero(found.slots < 0)
         missing = missing[np.argsort(rows[missing])]
         self._planned += 1
@@ -314,14 +311,12 @@ class PagedTable:
         for plan in plans:
             if plan.read is not None:
                 plan.read.result()
+        self._ahead.restart(lost=bool(plans))
         if plans:  # what they wanted to keep was never read
             self._forget()
         self._plans.clear()
         self._unread.clear()
-        self._announced.clear()
-        self._known = self._reading = 0
-        self._open = None
-        self._ahead.forget_announced()
+        self._reading, self._open = 0, None
 
     def _forget(self) -> None:
         """Write all that is in slots, which are empty then."""
@@ -330,7 +325,6 @@ class PagedTable:
         self._wait()
         self._row_in[:], self._row_planned[:], self._places = -1, -1, None
         self._leaves_at[:] = self._planned = self._written = 0
-        self._ahead.forget_rows()
 
     def disk_reads(self) -> DiskReads:
         """See :class:`~partita.features.row_tables.RowTable`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, first_appearance
 from partita.core.errors import ConfigError
-from partita.core.estimates import ReadEstimate
+from partita.core.estimates import AskedRows, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.protocols import FeatureTier, TierWork
 from partita.core.rank_masks import RankMasks
@@ -111,34 +111,59 @@ class Peers(Forwarding):
         return PeersWork(near, far, route, index[len(near) :], self.below.ask(distinct), tuple(given))
 
     def estimate(
-        self, ids: Int[Tensor, "n"], asked: UInt64[np.ndarray, "n"], mesh: Mesh,
-        given: UInt64[np.ndarray, "n"] | None = None,
-    ) -> ReadEstimate:  # fmt: skip
+        self, batches: Sequence[AskedRows], mesh: Mesh, given: Sequence[UInt64[np.ndarray, "_"]] | None = None
+    ) -> list[ReadEstimate]:
         """Who gives a row reads it for all of its group who ask; see :class:`partita.core.protocols.FeatureTier`.
 
         Args:
-            ids, asked, mesh: see there.
-            given: for each row the workers who would get it from its owner, whole groups; ``None``: all.
+            batches, mesh: see there.
+            given: of each batch, for each row the workers who would get it from its owner; ``None``: as
+                :data:`Place` says.
 
         Raises:
             ConfigError: who gives a row cannot be told of other workers.
         """
-        if given is None and self._place != self.axis.owner:
+        given = [self._given(batch, mesh) for batch in batches] if given is None else given
+        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
+        homes = [ranks.at_position(self.axis.owner(batch.ids)) for batch in batches]
+        moving = [batch.by & of_batch for batch, of_batch in zip(batches, given, strict=True)]
+        found = self.below.estimate(
+            [
+                AskedRows(batch.ids, batch.by & ~moves | ranks.whole_groups(moves) & home)
+                for batch, moves, home in zip(batches, moving, homes, strict=True)
+            ],
+            mesh,
+        )
+        return [self._with_given(*each, mesh) for each in zip(found, moving, homes, strict=True)]
+
+    def _given(self, batch: AskedRows, mesh: Mesh) -> UInt64[np.ndarray, "n"]:
+        if isinstance(self._place, ByOwnerUnlessHeld):
+            return ~self._place.host.held_by(batch.ids, mesh)
+        if self._place != self.axis.owner:
             raise ConfigError(
                 "which rows other workers ask others for is not known here",
                 where="feature tiers",
                 fix="Plan with the whole store that the shards were made of",
             )
-        ranks = RankMasks.of(mesh, self.axis.sampling.workers)
-        home = ranks.at_position(self.axis.owner(ids))
-        moving = asked if given is None else asked & given
-        below = self.below.estimate(ids, asked & ~moving | ranks.whole_groups(moving) & home, mesh)
+        return batch.by
+
+    @staticmethod
+    def _with_given(
+        below: ReadEstimate, moving: UInt64[np.ndarray, "n"], home: UInt64[np.ndarray, "n"], mesh: Mesh
+    ) -> ReadEstimate:
+        """The rows that others give besides those from below.
+
+        Args:
+            below: of these.
+            moving: who gets each row from its owner.
+            home: the owners.
+        """
         away, hits = moving & ~home, below.hits.copy()
         for host in RankMasks(tuple(mesh.members("workers"))).masks:
             near = (home & host) != 0
             for tier, there in (("peers", near), ("hosts", ~near)):
                 hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
-        return ReadEstimate(hits, rank_masks.count(away, mesh.size) + below.remote, below.reads)
+        return replace(below, hits=hits, remote=rank_masks.count(away, mesh.size) + below.remote)
 
     def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
@@ -153,10 +178,18 @@ class Peers(Forwarding):
         return out
 
 
-def by_owner_unless_held(axis: Axis, host: HostRows) -> Place:
-    """Rows that this host holds come from below, all others from their owner."""
+@dataclass(frozen=True)
+class ByOwnerUnlessHeld:
+    """A :data:`Place`: rows that this host holds come from below, all others from their owner.
 
-    def place(ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
-        return torch.where(host.holds(ids), axis.rank, axis.owner(ids))
+    Attributes:
+        axis: the workers.
+        host: what this host holds.
+    """
 
-    return place
+    axis: Axis
+    host: HostRows
+
+    def __call__(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """Position of the worker that gives the row of each node."""
+        return torch.where(self.host.holds(ids), self.axis.rank, self.axis.owner(ids))

@@ -14,7 +14,7 @@ from partita.core.protocols import CacheTier, FeatureTier
 from partita.core.registry import Registry
 from partita.features.cache import Cached, PartitionedCache
 from partita.features.host import HostRows
-from partita.features.peers import Peers, by_owner_unless_held
+from partita.features.peers import ByOwnerUnlessHeld, Peers
 from partita.features.policies import LOOK_AHEAD
 
 
@@ -147,7 +147,7 @@ def stack_tiers(
         below = DiskRows(host, settings.memory, settings.window)
     besides = None
     if hosts is not None and hosts.size > 1 and not host.whole:
-        place, late = by_owner_unless_held(hosts, host), settings.looks_ahead
+        place, late = ByOwnerUnlessHeld(hosts, host), settings.looks_ahead
         below = peers = Peers(hosts, below, place, per_host, late=late)
         if late:
             from partita.features.look_ahead_cache import LookAheadCache  # imports numba, as above

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from partita.core import progress
 from partita.core.keys import StepKey
 from partita.core.protocols import CacheTier
 from partita.features.cache import owned
+from partita.features.of_workers import OfWorkers
 from partita.features.policies import (
     POLICIES,
     CacheStatistics,
@@ -81,6 +82,36 @@ def fill_caches(
     for cache, ids in zip(caches, chosen, strict=True):
         if cache is not None:
             cache.fill(ids)
+
+
+def assume_workers(engines: Sequence[Engine]) -> None:
+    """Let the first of some engines estimate what the tiers of every worker will do: what a host holds, how wide rows
+    are, and what there is room for may differ.
+
+    Args:
+        engines: one for each worker, made by :func:`~partita.parallel.strategies.build_engine` with the same settings.
+    """
+    for of_all in zip(*map(_tiers_of, engines), strict=True):
+        if isinstance(of_all[0], OfWorkers):
+            of_all[0].assume_workers(of_all)
+
+
+def forget_workers(engine: Engine) -> None:
+    """Undo :func:`assume_workers`: the tiers of the other workers, and files that they have opened, are let go of."""
+    for tier in _tiers_of(engine):
+        if isinstance(tier, OfWorkers):
+            tier.assume_workers(())
+
+
+def _tiers_of(engine: Engine) -> list[Any]:
+    """What reads the rows of each node type, and its tiers, from the highest down."""
+    inputs, found = engine.inputs, list[Any]()
+    for part in inputs.parts if isinstance(inputs, TypedInputs) else (inputs,):
+        tier: Any = part
+        while tier is not None:
+            found.append(tier)
+            tier = getattr(tier, "below", None) or getattr(tier, "host", None)
+    return found
 
 
 def assume_caches(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64, UInt64
 
-from partita.core.estimates import LayerEstimate, SampledLayer
+from partita.core.estimates import AskedRows, FileReads, InputEstimate, LayerEstimate, SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.records import Counts, RemoteDraws, Traffic, read_here
 from partita.kernels import rank_masks
@@ -26,6 +26,9 @@ class WorkerEstimate:
             where it has a fraction of their columns.
         read: input rows of each node type that it reads, for itself or for others; an untyped graph has one type.
         taken: input rows of each node type that its layer 1 takes.
+        row_bytes: of the rows that each of :data:`~partita.core.records.TIERS` gives, see
+            :attr:`~partita.core.records.Counts.rows_from`.
+        files: what of the rows of its host it reads from files.
     """
 
     counts: Counts
@@ -33,6 +36,8 @@ class WorkerEstimate:
     blocks: Float[np.ndarray, "K 3"]
     read: Int64[np.ndarray, "T"]
     taken: Int64[np.ndarray, "T"]
+    row_bytes: tuple[int, ...]
+    files: FileReads
 
     @property
     def traffic(self) -> Traffic:
@@ -62,29 +67,58 @@ def messages(engine: Engine, batch: MiniBatch) -> list[Traffic]:
     return _messages(engine, batch.inputs.traffic, [work.traffic for work in works], [work.remote for work in works])
 
 
-def estimate_step(
-    engine: Engine, drawn: Sequence[SampledLayer], seeds: UInt64[np.ndarray, "B"], mesh: Mesh
-) -> StepEstimate:
-    """What every worker will count in a step, found out without the others.
+DealtStep = tuple[Sequence[SampledLayer], UInt64[np.ndarray, "_"]]
+"""What all workers together draw in a step, layer 1 (input side) first: each layer's sources are the destinations of
+the one below, and the destinations of the last layer the seeds of the global batch; and which worker has each of these.
+"""
+
+
+def estimate_steps(engine: Engine, steps: Sequence[DealtStep], mesh: Mesh) -> list[StepEstimate]:
+    """What every worker will count in consecutive steps, found out without the others.
+
+    Where rows come and go, see :class:`~partita.core.protocols.FeatureTier`, none is kept before the first step.
 
     Args:
         engine: of any worker, who need not be there.
-        drawn: what all workers together draw, layer 1 (input side) first: each layer's sources are the
-            destinations of the one below, and the destinations of the last layer the seeds of the global batch.
-        seeds: which worker has each of them.
+        steps: what is drawn.
         mesh: of any worker.
 
     Raises:
         ConfigError: it cannot be known, see :class:`~partita.core.protocols.Sampler` and
             :class:`~partita.core.protocols.FeatureTier`.
     """
+    layers = [_estimate_layers(engine, *step, mesh) for step in steps]
+    asked = [AskedRows(drawn[0].src, of_step[0].below) for (drawn, _), of_step in zip(steps, layers, strict=True)]
+    inputs = engine.inputs.estimate(asked, mesh)
+    return [
+        _step_estimate(engine, drawn, of_step, reads, mesh)
+        for (drawn, _), of_step, reads in zip(steps, layers, inputs, strict=True)
+    ]
+
+
+def estimate_step(
+    engine: Engine, drawn: Sequence[SampledLayer], seeds: UInt64[np.ndarray, "B"], mesh: Mesh
+) -> StepEstimate:
+    """What every worker will count in a single step; see :func:`estimate_steps`."""
+    return estimate_steps(engine, [(drawn, seeds)], mesh)[0]
+
+
+def _estimate_layers(
+    engine: Engine, drawn: Sequence[SampledLayer], seeds: UInt64[np.ndarray, "B"], mesh: Mesh
+) -> list[LayerEstimate]:
+    """Of each layer, layer 1 first."""
     asked, layers = seeds, list[LayerEstimate]()
     for layer in range(len(engine.placements), 0, -1):
-        layers.append(engine.estimators[layer - 1].estimate(layer, drawn[layer - 1], asked, mesh))
-        asked = layers[-1].below
-    layers.reverse()
-    reads, inputs = engine.inputs.estimate(drawn[0].src, asked, mesh)
-    taken = _by_type(engine, drawn[0], asked, mesh)
+        layers.insert(0, engine.estimators[layer - 1].estimate(layer, drawn[layer - 1], asked, mesh))
+        asked = layers[0].below
+    return layers
+
+
+def _step_estimate(
+    engine: Engine, drawn: Sequence[SampledLayer], layers: Sequence[LayerEstimate], reads: InputEstimate, mesh: Mesh
+) -> StepEstimate:
+    """Layers and input rows together, worker by worker."""
+    taken = _by_type(engine, drawn[0], layers[0].below, mesh)
     edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
     remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
     shares = []
@@ -99,10 +133,12 @@ def estimate_step(
             rows_from=hits,
         )
         sent = _messages(
-            engine, inputs[worker], [each.traffic[worker] for each in layers], [each[worker] for each in remote]
+            engine, reads.traffic[worker], [each.traffic[worker] for each in layers], [each[worker] for each in remote]
         )
         blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
-        shares.append(WorkerEstimate(counts, sent, blocks, reads.read[worker], taken[worker]))
+        files = reads.files[worker] if reads.files else FileReads()
+        row_bytes = tuple(reads.bytes[worker].tolist())
+        shares.append(WorkerEstimate(counts, sent, blocks, reads.read[worker], taken[worker], row_bytes, files))
     return StepEstimate(shares, reads.reads)
 
 

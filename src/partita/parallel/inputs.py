@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from partita import kernels
-from partita.core.estimates import ReadEstimate, traffic_by_worker
+from partita.core.estimates import AskedRows, InputEstimate
 from partita.core.keys import Purpose, StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, TierWork
 from partita.core.records import ID_BYTES, DiskReads, Traffic, read_here, tier_rows
 from partita.features.forwarding import Forwarding
 from partita.features.host import HostRows
+from partita.features.of_workers import OfWorkers
 from partita.features.rows import FeatureColumn
 from partita.kernels import count_distinct
 
@@ -86,11 +87,12 @@ class Direct:
         """The column: the layer reads as far as it needs."""
         return self.column
 
-    def estimate(
-        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[Traffic]]:
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[InputEstimate]:
         """All rows come from the memory of the host, and nothing is asked of others."""
-        return HostRows(self.column).estimate(ids, asked, mesh), [Traffic()] * mesh.size
+        host = HostRows(self.column)
+        row_bytes, nothing = host.width * host.dtype.itemsize, [Traffic()] * mesh.size
+        found = host.estimate(batches, mesh)
+        return [InputEstimate(each.hits, row_bytes * each.hits, each.reads, nothing) for each in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class TieredReads(Reads):
         return self.num_read
 
 
-class Tiered(Forwarding):
+class Tiered(Forwarding, OfWorkers):
     """Rows are de-duplicated and read through a chain of tiers, whole or some of their columns.
 
     Args:
@@ -191,17 +193,27 @@ class Tiered(Forwarding):
         whole = torch.ones(rows.shape[0], self._width, dtype=self._dtype, device=rows.device)
         return rows * kernels.dropout(whole, work.original, key, self._dropout, out=whole)[:, self._columns]
 
-    def estimate(
-        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[Traffic]]:
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[InputEstimate]:
         """As the tiers say."""
-        found = self.tier.estimate(ids, asked, mesh)
-        return found, traffic_by_worker(self.traffic, found.remote)
+        # Workers that read slices of columns may have slices of other widths.
+        workers = self.of_workers(mesh) if self.knows_workers else (self,) * mesh.size
+        row_bytes = np.array([each.row_bytes for each in workers], np.int64)
+        estimates = list[InputEstimate]()
+        for found in self.tier.estimate(batches, mesh):
+            traffic = [each.traffic(count) for each, count in zip(workers, found.remote.tolist(), strict=True)]
+            estimates.append(
+                InputEstimate(found.hits, row_bytes[:, None] * found.hits, found.reads, traffic, found.files)
+            )
+        return estimates
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as the tiers give it."""
+        return self.tier.width * self.tier.dtype.itemsize
 
     def traffic(self, remote_destinations: int) -> Traffic:
         """An id and a row for every row that comes from another worker."""
-        row_bytes = self.tier.width * self.tier.dtype.itemsize
-        return Traffic(ids=ID_BYTES * remote_destinations, features=row_bytes * remote_destinations)
+        return Traffic(ids=ID_BYTES * remote_destinations, features=self.row_bytes * remote_destinations)
 
 
 def columns_of(width: int, rank: int, size: int) -> slice:

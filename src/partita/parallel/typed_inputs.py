@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
-from partita.core.estimates import ReadEstimate
+from partita.core.adding import Adding
+from partita.core.estimates import AskedRows, FileReads, InputEstimate
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
@@ -47,6 +48,8 @@ class TypedReads(Reads):
         """As many as rows: what others read here is read once."""
         return self.num_read
 
+
+_Record = TypeVar("_Record", bound=Adding)
 
 MakeTier = Callable[[int, HostRows], tuple[FeatureTier, CacheTier | None]]
 """The highest tier for the rows of a type, by number of the type, and the cache among its tiers."""
@@ -208,24 +211,42 @@ class TypedInputs:
         ]
         return RowsByType(work.at, tuple(found), work.head, work.numbers, work.pulls)
 
-    def estimate(
-        self, ids: Int[Tensor, "S"], asked: UInt64[np.ndarray, "S"], mesh: Mesh
-    ) -> tuple[ReadEstimate, list[Traffic]]:
+    @property
+    def parts(self) -> tuple[Tiered, ...]:
+        """Of the types with features, what reads them."""
+        return tuple(part for part in self._parts if part is not None)
+
+    def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[InputEstimate]:
         """As the tiers of all types say; and the bytes of learnt rows."""
-        hits, remote = np.zeros((mesh.size, len(TIERS)), np.int64), np.zeros(mesh.size, np.int64)
-        reads, traffic = np.zeros_like(asked), [Traffic()] * mesh.size
-        types = np.zeros((mesh.size, len(self._parts)), np.int64)
-        for kind, (part, at, rows) in enumerate(zip(self._parts, *self.columns.split(ids)[:2], strict=True)):
-            where = at.numpy()
+        places = [self.columns.split(batch.ids)[:2] for batch in batches]
+        hits = np.zeros((len(batches), mesh.size, len(TIERS)), np.int64)
+        bytes_, types = np.zeros_like(hits), np.zeros((len(batches), mesh.size, len(self._parts)), np.int64)
+        reads = [np.zeros_like(batch.by) for batch in batches]
+        traffic = [[Traffic()] * mesh.size for _ in batches]
+        files = [[FileReads()] * mesh.size for _ in batches]
+        for kind, part in enumerate(self._parts):
+            of_type = [
+                AskedRows(rows[kind], batch.by[at[kind].numpy()])
+                for batch, (at, rows) in zip(batches, places, strict=True)
+            ]
             if self._owners is not None and self.columns.learnt[kind]:
-                traffic = self._with_learnt(kind, rows, asked[where], traffic)
+                traffic = [
+                    self._with_learnt(kind, each.ids, each.by, before)
+                    for each, before in zip(of_type, traffic, strict=True)
+                ]
             if part is None:
                 continue
-            found, bytes_ = part.estimate(rows, asked[where], mesh)
-            hits, remote = hits + found.hits, remote + found.remote
-            reads[where], types[:, kind] = found.reads, found.read[:, 0]
-            traffic = [before + more for before, more in zip(traffic, bytes_, strict=True)]
-        return ReadEstimate(hits, remote, reads, types), traffic
+            for number, found in enumerate(part.estimate(of_type, mesh)):
+                hits[number] += found.hits
+                bytes_[number] += found.bytes
+                reads[number][places[number][0][kind].numpy()] = found.reads
+                types[number, :, kind] = found.read[:, 0]
+                traffic[number] = _added(traffic[number], found.traffic)
+                files[number] = _added(files[number], found.files)
+        return [
+            InputEstimate(hits[at], bytes_[at], reads[at], traffic[at], tuple(files[at]), types[at])
+            for at in range(len(batches))
+        ]
 
     def _with_learnt(
         self, kind: int, rows: Tensor, asked: UInt64[np.ndarray, "S"], traffic: list[Traffic]
@@ -235,3 +256,8 @@ class TypedInputs:
         own = np.uint64(1) << self._owners.of_rows(kind, rows).numpy().astype(np.uint64)
         remote = rank_masks.count(asked & ~own, len(traffic)).tolist()
         return [before + self._bytes_of_learnt(kind, count) for before, count in zip(traffic, remote, strict=True)]
+
+
+def _added(before: list[_Record], more: Sequence[_Record]) -> list[_Record]:
+    """Records of each worker, with more of each; there may be none more at all."""
+    return [one + other for one, other in zip(before, more, strict=True)] if more else before

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Int64
 
+from partita.core.estimates import FileReads
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
-from partita.core.records import ID_BYTES, Counts, Traffic
+from partita.core.records import ID_BYTES, TIERS, Counts, Traffic, tier_rows
 from partita.parallel.engine import Engine
 from partita.parallel.forecast import WorkerEstimate
 from partita.plan.links import Links
@@ -33,6 +34,8 @@ class Estimate:
         gradient_bytes: likewise.
         memory_bytes: of the worker and the step that takes most.
         latency: seconds of ``seconds.exchange`` that are for messages, however small.
+        row_bytes: of the input rows that each of :data:`~partita.core.records.TIERS` gives, over all workers.
+        files: what is read from files of these, over all workers.
     """
 
     counts: Counts
@@ -42,6 +45,24 @@ class Estimate:
     gradient_bytes: int = 0
     memory_bytes: int = 0
     latency: float = 0.0
+    row_bytes: tuple[int, ...] = tier_rows()
+    files: FileReads = field(default_factory=FileReads)
+
+    @property
+    def row_sources(self) -> dict[str, int]:
+        """Bytes of input rows by where they are read, over all workers.
+
+        In memory and in files they are counted where they are read, for this worker or for others; those that arrive
+        from other workers and other hosts are counted once more.
+        """
+        bytes_ = dict(zip(TIERS, self.row_bytes, strict=True))
+        here = bytes_["cache"] + bytes_["host"]
+        return {
+            "memory": here - self.files.bytes,
+            "files": self.files.bytes,
+            "workers": bytes_["peers"],
+            "hosts": bytes_["hosts"],
+        }
 
     def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
         """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
@@ -51,6 +72,8 @@ class Estimate:
         self.counts = sum((share.counts for share in shares), self.counts)
         self.traffic = sum((share.traffic for share in shares), self.traffic)
         self.gradient_bytes += summed
+        self.row_bytes = tuple(map(sum, zip(self.row_bytes, *(share.row_bytes for share in shares), strict=True)))
+        self.files = sum((share.files for share in shares), self.files)
         self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
 
 
@@ -66,7 +89,7 @@ class Cost:
         parameter_bytes: of the model.
         row_bytes: of an input row of each node type; an untyped graph has one.
         ahead: how many batches may wait behind each stage before the trainer.
-        cache: bytes that every worker keeps input rows in.
+        cache: bytes that every worker keeps input rows in, of other hosts or of files.
     """
 
     def __init__(
@@ -102,7 +125,9 @@ class Cost:
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
-            load=rates.reading(share.read) if self._engine.inputs.prefetchable else 0.0,
+            load=rates.reading(share.read) + rates.file_byte * share.files.cost
+            if self._engine.inputs.prefetchable
+            else 0.0,
             compute=rates.together * (sum(stage.of(block) for stage, block in layers) + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,

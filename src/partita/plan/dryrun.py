@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,25 +22,36 @@ from partita.core.estimates import SampledLayer
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
-from partita.kernels import Relabeller
+from partita.kernels import Relabeller, rank_masks
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn.model import Model
-from partita.parallel.caching import assume_caches, needs_dry_run
+from partita.parallel.caching import assume_caches, assume_workers, forget_workers, needs_dry_run
 from partita.parallel.engine import Engine
-from partita.parallel.forecast import WorkerEstimate, estimate_step
+from partita.parallel.forecast import StepEstimate, WorkerEstimate, estimate_step, estimate_steps
 from partita.parallel.graph_placement import place_topology
 from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
 from partita.sample.topology import ArrayTopology, as_tensor
-from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.inputs import DTYPES, dealt_rows, open_rows, open_topology, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.setup.tiers import cache_settings
+from partita.setup.tiers import (
+    cache_settings,
+    check_look_ahead,
+    keeps_rows_of_hosts,
+    looks_ahead,
+    measured_look_ahead,
+    row_bytes,
+)
 from partita.tasks.task import EdgeTask, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
+KEPT_BYTES = 512 * 2**20
+"""Of sampled steps that are kept to foresee them together, about."""
+_MASKS = 16
+"""So many times its id a source takes, about: masks of who asks for it, at every layer and tier."""
 
 
 class DryRun:
@@ -56,6 +69,7 @@ class DryRun:
         refused: why the others cannot.
         num_steps: of an epoch.
         config: the settings.
+        notes: what is to be said of the estimates, once there are some.
         row_bytes: of an input row of each node type, as it is computed with; an untyped graph has one.
 
     Raises:
@@ -82,7 +96,9 @@ class DryRun:
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = cache_settings(config)
         self._cached = config.cache == 0
+        self._keeps = CACHE_STEPS if needs_dry_run(self._cache) else 0
         self._kept: dict[int, list[SampledLayer]] = {}
+        self.notes = list[str]()
         self.engines: dict[Strategy, Engine] = {}
         self.refused: dict[Strategy, PartitaError] = {}
         for strategy in strategies:
@@ -94,41 +110,59 @@ class DryRun:
             first = next(iter(self.refused.values()))
             raise ConfigError(f"no strategy can be used: {first}", where="plan")
 
-    def _engine(self, strategy: Strategy, context: FakeContext) -> Engine:
-        config = self.config
+    def _engine(self, strategy: Strategy, context: FakeContext, window: int | None = None) -> Engine:
+        config, rows = self.config, open_rows(self._store, self.config)
+        if keeps_rows_of_hosts(config):
+            rows = dealt_rows(rows, self._store, context.mesh)
+        cache = self._cache if window is None else replace(self._cache, window=window)
         return build_engine(
-            strategy, self.model, place_topology(self._local, config.topology, self._store, context),
-            open_rows(self._store, config), make_sampler(config, context.group("all", "sample"), self._store.schema),
-            DTYPES[config.precision], context, self._part_offsets, self._cache,
+            strategy, self.model, place_topology(self._local, config.topology, self._store, context), rows,
+            make_sampler(config, context.group("all", "sample"), self._store.schema), DTYPES[config.precision],
+            context, self._part_offsets, cache,
         )  # fmt: skip
 
     def _fill_caches(self) -> None:
         """Let all engines know what caches will hold."""
-        mesh = self._mesh
-        contexts = [FakeContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
         with progress.task("choose what to cache", total=len(self.engines), unit="strategies") as task:
             for strategy, engine in self.engines.items():
-                # Workers that read other columns have room for other numbers of rows.
-                engines = [engine, *(self._engine(strategy, context) for context in contexts[1:])]
-                reads = self._reads(strategy, CACHE_STEPS if needs_dry_run(self._cache) else 0)
-                assume_caches(engines, strategy, contexts, self._cache, self._store, self._order.seeds, reads)
+                self._fill(strategy, [engine, *(self._engine(strategy, context) for context in self._contexts[1:])])
                 task.advance()
         self._cached = True
 
-    def _reads(self, strategy: Strategy, steps: int) -> Int32[torch.Tensor, "W n"]:
+    @cached_property
+    def _contexts(self) -> list[FakeContext]:
+        mesh = self._mesh
+        return [FakeContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
+
+    def _fill(self, strategy: Strategy, engines: list[Engine]) -> None:
+        """Let the first engine know what the tiers of all workers are, and what their caches will hold.
+
+        Workers that read other columns have room for other numbers of rows.
+        """
+        assume_workers(engines)
+        reads = self._reads(strategy, engines[0], CACHE_STEPS if needs_dry_run(self._cache) else 0)
+        assume_caches(engines, strategy, self._contexts, self._cache, self._store, self._order.seeds, reads)
+
+    def _reads(self, strategy: Strategy, engine: Engine, steps: int) -> Int32[torch.Tensor, "W n"]:
         """In how many of the first steps each worker reads each row; without steps of no row."""
         size = self._mesh.size
         found = torch.zeros(size, self._store.num_nodes if steps else 0, dtype=torch.int32)
         for step in range(min(self.num_steps, steps)):
             drawn = self._drawn(step)
-            reads = estimate_step(self.engines[strategy], drawn, self._dealt(step, strategy), self._mesh).reads
+            reads = estimate_step(engine, drawn, self._dealt(step, strategy), self._mesh).reads
             for rank in range(size):
                 own = torch.from_numpy((reads & np.uint64(1 << rank)) != 0)
                 found[rank, drawn[0].src[own].long()] += 1
         return found
 
     def steps(self, *, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
-        """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it."""
+        """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it.
+
+        Where rows come and go, as many steps as about that time allows are sampled first, and then foreseen together.
+        """
+        if looks_ahead(self.config):
+            yield from self._foreseen_ahead(seconds)
+            return
         if not self._cached:
             self._fill_caches()
         begun = time.monotonic()
@@ -146,6 +180,48 @@ class DryRun:
             for strategy, engine in self.engines.items()
         }
 
+    def _foreseen_ahead(self, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
+        """What each worker will do in the first steps of a run, of which as many are sampled as fit into the time."""
+        self._keeps, begun = max(1, self._keeps), time.monotonic()
+        size = _bytes_of(self._drawn(0))
+        takes, windows = time.monotonic() - begun, dict[Strategy, int]()
+        for strategy in self.engines:
+            windows[strategy], more = self._window(strategy)
+            takes += more
+        fit = min(seconds / takes, KEPT_BYTES / size)
+        steps = min(self.num_steps, max(1, int(fit)))
+        self._keeps = max(steps, self._keeps)
+        with progress.task("dry run", total=steps, unit="steps") as task:
+            for step in range(steps):
+                self._drawn(step)
+                task.advance()
+        found = dict[Strategy, list[StepEstimate]]()
+        with progress.task("foresee what is kept", total=len(windows), unit="strategies") as task:
+            for strategy, window in windows.items():
+                engines = [self._engine(strategy, context, window) for context in self._contexts]
+                self._fill(strategy, engines)
+                dealt = [(self._drawn(step), self._dealt(step, strategy)) for step in range(steps)]
+                found[strategy] = estimate_steps(engines[0], dealt, self._mesh)
+                forget_workers(engines[0])
+                task.advance()
+        self.notes = _notes_ahead(self.config, steps, self.num_steps, max(windows.values()))
+        for step in range(steps):
+            yield {strategy: estimates[step].shares for strategy, estimates in found.items()}
+
+    def _window(self, strategy: Strategy) -> tuple[int, float]:
+        """How many batches a run of a strategy looks ahead, by its first step; and seconds to estimate that."""
+        engines = [self._engine(strategy, context) for context in self._contexts]
+        assume_workers(engines)
+        begun = time.monotonic()
+        reads = estimate_step(engines[0], self._drawn(0), self._dealt(0, strategy), self._mesh).reads
+        seconds = time.monotonic() - begun
+        forget_workers(engines[0])
+        rows = int(rank_masks.count(reads, self._mesh.size)[0])
+        measured = measured_look_ahead(
+            self.config, self._store, self._mesh.size, rows, row_bytes(self.config, self._store)
+        )
+        return self.config.look_ahead or measured, seconds
+
     def _drawn(self, step: int) -> list[SampledLayer]:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
@@ -157,7 +233,7 @@ class DryRun:
             block = sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)
             drawn.insert(0, SampledLayer(block))
             requests = drawn[0].src
-        if needs_dry_run(self._cache) and step < CACHE_STEPS:
+        if step < self._keeps:
             self._kept[step] = drawn
         return drawn
 
@@ -173,6 +249,33 @@ class DryRun:
             own = self._task.requests(share)
             found[place[torch.searchsorted(requested[place], own)].numpy()] |= np.uint64(1 << rank)
         return found
+
+
+def _bytes_of(drawn: Sequence[SampledLayer]) -> int:
+    """Of a sampled step, with the masks that a strategy takes for it."""
+    return sum(each.block.indptr.nbytes + each.block.indices.nbytes + _MASKS * each.src.nbytes for each in drawn)
+
+
+def _notes_ahead(config: Config, sampled: int, steps: int, window: int) -> list[str]:
+    """How well it is known which rows are kept.
+
+    Args:
+        config: of the run.
+        sampled: steps.
+        steps: of an epoch.
+        window: batches that are looked ahead.
+    """
+    what = "rows of other hosts" if keeps_rows_of_hosts(config) else "rows read from files"
+    notes = [f"{what}: counted exactly for the first epoch, which begins with no rows kept"]
+    if sampled < steps:
+        exact = max(0, sampled - window)
+        notes = [
+            f"{what}: from the first {sampled:,} of {steps:,} steps, exact for {exact:,} of them; for the others, "
+            f"fewer batches are known than the {window:,} that a run looks ahead"
+        ]
+    if keeps_rows_of_hosts(config):
+        notes.append("hosts hold shards without hot rows, as partita shard makes them")
+    return notes
 
 
 def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
@@ -192,3 +295,4 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
         )
     require_features(store, config)
     store.require_whole("a plan")
+    check_look_ahead(config, store, config.device, mesh.hosts, deals=True)

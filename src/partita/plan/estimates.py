@@ -46,6 +46,7 @@ class Estimates:
         mesh: of any worker.
         trials: of strategies that were tried out.
         memory: bytes that every worker may take; ``None``: any.
+        notes: what is to be said of how the steps were foreseen.
     """
 
     found: Mapping[Strategy, Estimate]
@@ -57,6 +58,7 @@ class Estimates:
     mesh: Mesh
     trials: dict[Strategy, Trial] = field(default_factory=dict)
     memory: int | None = None
+    notes: Sequence[str] = ()
 
     def foreseen(self, strategy: Strategy) -> Seconds:
         """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
@@ -178,6 +180,7 @@ class Estimates:
                     epoch=epoch,
                     epoch_bytes={**sent, "gradients": summed},
                     epoch_links=self._by_link(strategy, sum(sent.values()), summed),
+                    epoch_rows={where: round(share * each) for where, each in estimate.row_sources.items()},
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
                     memory_bytes=self.memory_of(strategy),
@@ -198,6 +201,7 @@ class Estimates:
             made_for=made_for,
             rates=self.rates.to_json(),
             links=self.links.to_json(),
+            notes=tuple(self.notes),
         )
 
 
@@ -221,7 +225,7 @@ def make_estimates(
     costs = {
         strategy: Cost(
             engine, strategy.axis, mesh, rates, links, parameter_bytes=parameter_bytes, row_bytes=dry_run.row_bytes,
-            ahead=dry_run.config.prefetch, cache=dry_run.config.cache,
+            ahead=dry_run.config.prefetch, cache=dry_run.config.cache + (dry_run.config.feature_memory or 0),
         )
         for strategy, engine in dry_run.engines.items()
     }  # fmt: skip
@@ -232,7 +236,9 @@ def make_estimates(
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
-    return Estimates(found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory)
+    return Estimates(
+        found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory, notes=dry_run.notes
+    )
 
 
 def _too_big(need: int, have: int) -> ResourceError:

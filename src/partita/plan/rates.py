@@ -23,6 +23,7 @@ from partita.config import Config
 from partita.core.keys import StepKey
 from partita.core.protocols import Inputs
 from partita.core.records import Block, RowsByType
+from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
@@ -31,7 +32,7 @@ from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
-from partita.setup.inputs import DTYPES, open_columns, open_features, open_topology
+from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows, open_topology
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
@@ -42,6 +43,8 @@ REPEATS, LONG_SECONDS = 3, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH = 1 << 16, 1 << 14, 128
+FILE_ROWS = 512
+"""Rows that are read from each file to see what that takes: a few seconds of the slowest disk."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class Rates:
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
+        file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
+            :data:`~partita.features.row_file.GAP_BYTES`; 0 where rows are in memory.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
             encoded, and composes the encoder with its own maps; empty where it cannot.
         optimizer: seconds of a step of the optimizer.
@@ -120,6 +125,7 @@ class Rates:
     optimizer: float
     model_bytes: float
     composed: tuple[PerBlock, ...] = ()
+    file_byte: float = 0.0
 
     def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
         """Seconds to read so many rows of each node type."""
@@ -167,7 +173,7 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
     bench = _Bench(context, config, store, model)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
-        read, handled_id = bench.read_rows(), bench.handled_id()
+        read, handled_id, file_byte = bench.read_rows(), bench.handled_id(), bench.file_byte(store)
     encoded = bench.encoded_rows()
     layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
     composed = bench.composed([of_step[0] for of_step in works])
@@ -184,6 +190,7 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         optimizer=seconds,
         model_bytes=model_bytes,
         composed=composed,
+        file_byte=file_byte,
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])
@@ -347,6 +354,28 @@ class _Bench:
 
             found.append((self._median(compute) / HANDLED_ROWS, _kept_bytes(forward) / HANDLED_ROWS))
         return found
+
+    def file_byte(self, store: GraphStore) -> float:
+        """Seconds for a byte, of reading rows that are anywhere in the files of the store; 0 where rows are mapped."""
+        if self._config.feature_memory is None:
+            return 0.0
+        from partita.features.packing import read_cost  # imports numba, which runs without files have no need of
+
+        rows = open_rows(store, self._config)
+        hosts = [rows] if isinstance(rows, HostRows) else [each for each in rows.columns if each is not None]
+        files = [file for host in hosts for file in host.files() if file.num_rows and file.width]
+        generator, costs = np.random.default_rng(self._mesh.rank), list[int]()
+
+        def read() -> None:
+            costs.append(0)
+            for file in files:
+                # Others each time: where reads do not go past the system's cache of pages, these would be in it.
+                wanted = np.unique(generator.integers(0, file.num_rows, FILE_ROWS))
+                file.read(wanted, np.empty((len(wanted), file.width), np.uint8), np.arange(len(wanted)))
+                costs[-1] += read_cost(file, wanted)
+
+        seconds = self._median(read)
+        return seconds / max(1.0, statistics.median(costs[1:]))
 
     def handled_id(self) -> float:
         """Seconds for an id, of some that are anywhere: sorted by owner, and the distinct ones found."""

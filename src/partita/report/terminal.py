@@ -277,6 +277,9 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
     columns["sent"] = lambda one: format_bytes(sum(one.epoch_bytes.values())) if one.exact else "-"
     if far := any(one.epoch_links.get("other_host") for one in shown):
         columns["to hosts"] = lambda one: format_bytes(one.epoch_links.get("other_host", 0)) if one.exact else "-"
+    if elsewhere := any(one.epoch_rows.get(where) for one in shown for where in ("files", "hosts")):
+        for where in ("memory", "files", "hosts"):
+            columns[f"from {where}"] = partial(_rows_from, where)
     columns["memory"] = lambda one: format_bytes(one.memory_bytes)
     if tried := any(one.tried_steps for one in shown):
         columns["trial steps"] = lambda one: str(one.tried_steps or "-")
@@ -290,12 +293,19 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
     notes = {
         "bold: the main reason it is slower than the best": len(shown) > 1,
         "to hosts: approximate share that is sent to other hosts": far,
+        "from memory, files, hosts: input rows by where workers get them": elsewhere,
         "trial steps: steps actually run": tried,
         _APPROXIMATE: plan.approximate,
         f"{left:,} slower strategies not shown; --all shows them": left,
     }
-    table.caption, table.caption_justify = "\n".join(note for note, needed in notes.items() if needed), "left"
+    said = [note for note, needed in notes.items() if needed]
+    table.caption, table.caption_justify = "\n".join([*said, *plan.notes]), "left"
     return table
+
+
+def _rows_from(where: str, one: Candidate) -> str:
+    """Bytes of input rows that workers get from somewhere in an epoch."""
+    return format_bytes(found) if (found := one.epoch_rows.get(where)) and one.exact else "-"
 
 
 def _steps(count: int, kind: str = "") -> str:

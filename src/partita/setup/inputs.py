@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from jaxtyping import Shaped
 
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest
+from partita.core.mesh import Mesh
 from partita.features.host import HostRows
 from partita.features.levels import Levels
 from partita.features.row_file import RowFile
@@ -108,6 +111,35 @@ def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
         return open_columns(store, store.schema, config)
     require_features(store, config)
     return _host_rows(store, "x", config)
+
+
+def dealt_rows(rows: HostRows | TypedColumns, store: GraphStore, mesh: Mesh) -> HostRows | TypedColumns:
+    """Of the rows of a whole store those that a host has whose shard has no hot rows, see ``partita shard``.
+
+    Args:
+        rows: all.
+        store: the whole store.
+        mesh: of a worker of the host.
+
+    Raises:
+        ConfigError: the parts cannot be dealt out evenly.
+    """
+    if store.num_parts % mesh.hosts:
+        raise ConfigError(
+            f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be divided among {mesh.hosts} hosts "
+            "evenly",
+            where="part_offsets",
+            fix=f"Run partita partition STORE OUT --parts {mesh.hosts}x{mesh.workers}, then plan with OUT",
+        )
+    parts = store.num_parts // mesh.hosts
+    first, last = (int(store.part_offsets[(mesh.host + more) * parts]) for more in (0, 1))
+    if isinstance(rows, HostRows):
+        return rows.of_range(slice(first, last))
+    columns = [
+        None if of_type is None else of_type.of_range(rows.types.rows_within(kind, first, last))
+        for kind, of_type in enumerate(rows.columns)
+    ]
+    return replace(rows, columns=tuple(columns))
 
 
 def _host_rows(store: GraphStore, name: str, config: Config) -> HostRows:

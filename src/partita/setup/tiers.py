@@ -32,16 +32,19 @@ def cache_settings(config: Config, device: torch.device | str = "cpu") -> CacheS
 
 def looks_ahead(config: Config) -> bool:
     """Whether batches are sampled ahead to know which rows they will read."""
-    return config.feature_memory is not None or (config.cache > 0 and config.cache_policy == LOOK_AHEAD)
+    return config.feature_memory is not None or keeps_rows_of_hosts(config)
 
 
-def check_look_ahead(config: Config, store: GraphStore, device: torch.device | str, hosts: int) -> None:
+def check_look_ahead(
+    config: Config, store: GraphStore, device: torch.device | str, hosts: int, *, deals: bool = False
+) -> None:
     """Refuse to look ahead where nobody does so yet, or it is for nothing.
 
     Args:
         config, store: of the run.
         device: of this worker.
         hosts: of the run.
+        deals: a plan is made with the whole store, whose rows will be dealt out to the hosts.
 
     Raises:
         ConfigError: on a GPU, or in isolated training; or there is nothing to look ahead for.
@@ -77,11 +80,11 @@ def check_look_ahead(config: Config, store: GraphStore, device: torch.device | s
             where="feature_memory",
             fix="Leave it out; --embed-memory says how much memory learnt rows take",
         )
-    if config.cache and config.cache_policy == LOOK_AHEAD:
-        _check_cache(config, store, hosts)
+    if keeps_rows_of_hosts(config):
+        _check_cache(config, dealt=hosts > 1 and (deals or store.shard is not None))
 
 
-def _check_cache(config: Config, store: GraphStore, hosts: int) -> None:
+def _check_cache(config: Config, *, dealt: bool) -> None:
     if config.feature_memory is not None:
         raise ConfigError(
             "which rows others will ask of this worker is not known ahead, so rows that are read from files cannot be "
@@ -95,7 +98,7 @@ def _check_cache(config: Config, store: GraphStore, hosts: int) -> None:
             where="cache_layout",
             fix=f"Set cache_layout {CacheSettings.layout}",
         )
-    if hosts == 1 or store.shard is None:
+    if not dealt:
         raise ConfigError(
             f"cache_policy {LOOK_AHEAD} keeps rows of other hosts, and this host has the rows of all nodes",
             where="cache_policy",
@@ -109,6 +112,11 @@ def look_ahead(config: Config) -> int:
     if not looks_ahead(config):
         return 0
     return config.look_ahead or _LEAST_AHEAD
+
+
+def keeps_rows_of_hosts(config: Config) -> bool:
+    """Whether rows of other hosts come and go, so that each host must have a share of the rows."""
+    return config.cache > 0 and config.cache_policy == LOOK_AHEAD
 
 
 def measured_look_ahead(config: Config, store: GraphStore, workers: int, rows: int, row_bytes: int) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from partita.core.errors import ResourceError, StoreError
 from partita.core.files import map_array
 from partita.features import packing
-from partita.features.packing import PackedRows, is_worth_it
+from partita.features.packing import PackedRows, foreseen_costs, is_worth_it, read_cost
 from partita.features.row_file import RowFile
 
 
@@ -118,3 +118,21 @@ def test_nothing_is_left(tmp_path, monkeypatch) -> None:
     packed = PackedRows.of([file], [[np.array([10, 900])], [np.array([20])]])
     assert list(tmp_path.iterdir()) == [tmp_path / "x.npy"]
     del packed
+
+
+def test_what_reading_batches_takes(tmp_path: Path) -> None:
+    """Each by itself, or its share of the pass, whichever is less."""
+    file = saved(tmp_path / "rows.npy", table(20_000, 256))
+    generator = np.random.default_rng(0)
+    few = [[np.sort(generator.choice(20_000, 5, replace=False))] for _ in range(2)]
+    assert foreseen_costs([file], few) == [read_cost(file, rows) for (rows,) in few]
+    assert foreseen_costs([file], few[:1]) == foreseen_costs([file], few)[:1]
+    counts = (30, 60, 120, 200, 300, 400)
+    many = [[np.sort(generator.choice(20_000, count, replace=False))] for count in counts]
+    assert (is_worth_it([file], few), is_worth_it([file], many)) == (False, True)
+    alone, costs = [read_cost(file, rows) for (rows,) in many], foreseen_costs([file], many)
+    assert sum(costs) < sum(alone)
+    assert costs == sorted(costs)
+    assert costs[-1] == pytest.approx(costs[0] * counts[-1] / counts[0], rel=1e-3)
+    nothing = [[np.empty(0, np.int64)]] * 3
+    assert foreseen_costs([file], nothing) == [0, 0, 0]
