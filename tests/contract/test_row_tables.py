@@ -101,7 +101,7 @@ def test_steps_leave_the_rows_of_a_table_in_memory(make, width, window) -> None:
     assert table.num_rows == N
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(0, 30), st.integers(0, 25))
 def test_what_is_announced_may_be_taken_back_anywhere(seed, window, slots, stop) -> None:
     table = begun(paged(3, slots), 3)
