@@ -311,8 +311,9 @@ class PagedTable:
         for plan in plans:
             if plan.read is not None:
                 plan.read.result()
-        self._ahead.restart(lost=bool(plans))
-        if plans:  # what they wanted to keep was never read
+        lost = bool(plans) or self._open is not None  # what they wanted to keep was never read, or never moved
+        self._ahead.restart(lost=lost)
+        if lost:
             self._forget()
         self._plans.clear()
         self._unread.clear()
