@@ -23,14 +23,14 @@ from partita.comm.routing import bucket
 from partita.core.keys import GOLDEN
 from partita.core.node_types import NodeTypes
 from partita.core.records import DiskReads
-from partita.features.row_tables import Asked, MemoryTable, RowTable
-from partita.features.row_tables import RowOptimizer as RowOptimizer
+from partita.features.learnt_tables import Asked, LearntTable, MemoryTable
+from partita.features.learnt_tables import RowOptimizer as RowOptimizer
 from partita.graph.hashing import fold_array, mix64_inplace
 
 BLOCK_BYTES = 2**20
 """What is made, sent or written of a table at once."""
 
-MakeTable = Callable[[str, int, Mapping[str, int], torch.dtype], RowTable]
+MakeTable = Callable[[str, int, Mapping[str, int], torch.dtype], LearntTable]
 """Makes a table of zeros: of what it is, rows, columns of its arrays, dtype."""
 
 Original = Callable[[int, Int64[np.ndarray, "n"]], Integer[np.ndarray, "n"]]
@@ -83,7 +83,7 @@ class Table:
     name: str
     kind: int
     first: int
-    held: RowTable
+    held: LearntTable
 
     @property
     def width(self) -> int:

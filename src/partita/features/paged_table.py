@@ -28,10 +28,10 @@ from partita.core.errors import ConfigError
 from partita.core.records import DiskReads
 from partita.features.announced import AnnouncedBatches
 from partita.features.io_threads import small_stacks
+from partita.features.learnt_tables import READ_AHEAD, WRITTEN_BEHIND, Asked, RowOptimizer, move_rows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
 from partita.features.record_file import RecordFile
-from partita.features.row_tables import READ_AHEAD, WRITTEN_BEHIND, Asked, RowOptimizer, move_rows
 
 Arrays = dict[str, Tensor]
 
@@ -72,12 +72,12 @@ class _Open:
 
 
 class PagedTable:
-    """See :class:`~partita.features.row_tables.RowTable`.
+    """See :class:`~partita.features.learnt_tables.LearntTable`.
 
     Args:
         what: the rows are, for messages.
         num_rows: of the table; zeros at first.
-        widths, dtype: see :class:`~partita.features.row_tables.RowTable`.
+        widths, dtype: see :class:`~partita.features.learnt_tables.LearntTable`.
         budget: bytes of memory for rows that are kept, and for finding them; what finding them takes is taken anyhow.
         fix: what helps where there is no space on the disk.
 
@@ -123,7 +123,7 @@ class PagedTable:
         weakref.finalize(self, self._writer.end)
 
     def look_at(self, window: int) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`. Nothing is kept of before."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`. Nothing is kept of before."""
         self.restart()
         self._forget()
         self.window = window
@@ -138,11 +138,11 @@ class PagedTable:
         return self._slots * self._ends[-1] + self._list_bytes
 
     def announce(self, asked: Asked) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         self._ahead.announce(asked)
 
     def prepare(self, asked: Asked) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         if not self._ahead.is_next(asked):
             return
         plan = self._plan(asked)
@@ -178,7 +178,7 @@ class PagedTable:
         return arrays, ~there
 
     def read(self, at: Int64[Tensor, "n"], asked: Asked | None = None) -> Float[Tensor, "n w"]:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         plan = None if asked is None else self._plans.pop(id(asked), None)
         if plan is None:
             return self._states(at.numpy())["rows"]
@@ -205,7 +205,7 @@ class PagedTable:
     def move(
         self, optimizer: RowOptimizer, at: Int64[Tensor, "n"], gradient: Float[Tensor, "n w"], lr: float, step: int
     ) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         opened = self._open
         if opened is None:
             if self._plans:
@@ -262,11 +262,11 @@ class PagedTable:
             self._writing.popleft().result()
 
     def piece(self, start: int, stop: int) -> Mapping[str, Float[Tensor, "n _"]]:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         return self._states(np.arange(start, stop))
 
     def put(self, start: int, arrays: Mapping[str, Float[Tensor, "n _"]]) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         self.restart()
         rows = np.arange(start, start + len(next(iter(arrays.values()))))
         others = {} if arrays.keys() == self.widths.keys() else self._states(rows)
@@ -306,7 +306,7 @@ class PagedTable:
         return np.where(known[at] == rows, order[at], -1)
 
     def restart(self) -> None:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         plans = list(self._plans.values())
         for plan in plans:
             if plan.read is not None:
@@ -328,7 +328,7 @@ class PagedTable:
         self._leaves_at[:] = self._planned = self._written = 0
 
     def disk_reads(self) -> DiskReads:
-        """See :class:`~partita.features.row_tables.RowTable`."""
+        """See :class:`~partita.features.learnt_tables.LearntTable`."""
         counts = self._file.counts
         return DiskReads(
             self._asked, self._hits, self._lru.hits, counts.rows, counts.reads, counts.bytes, round(1e3 * self._seconds)

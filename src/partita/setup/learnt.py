@@ -17,7 +17,7 @@ from partita.core.keys import Purpose, fold
 from partita.core.options import format_bytes
 from partita.core.registry import Registry
 from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOwners, RowSGD
-from partita.features.row_tables import STEPS_HELD, MemoryTable, RowOptimizer, RowTable
+from partita.features.learnt_tables import STEPS_HELD, LearntTable, MemoryTable, RowOptimizer
 from partita.graph.store import GraphStore
 from partita.nn.encoder import Encoder
 from partita.nn.initialize import name_key
@@ -180,7 +180,7 @@ class _Tables:
             self._budget_of[what] = None if sizes[what] <= share else share
             left -= min(sizes[what], share)
 
-    def __call__(self, what: str, rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> RowTable:
+    def __call__(self, what: str, rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> LearntTable:
         budget = self._budget_of[what]
         if budget is None:
             return MemoryTable(rows, widths, dtype)

@@ -62,7 +62,7 @@ class Asked:
 
 
 @runtime_checkable
-class RowTable(Protocol):
+class LearntTable(Protocol):
     """Rows of one type, numbered from 0, and what is remembered of each: arrays by name, the first one ``"rows"``.
 
     Attributes:
@@ -135,7 +135,7 @@ class MemoryTable:
 
     Args:
         num_rows: of the table; zeros at first.
-        widths: see :class:`RowTable`.
+        widths: see :class:`LearntTable`.
         dtype: of all arrays.
     """
 
@@ -158,21 +158,21 @@ class MemoryTable:
         return sum(array.nbytes for array in self._arrays.values())
 
     def read(self, at: Int64[Tensor, "n"], asked: Asked | None = None) -> Float[Tensor, "n w"]:
-        """See :class:`RowTable`."""
+        """See :class:`LearntTable`."""
         return self._rows.index_select(0, at)
 
     def move(
         self, optimizer: RowOptimizer, at: Int64[Tensor, "n"], gradient: Float[Tensor, "n w"], lr: float, step: int
     ) -> None:
-        """See :class:`RowTable`."""
+        """See :class:`LearntTable`."""
         move_rows(optimizer, self._rows, self._slots, at, gradient, lr, step)
 
     def piece(self, start: int, stop: int) -> Mapping[str, Float[Tensor, "n _"]]:
-        """See :class:`RowTable`."""
+        """See :class:`LearntTable`."""
         return {name: array[start:stop] for name, array in self._arrays.items()}
 
     def put(self, start: int, arrays: Mapping[str, Float[Tensor, "n _"]]) -> None:
-        """See :class:`RowTable`."""
+        """See :class:`LearntTable`."""
         for name, rows in arrays.items():
             self._arrays[name][start : start + len(rows)] = rows
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.features.learnt_tables import STEPS_HELD, Asked, LearntTable, MemoryTable
 from partita.features.paged_table import PagedTable
-from partita.features.row_tables import STEPS_HELD, Asked, MemoryTable, RowTable
 from partita.setup.learnt import ROW_OPTIMIZERS
 
 N = 60
@@ -33,7 +33,7 @@ def paged(columns: int, slots: int) -> PagedTable:
     return PagedTable("rows", N, widths_of(columns), torch.float32, bytes_for(columns, slots), fix="-")
 
 
-TABLES: dict[str, Callable[[int], RowTable]] = {
+TABLES: dict[str, Callable[[int], LearntTable]] = {
     "memory": lambda columns: MemoryTable(N, widths_of(columns), torch.float32),
     "no slots": lambda columns: PagedTable("rows", N, widths_of(columns), torch.float32, 0, fix="-"),
     "few slots": lambda columns: PagedTable(
@@ -44,7 +44,7 @@ TABLES: dict[str, Callable[[int], RowTable]] = {
 
 
 @pytest.fixture(params=list(TABLES))
-def make(request: pytest.FixtureRequest) -> Callable[[int], RowTable]:
+def make(request: pytest.FixtureRequest) -> Callable[[int], LearntTable]:
     return TABLES[request.param]
 
 
@@ -56,21 +56,23 @@ def steps_of(seed: int, count: int) -> list[torch.Tensor]:
     return [torch.from_numpy(generator.choice(N, size, replace=False, p=often / often.sum())) for size in sizes]
 
 
-def begun(table: RowTable, columns: int) -> RowTable:
+def begun(table: LearntTable, columns: int) -> LearntTable:
     table.put(0, {"rows": torch.randn(N, columns, generator=torch.Generator().manual_seed(5))})
     return table
 
 
-def arrays_of(table: RowTable) -> dict[str, torch.Tensor]:
+def arrays_of(table: LearntTable) -> dict[str, torch.Tensor]:
     return {name: array.clone() for name, array in table.piece(0, N).items()}
 
 
-def assert_same(table: RowTable, expected: RowTable) -> None:
+def assert_same(table: LearntTable, expected: LearntTable) -> None:
     for name, array in arrays_of(table).items():
         assert torch.equal(array, arrays_of(expected)[name]), name
 
 
-def run(table: RowTable, expected: RowTable, steps: list[torch.Tensor], window: int, stop: int | None = None) -> None:
+def run(
+    table: LearntTable, expected: LearntTable, steps: list[torch.Tensor], window: int, stop: int | None = None
+) -> None:
     """Make steps on both tables, as a pipeline does: announced a window ahead, prepared a few ahead."""
     table.look_at(window)
     table.restart()
@@ -99,7 +101,7 @@ def test_steps_leave_the_rows_of_a_table_in_memory(make, width, window) -> None:
     table, expected = begun(make(columns), columns), begun(TABLES["memory"](columns), columns)
     run(table, expected, steps_of(window, 60), window)
     assert_same(table, expected)
-    assert isinstance(table, RowTable)
+    assert isinstance(table, LearntTable)
     assert table.num_rows == N
 
 
