@@ -23,8 +23,7 @@ from partita.comm.routing import bucket
 from partita.core.keys import GOLDEN
 from partita.core.node_types import NodeTypes
 from partita.core.records import DiskReads
-from partita.features.learnt_tables import Asked, LearntTable, MemoryTable
-from partita.features.learnt_tables import RowOptimizer as RowOptimizer
+from partita.features.learnt_tables import Asked, LearntTable, MemoryTable, RowOptimizer
 from partita.graph.hashing import fold_array, mix64_inplace
 
 BLOCK_BYTES = 2**20
