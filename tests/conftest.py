@@ -7,6 +7,7 @@ import os
 # As the command does: threads that spin while they wait make small steps very slow on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import gc
 import signal
 import tempfile
 import threading
@@ -16,11 +17,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import shape_checks
 import torch
-from cases import long_tests, repeated
+from cases import LONG, listed_tests, repeated
 from commands import FORKS, Commands
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 # Shape and dtype annotations are enforced while testing. The kernels are left out: numba compiles plain functions.
 CHECKED = (
@@ -40,7 +41,7 @@ CHECKED = (
     "tasks",
     "train",
 )
-install_import_hook([f"partita.{name}" for name in CHECKED], "shape_checks.check")
+shape_checks.install(f"partita.{name}" for name in CHECKED)
 
 # Compiling kernels makes a first example slow; how long a test may take is pytest's business.
 settings.register_profile("partita", deadline=None)
@@ -56,13 +57,21 @@ KEPT_THREADS = ("partita-kernel",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as ``full`` what is long, or brings no new value (:mod:`cases`), and as ``slow`` what is and does both."""
+    """Mark as ``full`` what ``make test`` leaves out, and as ``slow`` what ``make test-all`` does (:mod:`cases`)."""
     quick = [item for item in items if item.get_closest_marker("slow") is None]
     names = [item.nodeid.removesuffix("]").partition("[")[::2] for item in quick]
-    leave_out, again = long_tests(), repeated(names)
+    listed, again = listed_tests(), repeated(names)
     for place, (name, _) in enumerate(names):
-        if name in leave_out or place in again:
-            quick[place].add_marker("slow" if name in leave_out and place in again else "full")
+        if name in listed and place in again:
+            quick[place].add_marker("slow")
+        elif listed.get(name) == LONG or place in again:
+            quick[place].add_marker("full")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, and need not be looked at again in every collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +110,12 @@ def _temporary_files() -> Iterator[None]:
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = environment
+
+
+@pytest.fixture(autouse=True)
+def _checks() -> None:
+    """Every test checks the annotations of what it calls."""
+    shape_checks.begin_test()
 
 
 @pytest.fixture(autouse=True)

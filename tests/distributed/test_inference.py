@@ -129,9 +129,12 @@ def assert_near(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
 def cases_of_rows() -> list[Any]:
     """Everything in float64; in float32, whose bound is wider, two meshes that have it all, and the others as slow."""
     return [
-        pytest.param(kind, mesh, dtype, marks=() if dtype == torch.float64 or mesh in IN_FLOAT32 else pytest.mark.slow)
+        pytest.param(
+            kind, mesh, dtype, id=f"{kind.replace('-', '_')}-{mesh[0]}/{mesh[1]}-{str(dtype).removeprefix('torch.')}",
+            marks=() if dtype == torch.float64 or mesh in IN_FLOAT32 else pytest.mark.slow,
+        )
         for kind, mesh, dtype in product(KINDS_OF_LAYERS, MESHES, (torch.float64, torch.float32))
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "mesh", "dtype"), cases_of_rows())

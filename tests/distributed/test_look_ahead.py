@@ -130,6 +130,10 @@ def test_what_cannot_be_is_refused(store, tmp_path) -> None:
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, feature_memory=10**6, views="cyclic")
     with pytest.raises(ConfigError, match="look_ahead: feature rows are mapped into memory"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS, look_ahead=5)
+    with pytest.raises(ConfigError, match="there are no learnt rows, so nothing is looked ahead for"):
+        partita.Trainer(store, out=tmp_path / "run", **SETTINGS, embed_memory=0, look_ahead=5)
+    with pytest.raises(ConfigError, match="look_ahead: all learnt rows fit into embed_memory, so nothing is looked"):
+        partita.Trainer(store, out=tmp_path / "run", **SETTINGS, embed="4", embed_memory=10**9, look_ahead=5)
     bare = tmp_path / "bare"
     partita.generate_rmat(bare, scale=7, num_features=0, num_classes=3)
     with pytest.raises(ConfigError, match="feature_memory: the graph has no feature rows that could be read"):

@@ -25,6 +25,7 @@ from partita.nn.model import Model
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import DTYPES
 from partita.setup.sampler import WHOLE
+from partita.setup.tiers import looks_ahead
 
 ROW_OPTIMIZERS: Registry[RowOptimizer] = Registry(
     "optimizer of learnt rows",
@@ -91,6 +92,19 @@ def check_learnt(config: Config, model: Model) -> None:
             "checkpoints with learnt rows are written by the first host only",
             where="embed, copy_checkpoints",
             fix="Leave copy_checkpoints out, and write the run to a file system that all hosts see",
+        )
+
+
+def check_look_ahead_of_learnt(config: Config, learnt: LearntRows | None) -> None:
+    """Refuse to look ahead where all learnt rows are in memory, and nothing else looks ahead.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    if config.look_ahead and not looks_ahead(config) and (learnt is None or not learnt.looks_ahead):
+        what = "there are no learnt rows" if learnt is None else "all learnt rows fit into embed_memory"
+        raise ConfigError(
+            f"{what}, so nothing is looked ahead for", where="look_ahead", fix="Leave it out, or lower embed_memory"
         )
 
 

@@ -19,7 +19,7 @@ from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, check_encoder, parse_strategy
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, is_encoded, open_columns, require_features
-from partita.setup.learnt import check_learnt, make_learnt
+from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt, make_learnt
 from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
@@ -99,6 +99,7 @@ class Job:
         model.to(device=context.device, dtype=DTYPES[config.precision])
         check_learnt(config, model)
         learnt = make_learnt(config, store, model, context)
+        check_look_ahead_of_learnt(config, learnt)
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)
