@@ -74,6 +74,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real graphs; the test is skipped where there is none."""

@@ -199,7 +199,7 @@ class ModuleModel(Model):
 
     def _try(self, module: nn.Module, seeds: int) -> tuple[Tensor, list[nn.Module]]:
         own, self.module = self.module, module
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with seeded(None), torch.no_grad():
             dtype = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
             try:
                 with watched(module) as calls:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn.layers import GAT, GCN, GIN, SAGE, Layer, PygLayer
+from partita.nn.layers.pyg import seeded
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
@@ -168,6 +171,23 @@ def test_adapter_draws_dropout_from_its_key_and_leaves_the_global_generator_alon
     assert torch.equal(layer(block, x, 2**64 - 5), first)
     assert not torch.equal(layer(block, x, 6), first)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_that_draw_wait_for_each_other() -> None:
+    def drawn(key: int) -> Tensor:
+        with seeded(key):
+            parts = []
+            for _ in range(5):
+                parts.append(torch.rand(3))
+                time.sleep(0.002)  # others would draw meanwhile
+            return torch.cat(parts)
+
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(drawn, range(8)))
+    assert torch.equal(torch.get_rng_state(), before)
+    for key, values in enumerate(found):
+        assert torch.equal(values, torch.rand(15, generator=torch.Generator().manual_seed(key)))
 
 
 def test_adapter_says_what_it_cannot_do(block: Block) -> None:

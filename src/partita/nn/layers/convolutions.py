@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError
 from partita.core.records import Block
 from partita.nn.layers.base import Layer
 from partita.nn.layers.hetero import Names, edge_width_of, rows_by_relation
-from partita.nn.layers.pyg import PygLayer
+from partita.nn.layers.pyg import PygLayer, seeded
 
 _WIDTHS = ("in_channels", "out_channels")
 _NOT_TAKEN = {"self", "args", "kwargs", "flow", "node_dim", "decomposed_layers", *_WIDTHS}
@@ -176,8 +176,7 @@ def _check_rows(conv: nn.Module, in_width: int, out_width: int, where: str) -> N
     Raises:
         ConfigError: it does not, or the convolution takes no ``(x_src, x_dst)``.
     """
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(_SEED)
+    with seeded(_SEED), torch.no_grad():
         rows, width = torch.randn(4, in_width), edge_width_of(conv)
         features = torch.randn(4, width)
         more = [{"edge_attr": features[:count]} if width else {} for count in (4, 2)]

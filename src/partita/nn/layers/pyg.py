@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from threading import RLock
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from partita.core.records import Block
 from partita.nn import ops
 from partita.nn.layers.base import Layer, global_key
 from partita.nn.ops import Rows
+
+_TURN = RLock()
+"""Held by the thread that has torch's generator for itself."""
 
 
 class PygLayer(Layer):
@@ -86,8 +90,16 @@ class PygLayer(Layer):
 
 
 @contextmanager
-def seeded(key: int) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the ``with`` block, and put its state back afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key)
+def seeded(key: int | None) -> Iterator[None]:
+    """Seed torch's global CPU generator inside the ``with`` block, and put its state back afterwards.
+
+    Threads wait for each other: all share the generator. Torch would also hang where one thread asks for its state
+    while another, which is asking, has to collect garbage.
+
+    Args:
+        key: ``None``: the generator goes on as it is.
+    """
+    with _TURN, torch.random.fork_rng(devices=[]):
+        if key is not None:
+            torch.default_generator.manual_seed(key)
         yield
