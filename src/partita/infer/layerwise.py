@@ -85,6 +85,7 @@ class LayerwiseInference:
 
     Attributes:
         dtype: of rows.
+        in_order: as given.
         tap: called with the ids of nodes that this worker has computed, and their rows that went into the last layer.
     """
 
@@ -111,7 +112,7 @@ class LayerwiseInference:
             raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
         self.memory_limit = memory_limit or own_limit(self.ranges.mesh.workers)
         self.tap: Callable[[Tensor, Tensor], None] | None = None
-        self._folder, self._in_order = scratch, in_order
+        self._folder, self.in_order = scratch, in_order
         self.dtype = self.inputs.dtype
         self._relabeller = Relabeller(topology.num_nodes)
 
@@ -286,8 +287,8 @@ class LayerwiseInference:
 
     def _reads_in_order(self, table: RowTable) -> bool:
         """Whether the rows of a table are to be read in their order."""
-        if self._in_order is not None:
-            return self._in_order
+        if self.in_order is not None:
+            return self.in_order
         in_files = OrderedTable(table).num_bytes
         return in_files > 0 and exceeds_cache(in_files, self.memory_limit)
 
