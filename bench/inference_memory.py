@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 import partita
+from partita import kernels
 from partita.core import progress
 from partita.features.rows import FeatureColumn
 from partita.infer.layerwise import LayerwiseInference
@@ -41,21 +42,32 @@ GROUPS = Path("/sys/fs/cgroup/memory")
 WAYS = ("memory", "by edge", "in order")
 
 
-class Bar:
-    """Counts the nodes that are done, of all layers, and what that took so far."""
+class Display:
+    """Counts the nodes that are done, of all layers."""
 
     def __init__(self) -> None:
-        self.done, self.begun = 0, time.perf_counter()
+        self.done, self.begun = 0.0, time.perf_counter()
 
-    def advance(self, count: int) -> None:
-        """So many more."""
-        self.done += count
+    def start(self, *_: object) -> Display:
+        return self
+
+    def stop(self, task: progress.Bar) -> None: ...
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
 
 
 def drop(file: Path) -> None:
-    """Take a file out of the system's cache."""
+    """Take a file out of the system's cache, which nothing has mapped."""
     with file.open("rb") as opened:
+        os.fsync(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_all(file: Path) -> None:
+    with file.open("rb") as opened:
+        while opened.read(1 << 24):
+            pass
 
 
 def bytes_read() -> int:
@@ -67,29 +79,25 @@ def bytes_read() -> int:
 def child(options: argparse.Namespace) -> None:
     """One of the ways; prints a JSON object."""
     torch.set_num_threads(options.threads)
-    store = partita.open(Path(options.folder) / "graph")
+    graph = Path(options.folder) / "graph"
+    for name in ("x.npy", "indices.npy", "indptr.npy"):
+        (read_all if options.way == "memory" else drop)(graph / name)
+    store = partita.open(graph)
     assert store.x is not None
     features, edges = store.x.nbytes, store.indices.nbytes + store.indptr.nbytes
     model = build_model(
         options.model, in_width=store.num_features, hidden=options.hidden, out_width=10, layers=options.layers
     )
     column = FeatureColumn(as_tensor(store.x))
-    small = LayerwiseInference(model, LocalTopology(store), column)
-    list(small.run(torch.arange(10)))  # kernels are compiled, and libraries loaded
-    file = store.path / "x.npy"
-    if options.way == "memory":
-        for each in (file, store.path / "indices.npy"):
-            each.read_bytes()
-    else:
-        drop(file)
+    kernels.load()
+    if options.way != "memory":
         group = GROUPS / f"partita-bench-{os.getpid()}"
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(features // 10 + edges + options.room))
         (group / "cgroup.procs").write_text(str(os.getpid()))
     in_order = {"memory": False, "by edge": False, "in order": None}[options.way]
     inference = LayerwiseInference(model, LocalTopology(store), column, in_order=in_order, memory_limit=own_limit(1))
-    bar, before = Bar(), bytes_read()
-    progress.task = lambda *_, **__: contextlib.nullcontext(bar)  # type: ignore[assignment]
+    bar, before = Display(), bytes_read()
     total = options.layers * store.num_nodes
 
     def say() -> None:
@@ -106,8 +114,9 @@ def child(options: argparse.Namespace) -> None:
     timer = threading.Timer(options.limit, give_up)
     timer.daemon = True
     timer.start()
-    for _ in inference.run():
-        pass
+    with progress.shown_by(bar):
+        for _ in inference.run():
+            pass
     timer.cancel()
     say()
 

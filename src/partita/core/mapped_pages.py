@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -76,4 +78,11 @@ class MappedPages:
     def _advise(self, begin: int, end: int, advice: int) -> None:
         """Of bytes from the first row on. Advice that the system does not take changes no row."""
         begin = (self.start + begin) // mmap.PAGESIZE * mmap.PAGESIZE
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(self.start + end - begin), advice)
+        _madvise()(ctypes.c_void_p(begin), ctypes.c_size_t(self.start + end - begin), advice)
+
+
+@cache
+def _madvise() -> Callable[..., int]:
+    """The system's function."""
+    found: Callable[..., int] = ctypes.CDLL(None).madvise
+    return found

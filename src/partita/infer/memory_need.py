@@ -65,7 +65,7 @@ class OrderedMemory:
         split = layer.split
         assert split is not None
         columns = split.state_width + split.query_width + 1 + layer.fills_loops * layer.edge_width
-        work = min(limit // 12, BLOCK_BYTES)
+        work = min(limit // 6, BLOCK_BYTES)
         # A sixth is for the edges, which are a file where they do not fit.
         states = limit - min(kept, limit // 2) - limit // 6 - work
         return cls(32 + item * columns, states, work)
