@@ -6,6 +6,7 @@ way:
 - memory: rows are mapped, and all in the system's cache of pages, which nobody limits;
 - by edge: each block of nodes reads the rows of its neighbors where they lie, in a control group whose memory is the
   graph's edges, some room, and a tenth of the features;
+- by edge at random: likewise, and the system is told that rows are not read in order (``MADV_RANDOM``);
 - in order: the file is read from its beginning to its end for each block of nodes, in a control group of the same size.
 
 Printed are seconds, by the nodes that were done within the limit where not all were, and what was read from the disk.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import resource
 import subprocess
@@ -39,7 +41,7 @@ from partita.nn.model import build_model
 from partita.sample.topology import LocalTopology, as_tensor
 
 GROUPS = Path("/sys/fs/cgroup/memory")
-WAYS = ("memory", "by edge", "in order")
+WAYS = ("memory", "by edge", "by edge at random", "in order")
 
 
 class Display:
@@ -95,7 +97,12 @@ def child(options: argparse.Namespace) -> None:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(features // 10 + edges + options.room))
         (group / "cgroup.procs").write_text(str(os.getpid()))
-    in_order = {"memory": False, "by edge": False, "in order": None}[options.way]
+    if options.way == "by edge at random":
+        mapped: Any = store.x
+        while not isinstance(mapped, mmap.mmap):
+            mapped = mapped.base
+        mapped.madvise(mmap.MADV_RANDOM)
+    in_order = None if options.way == "in order" else False
     inference = LayerwiseInference(model, LocalTopology(store), column, in_order=in_order, memory_limit=own_limit(1))
     bar, before = Display(), bytes_read()
     total = options.layers * store.num_nodes
