@@ -133,7 +133,9 @@ class LayerInOrder:
         found = torch.empty((destinations.num_dst, self._split.query_width), dtype=self.table.table.dtype)
         for piece in pieces:
             block = _some(destinations, piece)
-            found[piece] = self._split.query(self._own_rows(block), block)
+            query = self._split.query(self._own_rows(block), block)
+            assert query is not None
+            found[piece] = query
         return found
 
     def _own_rows(self, block: Block) -> Float[Tensor, "D F"]:
@@ -201,7 +203,9 @@ def _of_piece(
         indices=indices,
         dst_original=destinations.dst_original[at],
         node_types=destinations.node_types,
-        **{name: piece.get(name) for name in ("weight", "edge_type", "edge_attr")},
+        weight=piece.get("weight"),
+        edge_type=piece.get("edge_type"),
+        edge_attr=piece.get("edge_attr"),
     )
 
 
