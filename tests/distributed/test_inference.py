@@ -153,6 +153,21 @@ def test_any_workers_give_the_rows_of_one(store, kind, mesh, dtype) -> None:
             assert sent["features"] == sent["backward"] == sent["gradients"] == 0
 
 
+@pytest.mark.parametrize("kind", KINDS_OF_LAYERS)
+@pytest.mark.parametrize("mesh", [(1, 1), (3, 1), (4, 2)], ids=str)
+def test_tables_read_in_order_give_the_same_rows(store, kind, mesh) -> None:
+    output, embedding = alone(store, kind, torch.float64)
+    wanted = torch.tensor([45, 2, 59, 11, 30])
+    # From one chunk in memory to many chunks and blocks, everything spilled.
+    for memory_limit, asked in ((None, None), (3000, None), (20_000, wanted)):
+        ids, found, inputs, *_ = on_workers(
+            store, kind, torch.float64, mesh, asked, bounds=PARTS[mesh[0]], memory_limit=memory_limit, in_order=True
+        )
+        assert ids.tolist() == (list(range(N)) if asked is None else asked.tolist())
+        assert_near(found, output[ids.long()], torch.float64)
+        assert_near(inputs, embedding[ids.long()], torch.float64)
+
+
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 @pytest.mark.parametrize("mesh", [(1, 1), (4, 1), (4, 2)], ids=str)
 @pytest.mark.parametrize("ids", [[45, 2, 59, 11, 30], [3, 1, 2], []], ids=str)

@@ -3,7 +3,9 @@
 A model that was trained on the nodes that random walks visit most is evaluated on such nodes.
 
 Layer by layer every row is computed once, where sampling backwards from the seeds would compute most rows of a
-small graph many times. Hidden layers that do not fit into the budget are spilled to disk and mapped back.
+small graph many times. Hidden layers that do not fit into the budget are spilled to disk and mapped back. Where such a
+table, or that of the input rows, is larger than the memory there is for files, its rows are read in their order: see
+:mod:`partita.infer.in_order`.
 
 Several workers compute a contiguous range of nodes each. The workers of a host write into one memory-mapped file per
 layer and read each other's rows there. Between hosts, each row that a host needs of another one travels once per
@@ -32,7 +34,8 @@ from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.features.typed import TypedColumns
 from partita.infer.halo import Halo, outside
-from partita.infer.memory_need import BLOCK_BYTES, own_limit
+from partita.infer.in_order import LayerInOrder, OrderedTable, cut
+from partita.infer.memory_need import BLOCK_BYTES, OrderedMemory, exceeds_cache, own_limit, stays_in_memory
 from partita.infer.neighbors import neighbors_of
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
@@ -76,9 +79,13 @@ class LayerwiseInference:
         ranges: which worker computes which nodes; needed with several workers.
         sampler: takes the neighbors of a node, where not all of them are; see
             :meth:`partita.sample.base.BaseSampler.for_evaluation`.
+        in_order: whether the sources of a layer that is split are read in the order in which they lie, see
+            :mod:`partita.infer.in_order`; ``None``: where :func:`partita.infer.memory_need.exceeds_cache` says so of
+            the files that they are in.
 
     Attributes:
         dtype: of rows.
+        in_order: as given.
         tap: called with the ids of nodes that this worker has computed, and their rows that went into the last layer.
     """
 
@@ -93,6 +100,7 @@ class LayerwiseInference:
         context: Workers | None = None,
         ranges: Ranges | None = None,
         sampler: EvaluationSampler | None = None,
+        in_order: bool | None = None,
     ) -> None:
         self.model = model
         self.topology = topology
@@ -104,7 +112,7 @@ class LayerwiseInference:
             raise ValueError(f"ranges for {self.ranges.mesh}, but this worker is {self.context.mesh}")
         self.memory_limit = memory_limit or own_limit(self.ranges.mesh.workers)
         self.tap: Callable[[Tensor, Tensor], None] | None = None
-        self._folder = scratch
+        self._folder, self.in_order = scratch, in_order
         self.dtype = self.inputs.dtype
         self._relabeller = Relabeller(topology.num_nodes)
 
@@ -260,6 +268,9 @@ class LayerwiseInference:
         else:
             table = self._with_halo(table, everyone)
         split = layer.split
+        if split is not None and layer.reads_neighbors and self._reads_in_order(messages or table):
+            yield from self._layer_in_order(stage, number, table, messages).rows(ids)
+            return
         sums = layer.starts_with_sum if messages is None or split is None else split.sums_messages
         by_id = sums and (messages or table).sums_by_id
         for start, stop in self._node_blocks(layer, table.width, ids, by_id):
@@ -274,6 +285,26 @@ class LayerwiseInference:
             out = split.finish(state, split.self_term(x_dst, block), block)
             yield start, stage.post(out, block.dst_original, None, number)
 
+    def _reads_in_order(self, table: RowTable) -> bool:
+        """Whether the rows of a table are to be read in their order."""
+        if self.in_order is not None:
+            return self.in_order
+        in_files = OrderedTable(table).num_bytes
+        return in_files > 0 and exceeds_cache(in_files, self.memory_limit)
+
+    def _layer_in_order(self, stage: Stage, number: int, table: RowTable, messages: RowTable | None) -> LayerInOrder:
+        item, rows = self.dtype.itemsize, self.ranges.host[1] - self.ranges.host[0]
+        split = stage.layer.split
+        assert split is not None
+        sizes = [
+            item * rows * width for width in (stage.layer.in_width, split.message_width or 0, stage.layer.out_width)
+        ]
+        kept = sum(size for size in sizes if stays_in_memory(size, self.memory_limit))
+        return LayerInOrder(
+            stage, number, OrderedTable(table), None if messages is None else OrderedTable(messages), self.neighbors,
+            self._scratch, OrderedMemory.of(stage.layer, item, self.memory_limit, kept), self.topology.num_nodes,
+        )  # fmt: skip
+
     def _messages(self, layer: Layer, number: int, table: RowTable) -> RowTable | None:
         """What every node sends along its edges, where that is not simply its row: computed once per node."""
         split = layer.split
@@ -284,9 +315,13 @@ class LayerwiseInference:
         messages = self._scratch.of_host(what, host_last - host_first, split.message_width, self.dtype)
         row_bytes = self.dtype.itemsize * (table.width + 2 * split.message_width)
         step = max(1, min(self.memory_limit // 4, BLOCK_BYTES) // row_bytes)
+        ordered = OrderedTable(table) if self._reads_in_order(table) else None
         for start in range(first, last, step):
             ids = torch.arange(start, min(start + step, last), dtype=self.topology.id_dtype)
-            messages[start - host_first : start - host_first + len(ids)] = split.message(table.read(ids))
+            if ordered is not None:
+                ordered.ask(ids)
+            rows = table.read(ids) if ordered is None else ordered.read(ids)
+            messages[start - host_first : start - host_first + len(ids)] = split.message(rows)
         self._scratch.barrier()
         return self._table(messages)
 
@@ -309,7 +344,7 @@ class LayerwiseInference:
     def _neighbors(self, ids: Tensor) -> Iterator[Tensor]:
         """The neighbors of nodes, in pieces."""
         cost = self.neighbors.most(ids) * 24 + 24 + self.neighbors.node_bytes
-        for start, stop in _cut(torch.cumsum(cost, dim=0), BLOCK_BYTES // 4):
+        for start, stop in cut(torch.cumsum(cost, dim=0), BLOCK_BYTES // 4):
             yield self.neighbors.ids(ids[start:stop])
 
     def _node_blocks(self, layer: Layer, width: int, ids: Tensor, by_id: bool) -> Iterator[tuple[int, int]]:
@@ -324,15 +359,4 @@ class LayerwiseInference:
         budget = self.memory_limit // 4
         if by_id:
             budget = min(budget, BLOCK_BYTES)  # others share more sources, and copy less, the larger a block is
-        yield from _cut(torch.cumsum(self.neighbors.most(ids) * edge_bytes + row_bytes, dim=0), budget)
-
-
-def _cut(cost: Int[Tensor, "n"], budget: int) -> Iterator[tuple[int, int]]:
-    """Cut items with a cumulated cost into pieces that cost at most ``budget``, of one item at least."""
-    start = 0
-    while start < len(cost):
-        spent = int(cost[start - 1]) if start else 0
-        stop = int(torch.searchsorted(cost, spent + budget, right=True))
-        stop = max(stop, start + 1)
-        yield start, stop
-        start = stop
+        yield from cut(torch.cumsum(self.neighbors.most(ids) * edge_bytes + row_bytes, dim=0), budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from partita import kernels
@@ -50,6 +50,18 @@ class RowTable:
     def sums_by_id(self) -> bool:
         """Whether sums over neighbors may be taken straight from the rows, by store id."""
         return self.whole and self.home.sums_by_id(training=False)
+
+    def places(self, ids: Int[Tensor, "n"]) -> tuple[Int64[Tensor, "_"], Int64[Tensor, "_"]]:
+        """Where rows of store ids are in ``home``, and those of the others in ``extra``; each in the order of ids.
+
+        That of an id whose row is nowhere is one of ``extra``, if there are any.
+        """
+        at = ids.long() - self.first
+        here = (at >= 0) & (at < self.home.x.shape[0])
+        if self.extra_ids is None or not len(self.extra_ids):
+            return at[here], at[:0]
+        others = torch.searchsorted(self.extra_ids, ids[~here].to(self.extra_ids.dtype))
+        return at[here], others.clamp_(max=len(self.extra_ids) - 1)
 
     def rows(self, block: Block) -> LazyRows:
         """The rows of a block's sources; these must be de-duplicated unless the table :attr:`sums_by_id`."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from partita.comm.group import Group
 from partita.core.errors import ResourceError
 from partita.core.mapped_rows import map_rows, mapped_rows, reserve, without_space
+from partita.infer.memory_need import stays_in_memory
 
 _PREFIX = "partita-infer-"
 _FIX = "Free space there, set TMPDIR to another disk, or raise --memory-limit"
@@ -47,7 +48,7 @@ class Scratch:
             ResourceError: there is no space on the disk.
         """
         size = rows * width * dtype.itemsize
-        if size == 0 or 6 * size <= self._memory_limit:
+        if size == 0 or stays_in_memory(size, self._memory_limit):
             return torch.empty((rows, width), dtype=dtype)
         return mapped_rows(what, rows, width, dtype, prefix=_PREFIX, folder=self._folder, fix=_FIX)
 
