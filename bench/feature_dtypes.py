@@ -33,6 +33,7 @@ GRAPHS: dict[str, tuple[str, dict[str, Any]]] = {
     "tolokers": ("10 numbers", FULL | {"epochs": 30, "lr": 0.03, "metric": "roc_auc"}),
     "cora_ml": ("2,879 weights of words", FULL | {"epochs": 30}),
     "oewn2024": ("128 numbers", SAMPLED | {"epochs": 10}),
+    "amazon_computers": ("767 zeros and ones", SAMPLED | {"epochs": 10, "batch_size": 256}),
 }
 """Name of a file -> what its features are, and how a model is trained on them."""
 
