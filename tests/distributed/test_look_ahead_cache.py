@@ -182,6 +182,6 @@ def test_what_cannot_be_is_refused(graph, tmp_path) -> None:
         partita.Trainer(graph / "whole", out=tmp_path / "run", **SETTINGS, **AHEAD)
     with pytest.raises(ConfigError, match="cache_policy look-ahead has no cache to keep rows in"):
         partita.Trainer(graph / "whole", out=tmp_path / "run", **SETTINGS, cache_policy="look-ahead")
-    with pytest.raises(ConfigError, match="Give feature_memory, or a cache and cache_policy look-ahead"):
+    with pytest.raises(ConfigError, match="Give feature_memory, embed_memory, or a cache and cache_policy look-ahead"):
         partita.Trainer(graph / "whole", out=tmp_path / "run", **SETTINGS, look_ahead=3)
     assert not (tmp_path / "run").exists()
