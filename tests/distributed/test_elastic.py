@@ -83,7 +83,7 @@ def test_a_worker_arrives_one_is_killed_and_a_host_is_lost(graph, tmp_path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0])
 def test_random_losses_and_arrivals(graph, tmp_path, seed) -> None:
     draw, events = random.Random(seed), Counter[str]()

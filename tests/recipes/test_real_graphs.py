@@ -41,7 +41,7 @@ def test_sampled_sage_uses_the_graph(tmp_path, data_folder) -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("settings", "least"), [(GCN, 0.80), (GAT, 0.81)], ids=["gcn", "gat"])
 def test_mean_of_five_seeds_on_cora(tmp_path, data_folder, settings, least) -> None:
     partita.ingest(data_folder / "cora.npz", tmp_path / "cora")
