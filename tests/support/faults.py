@@ -7,13 +7,18 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def small_files(limit: str) -> None:
-    """No file may be larger than so many bytes."""
+    """No file may be larger than so many bytes.
+
+    Python would keep the first bytes of what it compiles, and fail wherever that is imported next.
+    """
+    sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
 
 
