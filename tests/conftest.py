@@ -75,6 +75,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
+    """Libraries that count their objects at the end would report those that are kept as leaks."""
     gc.unfreeze()
 
 

@@ -38,9 +38,10 @@ def _sometimes(fn: Any = None, *, typechecker: Callable[..., Any]) -> Any:
     if fn is None:
         return functools.partial(_sometimes, typechecker=typechecker)
     if inspect.isclass(fn):
+        made: Any = fn
         if dataclasses.is_dataclass(fn) and "__init__" in vars(fn):
-            fn.__init__ = _sometimes(fn.__init__, typechecker=typechecker)  # type: ignore[misc]
-        return fn
+            made.__init__ = _sometimes(made.__init__, typechecker=typechecker)
+        return made
     checked: Any = None
     # Functions inside functions are made again in every call, of the same code.
     code = fn.__code__

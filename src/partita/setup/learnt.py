@@ -46,12 +46,10 @@ def make_learnt(config: Config, store: GraphStore, model: Model, context: Worker
     encoder = model.encoder
     if encoder is None or not any(encoder.learnt):
         return None
-    types = store.node_types
-    owners = RowOwners.of(types, as_tensor(store.part_offsets), context.mesh.size)
-    optimizer = ROW_OPTIMIZERS.find(config.embed_optimizer)
+    types, owners = store.node_types, _owners(store, context.mesh.size)
     learnt = LearntRows(
         encoder.node_types, encoder.learnt, owners, context.group("all"), DTYPES[config.precision],
-        optimizer, _Tables(config.embed_memory, _sizes(encoder, owners, optimizer, DTYPES[config.precision])),
+        ROW_OPTIMIZERS.find(config.embed_optimizer), _Tables.of(config, encoder, owners),
         context.group("all", "sample"),
     )  # fmt: skip
     learnt.initialize(
@@ -61,6 +59,24 @@ def make_learnt(config: Config, store: GraphStore, model: Model, context: Worker
     )
     encoder.source = learnt
     return learnt
+
+
+def check_look_ahead_of_learnt(config: Config, store: GraphStore, model: Model, workers: int) -> None:
+    """Refuse to look ahead where all learnt rows are in memory, and nothing else looks ahead.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    if not config.look_ahead or looks_ahead(config):
+        return
+    encoder, tables = model.encoder, None
+    if encoder is not None and any(encoder.learnt):
+        tables = _Tables.of(config, encoder, _owners(store, workers))
+    if tables is None or not tables.any_in_files:
+        what = "there are no learnt rows" if tables is None else "all learnt rows fit into embed_memory"
+        raise ConfigError(
+            f"{what}, so nothing is looked ahead for", where="look_ahead", fix="Leave it out, or lower embed_memory"
+        )
 
 
 def check_learnt(config: Config, model: Model) -> None:
@@ -92,19 +108,6 @@ def check_learnt(config: Config, model: Model) -> None:
             "checkpoints with learnt rows are written by the first host only",
             where="embed, copy_checkpoints",
             fix="Leave copy_checkpoints out, and write the run to a file system that all hosts see",
-        )
-
-
-def check_look_ahead_of_learnt(config: Config, learnt: LearntRows | None) -> None:
-    """Refuse to look ahead where all learnt rows are in memory, and nothing else looks ahead.
-
-    Raises:
-        ConfigError: so it is.
-    """
-    if config.look_ahead and not looks_ahead(config) and (learnt is None or not learnt.looks_ahead):
-        what = "there are no learnt rows" if learnt is None else "all learnt rows fit into embed_memory"
-        raise ConfigError(
-            f"{what}, so nothing is looked ahead for", where="look_ahead", fix="Leave it out, or lower embed_memory"
         )
 
 
@@ -166,14 +169,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], norm: float, learnt: Lear
     return factor
 
 
-def _sizes(encoder: Encoder, owners: RowOwners, optimizer: RowOptimizer, dtype: torch.dtype) -> dict[str, int]:
-    """Bytes of each type's table, of the worker that has most rows of it, with what the optimizer remembers."""
-    found = {}
-    for name, width, bounds in zip(encoder.node_types, encoder.learnt, owners.bounds, strict=True):
-        if width:
-            columns = width + sum(optimizer.slots(width).values())
-            found[f"learnt rows of '{name}'"] = int(bounds.diff().max()) * columns * dtype.itemsize
-    return found
+def _owners(store: GraphStore, workers: int) -> RowOwners:
+    return RowOwners.of(store.node_types, as_tensor(store.part_offsets), workers)
 
 
 class _Tables:
@@ -181,6 +178,10 @@ class _Tables:
 
     What is left of the budget is shared equally by what is left of the tables, the smallest first: all workers keep the
     same tables in memory.
+
+    Args:
+        budget: bytes; ``None``: all are in memory.
+        sizes: bytes of each table.
     """
 
     def __init__(self, budget: int | None, sizes: Mapping[str, int]) -> None:
@@ -193,6 +194,21 @@ class _Tables:
             share = left // (len(sizes) - number)
             self._budget_of[what] = None if sizes[what] <= share else share
             left -= min(sizes[what], share)
+
+    @classmethod
+    def of(cls, config: Config, encoder: Encoder, owners: RowOwners) -> _Tables:
+        """Of each type's table, that of the worker with most rows of it, with what the optimizer remembers."""
+        optimizer, item, sizes = ROW_OPTIMIZERS.find(config.embed_optimizer), DTYPES[config.precision].itemsize, {}
+        for name, width, bounds in zip(encoder.node_types, encoder.learnt, owners.bounds, strict=True):
+            if width:
+                columns = width + sum(optimizer.slots(width).values())
+                sizes[f"learnt rows of '{name}'"] = int(bounds.diff().max()) * columns * item
+        return cls(config.embed_memory, sizes)
+
+    @property
+    def any_in_files(self) -> bool:
+        """Whether a table does not fit."""
+        return any(budget is not None for budget in self._budget_of.values())
 
     def __call__(self, what: str, rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> LearntTable:
         budget = self._budget_of[what]

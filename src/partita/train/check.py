@@ -20,7 +20,7 @@ from partita.runs.folder import RunFolder
 from partita.sample.topology import as_tensor
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
-from partita.setup.learnt import check_learnt
+from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
 from partita.setup.tiers import cache_settings, check_look_ahead
@@ -68,6 +68,7 @@ def check_run(
     check_computed(model, config, opened)
     check_learnt(config, model)
     check_look_ahead(config, opened, config.device, hosts=1)
+    check_look_ahead_of_learnt(config, opened, model, config.workers)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
     if config.views != WHOLE:

@@ -28,6 +28,7 @@ WRONG = [
     ({"preset": "dsp", "cache": "1MiB"}, "store has 1 part"),
     ({"views": "cyclic"}, "store has 1 part, fewer than the 2 workers"),
     ({"norm": "batch"}, "batch normalization"),
+    ({"embed": 4, "embed_memory": 10**9, "look_ahead": 5}, "all learnt rows fit into embed_memory"),
     ({"metric": "acuracy"}, "accuracy"),
     ({"model": "pyg:GCN", "model_options": {"dropout": 0.5}}, "the module drops out"),
     ({"model": "pyg:GCN", "strategy": "gsplit", "dropout": 0.0}, "layers of a torch.nn.Module are not known"),
