@@ -22,19 +22,20 @@ import os
 import random
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from limited import drop, limit_memory, not_in_order, one_way, read_all
+
 import partita
 from partita.train import trainer as trainer_module
 
-GROUPS = Path("/sys/fs/cgroup/memory")
 WAYS = ("memory", "mapped", "mapped at random", "next use")
+SETTINGS = ("fanout", "epochs", "look_ahead", "limit", "threads", "room")
+"""Names of options that every way reads."""
 
 
 class Enough(Exception):
@@ -80,31 +81,13 @@ def child(options: argparse.Namespace) -> None:
         read_all(file)
     else:
         drop(file)
-        group = GROUPS / f"partita-bench-{os.getpid()}"
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(memory + edges + options.room))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
+        limit_memory(memory + edges + options.room)
     if options.way == "mapped at random":
-        mapped: Any = store.x
-        while not isinstance(mapped, mmap.mmap):
-            mapped = mapped.base
-        mapped.madvise(mmap.MADV_RANDOM)
+        not_in_order(store.x)
     found = train(store, Path(options.folder), options, memory if options.way == "next use" else None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     said = {"seconds": found["seconds"], "steps": found.get("steps"), "reads": found.get("feature_reads"), "peak": peak}
     print(json.dumps(said))
-
-
-def read_all(file: Path) -> None:
-    with file.open("rb") as opened:
-        while opened.read(1 << 24):
-            pass
-
-
-def drop(file: Path) -> None:
-    """Take a file out of the system's cache."""
-    with file.open("rb") as opened:
-        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def disk(file: Path) -> str:
@@ -171,7 +154,7 @@ def main() -> None:
         found: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
         for _ in range(options.repetitions):
             for way in found:
-                found[way].append(one(way, folder, options))
+                found[way].append(one_way(__file__, way, folder, options, SETTINGS, 4 * options.limit + 60))
         first = None
         for way, results in found.items():
             if not results[-1].get("seconds"):
@@ -185,24 +168,6 @@ def main() -> None:
             peak = results[-1]["peak"] >> 20
             name = way if not (some := results[-1]["steps"]) else f"{way} (by its first {some} steps)"
             print(f"| {name} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)
-
-
-def one(way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one of the ways in a process of its own."""
-    command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
-    for name in ("fanout", "epochs", "look_ahead", "limit", "threads", "room"):
-        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * options.limit + 60)
-    except subprocess.TimeoutExpired:
-        return {"error": f"not one step in {options.limit:.0f} s"}
-    for group in GROUPS.glob("partita-bench-*"):
-        with contextlib.suppress(OSError):
-            group.rmdir()
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

@@ -15,21 +15,22 @@ Control groups need the right to make them (``/sys/fs/cgroup/memory``).
 
 from __future__ import annotations
 
+import os
+
+# As the command does: threads that spin while they wait make small steps very slow on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import argparse
 import contextlib
 import json
-import mmap
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
+from limited import drop, limit_memory, not_in_order, one_way, read_all
 
 import partita
 from partita import kernels
@@ -40,8 +41,9 @@ from partita.infer.memory_need import own_limit
 from partita.nn.model import build_model
 from partita.sample.topology import LocalTopology, as_tensor
 
-GROUPS = Path("/sys/fs/cgroup/memory")
 WAYS = ("memory", "by edge", "by edge at random", "in order")
+SETTINGS = ("hidden", "layers", "limit", "threads", "room", "model")
+"""Names of options that every way reads."""
 
 
 class Display:
@@ -57,19 +59,6 @@ class Display:
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
-
-
-def drop(file: Path) -> None:
-    """Take a file out of the system's cache, which nothing has mapped."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
-        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def read_all(file: Path) -> None:
-    with file.open("rb") as opened:
-        while opened.read(1 << 24):
-            pass
 
 
 def bytes_read() -> int:
@@ -93,15 +82,9 @@ def child(options: argparse.Namespace) -> None:
     column = FeatureColumn(as_tensor(store.x))
     kernels.load()
     if options.way != "memory":
-        group = GROUPS / f"partita-bench-{os.getpid()}"
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(features // 10 + edges + options.room))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
+        limit_memory(features // 10 + edges + options.room)
     if options.way == "by edge at random":
-        mapped: Any = store.x
-        while not isinstance(mapped, mmap.mmap):
-            mapped = mapped.base
-        mapped.madvise(mmap.MADV_RANDOM)
+        not_in_order(store.x)
     in_order = None if options.way == "in order" else False
     inference = LayerwiseInference(model, LocalTopology(store), column, in_order=in_order, memory_limit=own_limit(1))
     bar, before = Display(), bytes_read()
@@ -126,21 +109,6 @@ def child(options: argparse.Namespace) -> None:
             pass
     timer.cancel()
     say()
-
-
-def one(way: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one of the ways in a process of its own."""
-    command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
-    for name in ("hidden", "layers", "limit", "threads", "room", "model"):
-        command += [f"--{name}", str(getattr(options, name))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    for group in GROUPS.glob("partita-bench-*"):
-        with contextlib.suppress(OSError):
-            group.rmdir()
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
 
 
 def main() -> None:
@@ -176,7 +144,7 @@ def main() -> None:
         print("| rows | done | seconds | GB read | peak resident MiB | of which inference allows itself |")
         print("|---|---|---|---|---|---|")
         for way in options.ways.split(","):
-            found = one(way, folder, options)
+            found = one_way(__file__, way, folder, options, SETTINGS)
             if "error" in found:
                 print(f"| {way} | {found['error']} | | | | |")
                 continue

@@ -17,17 +17,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from limited import groups_can_be_made, limit_memory, one_way
+
 import partita
 
-GROUPS = Path("/sys/fs/cgroup/memory")
+SETTINGS = ("scale", "degree", "width", "epochs", "threads", "room", "negatives", "look_ahead")
+"""Names of options that every way reads."""
 
 
 class Enough(Exception):
@@ -79,10 +79,7 @@ def child(options: argparse.Namespace) -> None:
         limit = private() + options.bytes // 10 + options.room
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if options.way == "control group":
-        group = GROUPS / f"partita-bench-{os.getpid()}"
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(resident() + options.bytes // 10 + options.room))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
+        limit_memory(resident() + options.bytes // 10 + options.room)
     speed = train(folder / "graph", folder, options, memory)
     print(json.dumps({"speed": speed, "resident": resident()}))
 
@@ -108,22 +105,15 @@ def main() -> None:
     print(f"{1 << options.scale:,} rows of {options.width} columns with both moments: {size}\n")
     print("| tables | edges/s | to memory | resident at most, MiB |\n|---|---|---|---|")
     ways, first = ["memory", "RLIMIT_DATA"], None
-    if os.access(GROUPS, os.W_OK) and (GROUPS / "memory.limit_in_bytes").exists():
+    if groups_can_be_made():
         ways.append("control group")
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as folder:
         partita.generate_rmat(Path(folder) / "graph", scale=options.scale, edge_factor=options.degree)
         for way in ways:
-            command = [sys.executable, __file__, "--way", way, "--folder", folder]
-            for name in ("scale", "degree", "width", "epochs", "threads", "room", "negatives", "look_ahead"):
-                command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            for group in GROUPS.glob("partita-bench-*"):
-                with contextlib.suppress(OSError):
-                    group.rmdir()
-            if done.returncode:
-                print(f"| {way} | {done.stderr.strip().splitlines()[-1][:200]} | | |", flush=True)
+            found = one_way(__file__, way, Path(folder), options, SETTINGS)
+            if "error" in found:
+                print(f"| {way} | {found['error']} | | |", flush=True)
                 continue
-            found = json.loads(done.stdout.strip().splitlines()[-1])
             first = first or found["speed"]
             print(
                 f"| {way} | {found['speed']:,.0f} | {found['speed'] / first:.2f} | {found['resident'] >> 20:,} |",
