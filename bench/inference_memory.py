@@ -108,6 +108,7 @@ def child(options: argparse.Namespace) -> None:
         for _ in inference.run():
             pass
     timer.cancel()
+    timer.join()  # else it may let go of tensors while Python ends, which torch aborts on
     say()
 
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import torch
 from commands import run_partita
-from processes import workers_of
+from processes import SECONDS_TO_END, workers_of
 from safetensors.numpy import load_file
 
 import partita
@@ -31,7 +31,6 @@ from partita.testing.graphs import small_random_store
 
 pytestmark = pytest.mark.usefixtures("libraries")
 
-END_SECONDS = 10
 EPOCHS = 4
 STEPS = 60  # of an epoch: more than lie between two step events
 SETTINGS: dict[str, Any] = {
@@ -168,8 +167,8 @@ def killed_run(graph: Graph, kill: Kill, folder: Path) -> Path:
             if process.poll() is None:
                 workers[kill.rank].kill()
                 killed = time.monotonic()
-                code = process.wait(END_SECONDS)
-                _, alive = psutil.wait_procs(workers.values(), max(0, killed + END_SECONDS - time.monotonic()))
+                code = process.wait(SECONDS_TO_END)
+                _, alive = psutil.wait_procs(workers.values(), max(0, killed + SECONDS_TO_END - time.monotonic()))
                 assert not alive
             else:
                 code = process.returncode
@@ -286,7 +285,7 @@ def test_killed_again_and_again(graph: Graph, tmp_path: Path) -> None:
             if process.poll() is not None:
                 break  # done already
             workers[rank].kill()
-            assert process.wait(END_SECONDS) in (0, 2)
+            assert process.wait(SECONDS_TO_END) in (0, 2)
         assert assert_intact(run) >= before
     finish("train", "--resume", run)
     assert_identical(run, graph.undisturbed(kill.workers, kill.strategy))

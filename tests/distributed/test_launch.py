@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from processes import SECONDS_TO_END
 
 from partita.comm import local
 from partita.comm.context import Context
@@ -28,8 +29,6 @@ from partita.comm.launch import launch
 from partita.core.errors import ConfigError, ResourceError, StoreError
 from partita.testing.workers import run_workers
 from partita.train.interrupt import stop_requests
-
-END_SECONDS = 10
 
 
 def folders() -> set[str]:
@@ -207,7 +206,7 @@ def test_a_killed_worker_ends_all(rank: int, stage: str, tmp_path: Path, monkeyp
     else:
         with pytest.raises(WorkerLost, match=rf"worker {rank} was killed by signal 9 \(SIGKILL\)"):
             launch(die, 2, arguments={"rank": rank, "stage": stage})
-    assert time.monotonic() - started < END_SECONDS + 5  # the start of the workers included
+    assert time.monotonic() - started < SECONDS_TO_END + 5  # the start of the workers included
     assert set(psutil.Process().children()) == before
 
 
@@ -285,6 +284,7 @@ class Parent:
         entries = folder / "test_launch_entries.py"
         entries.write_text(
             "import importlib.util, sys\n"
+            f"sys.path[:] = {sys.path!r}\n"  # what this file imports lies there
             f"spec = importlib.util.spec_from_file_location('entries', {__file__!r})\n"
             "module = importlib.util.module_from_spec(spec)\n"
             "spec.loader.exec_module(module)\n"
@@ -311,7 +311,7 @@ class Parent:
             time.sleep(0.02)
 
     def end(self) -> tuple[int, str, str]:
-        output, errors = self.process.communicate(timeout=END_SECONDS)
+        output, errors = self.process.communicate(timeout=SECONDS_TO_END)
         self.see_workers_gone()
         return self.process.returncode, output, errors
 

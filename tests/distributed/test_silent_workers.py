@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,14 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from processes import workers_of
+from processes import SECONDS_TO_END, workers_of
 
 from partita.comm.errors import WorkerLost
 from partita.comm.local import run_local
 from partita.testing.graphs import small_random_store
 
 HEARTBEAT = 1.5
-END_SECONDS = 10
 
 
 def steps(context, how: str) -> None:
@@ -54,9 +54,9 @@ def hang(how: str) -> None:
 )
 def test_a_worker_that_holds_the_others_up_is_named(how: str, said: str) -> None:
     begun = time.monotonic()
-    with pytest.raises(WorkerLost, match=rf"^worker 2 {said} for [23] s") as caught:
+    with pytest.raises(WorkerLost, match=rf"^worker 2 {said} for \d+ s") as caught:
         run_local(steps, 3, [how], heartbeat=HEARTBEAT)
-    assert time.monotonic() - begun < 30  # imports included
+    assert time.monotonic() - begun < 30 + SECONDS_TO_END  # imports included
     notes = "\n".join(getattr(caught.value, "__notes__", []))
     assert ("in hang" in notes) == (how != "stopped"), notes
     assert not workers_of()
@@ -68,7 +68,7 @@ def cross(context) -> None:
 
 
 def test_workers_that_wait_for_each_other_are_named() -> None:
-    with pytest.raises(WorkerLost, match=r"^workers 0 and 1 have waited for each other for [23] s"):
+    with pytest.raises(WorkerLost, match=r"^workers 0 and 1 have waited for each other for \d+ s"):
         run_local(cross, 2, purposes=["a", "b"], heartbeat=HEARTBEAT)
 
 
@@ -85,7 +85,7 @@ def test_a_run_with_a_stopped_worker_can_be_stopped(tmp_path: Path, number: sign
         process.send_signal(number)
         begun = time.monotonic()
         _, said = process.communicate(timeout=60)
-        assert time.monotonic() - begun < END_SECONDS
+        assert time.monotonic() - begun < SECONDS_TO_END
     finally:
         process.kill()
         process.communicate()
@@ -144,7 +144,7 @@ def started_by_a_launcher(how: str, *given: dict[str, str]) -> list[tuple[int, s
 def test_workers_of_a_launcher_see_that_one_is_stopped() -> None:
     (first, _, said), (second, _, nothing) = started_by_a_launcher("stopped")
     assert (first, second) == (2, -signal.SIGKILL)
-    assert "partita: error: worker 1 has given no sign of life for 2 s. Worker 0 ends" in said
+    assert re.search(r"partita: error: worker 1 has given no sign of life for \d+ s\. Worker 0 ends", said), said
     assert "Traceback" not in said
     assert not nothing
 

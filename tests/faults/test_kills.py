@@ -22,9 +22,8 @@ import psutil
 import pytest
 from commands import run_partita
 from faults_world import TRAIN, VERBS, Verb, content, differences, left_over
-from processes import workers_of
+from processes import SECONDS_TO_END, workers_of
 
-END_SECONDS = 10
 CHECKPOINTS = "--checkpoint-minutes 0.0005 --keep-checkpoints 1"  # those that are kept do not depend on time
 KILLED = {
     **{name: VERBS[name] for name in ("ingest", "ingest-npz", "partition", "export", "predict-parquet", "evaluate")},
@@ -58,7 +57,7 @@ def test_killed_at_a_random_moment(worlds, record_property, verb, victim, seed) 
         # Commands of this size import for some seconds, then work for one or two.
         process, everything = kill(world, how.arguments(), temporary, victim, draw.uniform(1, 16 if how.workers else 9))
         record_property("code", process.returncode)
-        _, alive = psutil.wait_procs(everything, END_SECONDS)
+        _, alive = psutil.wait_procs(everything, SECONDS_TO_END)
         assert not alive, alive
         repeat(world, how, temporary)
         assert differences(content(world), undisturbed(worlds, verb)) == []
@@ -95,8 +94,8 @@ def kill(
                 with suppress(ProcessLookupError):
                     os.kill(target, signal.SIGKILL)
         begun = time.monotonic()
-        process.wait(END_SECONDS)
-        assert time.monotonic() - begun < END_SECONDS
+        process.wait(SECONDS_TO_END)
+        assert time.monotonic() - begun < SECONDS_TO_END
     text = (temporary / "errors").read_text()
     assert process.returncode in (0, 2, -signal.SIGKILL), text
     assert "Traceback" not in text, text

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from processes import SECONDS_TO_END
 from safetensors.numpy import load_file
 
 import partita
@@ -36,7 +37,6 @@ SETTINGS: dict[str, Any] = {
 EPOCHS = 2
 STEPS = 3  # in an epoch
 WORKERS = 4
-END_SECONDS = 30  # 3 on a free machine; on a busy one a process takes long to end
 PORT = 29500
 # What the wire carries beyond the payload that is counted: headers of Ethernet, IP and TCP (66 of every 1514 bytes, so
 # 4.6% of the payload) and acknowledgements (0.2% to 2%); and whatever the payload, four packets of about 100 bytes that
@@ -167,7 +167,7 @@ def test_a_killed_worker_ends_all_on_both_hosts(graph: Path, hosts: EmulatedHost
     killed = time.monotonic()
     victim.kill()
     said = finish(processes, 120)
-    assert time.monotonic() - killed < END_SECONDS
+    assert time.monotonic() - killed < SECONDS_TO_END
     assert [process.returncode for process in processes] == [1, 1]
     # The other host has only seen connections break, and says whose.
     broken = (

@@ -6,6 +6,10 @@ from contextlib import suppress
 
 import psutil
 
+# All workers end within seconds of a failure: about 3 where the machine is free, and ten times that where other tests
+# use its processors. What this tells apart from is a wait that only a time-out ends, which takes minutes.
+SECONDS_TO_END = 30
+
 
 def workers_of(pid: int | None = None) -> dict[int, psutil.Process]:
     """The workers that run, by rank: processes below this one, or below ``pid``."""

@@ -6,12 +6,27 @@ import os
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from partita.cli import data, help, partitions, plans, reports, runs, split
 from partita.cli.overview import COMPLETE
 
+
+class UnexpectedEnd(Exception):
+    """An ``EOFError`` of a command. Typer takes that for the end of a user's answers and says only "Aborted"."""
+
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise UnexpectedEnd(*error.args) from error
+
+
 app = typer.Typer(
     name="partita",
+    cls=_Verbs,
     help="Trains graph neural networks on graphs too big or too slow for one device.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

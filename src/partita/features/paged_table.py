@@ -373,21 +373,23 @@ class _Line:
     def __init__(self, name: str) -> None:
         self._name = f"partita-rows-{name}"
         self._todo: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._begun = False
+        self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         """Have something done."""
-        if not self._begun:
-            self._begun = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=_work, args=(self._todo,), name=self._name, daemon=True)
             with small_stacks():
-                threading.Thread(target=_work, args=(self._todo,), name=self._name, daemon=True).start()
+                self._thread.start()
         future: Future[Any] = Future()
         self._todo.put((future, work))
         return future
 
     def end(self) -> None:
-        """Let the thread end, when all is done."""
+        """Let the thread end when all is done, and wait: torch aborts if it lets go of tensors as Python ends."""
         self._todo.put(None)
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
 
 
 def _work(todo: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:

@@ -53,6 +53,19 @@ def test_memory_and_threads_and_what_is_none_of_these() -> None:
         assert of_the_system(other) is None
 
 
+def test_an_end_of_file_inside_a_command_is_an_internal_error(store, capsys, monkeypatch) -> None:
+    def ends(*_: object, **__: object) -> None:
+        raise EOFError("marshal data too short")  # as Python says of a module whose bytecode is cut off
+
+    monkeypatch.setattr("partita.graph.store.GraphStore.open", ends)
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(store)])
+    assert ended.value.code == 1
+    errors = capsys.readouterr().err
+    assert "internal error: UnexpectedEnd: marshal data too short. Please report it" in errors
+    assert "Abort" not in errors
+
+
 def test_places_that_cannot_be_written_to(store, tmp_path, capsys) -> None:
     (tmp_path / "file").write_text("x")
     long = "n" * 300
