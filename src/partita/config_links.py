@@ -17,6 +17,11 @@ class LinkSettings(BaseModel):
         description="Score of an edge from the rows of its ends: dot, cosine, mlp, bilinear, distmult, complex, "
         "transe, rotate; auto: distmult in typed graphs, else dot.",
     )
+    reciprocal: bool = Field(
+        False,
+        description="Relations have parameters of their own for each end that is asked for (reciprocal relations): who "
+        "is the head of a tail is another relation's question. Needs --corrupt both.",
+    )
     negative_sampler: str = Field(
         "auto",
         description="Negative edges: uniform, degree (by degree^0.75), joint (shared by the batch), in_batch, all "

@@ -17,6 +17,8 @@ from partita.nn.decoders.side_by_side import side_by_side
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 WIDTH, RELATIONS, ROWS, CANDIDATES = 6, 4, 5, 7
 VARIANTS = [(name, {}) for name in DECODERS] + [("transe", {"p": 2.0, "gamma": 3.0}), ("mlp", {"inner_width": 3})]
+READ_RELATIONS = [name for name in DECODERS if DECODERS.find(name).reads_relations]
+VARIANTS += [(name, {"reciprocal": True}) for name in READ_RELATIONS]
 every_decoder = pytest.mark.parametrize(("name", "options"), VARIANTS)
 every_side = pytest.mark.parametrize("side", ["tail", "head"])
 
@@ -41,7 +43,7 @@ def one_by_one(decoder: Decoder, side: str, given: Tensor, relations: Tensor, ca
     columns = []
     for k in range(candidates.shape[1]):
         ends = (given, candidates[:, k]) if side == "tail" else (candidates[:, k], given)
-        columns.append(decoder(*ends, relations))
+        columns.append(decoder.toward(side, *ends, relations))
     return torch.stack(columns, dim=1)
 
 
@@ -107,10 +109,10 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loo
     shape = (CANDIDATES,) if shared else (ROWS, CANDIDATES)
     candidates = {side: some_rows(*shape, seed=5 + at).requires_grad_() for at, side in enumerate(sides)}
     given = {"tail": heads, "head": tails}
-    wanted = [decoder(heads, tails, relations)[:, None]]
+    wanted = [decoder.toward(sides[0] if sides else "tail", heads, tails, relations)[:, None]]
     for side, rows in candidates.items():
         wanted.append(decoder.against(side, given[side], relations, rows))
-        wanted += [decoder(given[side], given[side], relations)[:, None]] * loops
+        wanted += [decoder.toward(side, given[side], given[side], relations)[:, None]] * loops
     tensors = [heads, tails, *candidates.values(), *decoder.parameters()]
     last = some_rows(ROWS)[:, 0].clone().requires_grad_() if more else None
     if last is not None:
@@ -220,7 +222,35 @@ def test_relations_are_read_as_is_said(name, options) -> None:
     assert torch.equal(*scores) != decoder.reads_relations
     for parameter in decoder.parameters():
         if decoder.reads_relations:
-            assert parameter.shape[0] == RELATIONS
+            assert parameter.shape[0] == RELATIONS * (1 if decoder.one_score else 2)
+
+
+@every_decoder
+@every_side
+def test_a_scorer_gives_the_same_scores(name, options, side) -> None:
+    decoder, (given, relations, candidates) = build(name, options), inputs(shared=True)
+    some = torch.tensor([4, 0, 2])
+    found = decoder.scorer(side, given, relations)(some, candidates)
+    torch.testing.assert_close(found, decoder.against(side, given, relations, candidates)[some], **CLOSE)
+
+
+@every_decoder
+def test_a_triple_has_one_score_or_one_for_each_end(name, options) -> None:
+    """The second is that of the reversed triple, of another relation."""
+    decoder, relations = build(name, options), torch.tensor([3, 0, 3, 1, 0])
+    heads, tails = some_rows(ROWS), some_rows(ROWS, seed=2)
+    score = decoder(heads, tails, relations)
+    assert torch.equal(decoder.toward("tail", heads, tails, relations), score)
+    other = decoder.toward("head", heads, tails, relations)
+    assert torch.equal(other, score) == decoder.one_score
+    if not decoder.one_score:
+        assert torch.equal(other, decoder.inner(tails, heads, relations + RELATIONS))
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name not in READ_RELATIONS])
+def test_without_parameters_of_relations_these_have_none_for_each_end(name) -> None:
+    with pytest.raises(ConfigError, match=rf"decoder {name}: it has no parameters of relations"):
+        build_decoder(name, WIDTH, RELATIONS, reciprocal=True)
 
 
 @pytest.mark.parametrize("name", ["complex", "rotate"])
@@ -291,7 +321,8 @@ def formula(name: str, h: Tensor, t: Tensor, decoder: Decoder, relation: int) ->
 def test_scores_are_those_of_the_equations(name, options) -> None:
     decoder, (given, relations, tails) = build(name, options), inputs(True)
     found = decoder(given, tails[:ROWS], relations)
-    wanted = [formula(name, h, t, decoder, int(r)) for h, t, r in zip(given, tails, relations, strict=False)]
+    inner = decoder if decoder.one_score else decoder.inner
+    wanted = [formula(name, h, t, inner, int(r)) for h, t, r in zip(given, tails, relations, strict=False)]
     torch.testing.assert_close(found, torch.stack(wanted), **CLOSE)
 
 

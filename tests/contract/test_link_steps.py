@@ -49,10 +49,12 @@ def combinations(strategy: str) -> list[tuple[str, str]]:
 
 
 def settings_of(number: int, decoder: str, negative_sampler: str) -> tuple[tuple[str, object], ...]:
-    """A loss and a side besides, in turn, and loops among the negatives in every other one."""
+    """A loss and a side besides, in turn, and in every other one loops among the negatives and reciprocal relations."""
     sides = ("both", "tail", "head")
     chosen = {"decoder": decoder, "negative_sampler": negative_sampler, "loss": LOSSES[number % len(LOSSES)]}
-    return tuple({**chosen, "corrupt": sides[number % 3], "loop_negatives": number % 2 == 1}.items())
+    chosen |= {"corrupt": sides[number % 3], "loop_negatives": number % 2 == 1}
+    able = chosen["corrupt"] == "both" and DECODERS.find(decoder).reads_relations
+    return tuple({**chosen, "reciprocal": able and chosen["loop_negatives"]}.items())
 
 
 @pytest.mark.parametrize("is_typed", [False, True])

@@ -30,7 +30,7 @@ CASES = {
     "both": {**SETTINGS, "strategy": "gsplit", "embed": "5", "decoder": "mlp", "negative_sampler": "joint"},
     "disjoint": {**SETTINGS, "strategy": "snp", "model": "gcn", "topology": "partitioned", "message_share": 0.6},
     "partitioned": {**SETTINGS, "strategy": "dnp", "topology": "partitioned", "corrupt": "both"},
-    "rows": {**ALONE, "decoder": "complex", "embed_optimizer": "adagrad"},
+    "rows": {**ALONE, "decoder": "complex", "embed_optimizer": "adagrad", "reciprocal": True},
     "adversarial": {**ALONE, "decoder": "rotate", "loss": "self_adversarial", "negative_sampler": "degree"},
 }
 ELSEWHERE = ("strategy", "topology")

@@ -122,7 +122,8 @@ def count_among(
             *(torch.from_numpy(each[own]).split(together) for each in (places, nodes - first)), strict=True
         ):
             ends = given.index_select(0, some), rows.index_select(0, others).to(given)
-            scores = decoder(*(ends if queries.side == "tail" else ends[::-1]), relations[some])
+            ends = ends if queries.side == "tail" else ends[::-1]
+            scores = decoder.toward(queries.side, *ends, relations[some])
             for count, found in zip(counts, compared(true_scores[some], scores.unsqueeze(1)), strict=True):
                 count += torch.bincount(some, weights=found.squeeze(1).double(), minlength=len(queries)).long()
     return counts

@@ -102,7 +102,7 @@ class GivenCandidates:
             queries = LinkQueries.of(task.store, some, side)
             heads, tails = table.at(some[:, SOURCE]), table.at(some[:, TARGET])
             relations = torch.from_numpy(queries.relations)
-            true, given = task.decoder(heads, tails, relations), heads if side == "tail" else tails
+            true, given = task.decoder.toward(side, heads, tails, relations), heads if side == "tail" else tails
             pairs = _pairs(queries, self.candidates[side][begin : begin + together])
             counts = count_among(task.decoder, queries, given, true, table.rows, table.first, pairs, memory_limit=limit)
             table.inference.context.group("all").sum_([counts], kind="metadata")

@@ -126,9 +126,9 @@ def _ranks(table: NodeRows, task: EdgeTask, links: Int64[Tensor, "n ends"]) -> F
     """Ranks of the tails of links, and of their heads."""
     decoder, store = task.decoder, task.store
     heads, tails = table.at(links[:, SOURCE]), table.at(links[:, TARGET])
-    true, found = decoder(heads, tails, _relations(links)), []
-    group = table.inference.context.group("all")
+    found, group = [], table.inference.context.group("all")
     for side in _SIDES:
+        true = decoder.toward(side, heads, tails, _relations(links))
         queries = LinkQueries.of(store, links, side)
         known = known_answers(store, queries, both_ways=task.undirected)
         asked = decoder, queries, heads if side == "tail" else tails, true, table.rows, table.first

@@ -96,12 +96,12 @@ def test_all_nodes_are_alike_likely(tmp_path) -> None:
 
 
 @settings(max_examples=80)
-@given(cases(), st.sampled_from(["distmult", "dot", "rotate", "mlp"]), st.integers(0, 2**32))
+@given(cases(), st.sampled_from(["distmult", "dot", "rotate", "mlp", "reciprocal distmult"]), st.integers(0, 2**32))
 def test_ranks_by_brute_force(case, name, seed) -> None:
     """Of one range of nodes, and of several that add up; scores that are no number count as higher."""
     _, rows, queries, _, cuts, limit = case
     generator = np.random.default_rng(seed)
-    decoder = build_decoder(name, WIDTH, 3)
+    decoder = build_decoder(name.split()[-1], WIDTH, 3, reciprocal="reciprocal" in name)
     decoder.reset(5)
     rows = rows.clone()
     rows[generator.random(len(rows)) < 0.1] = torch.nan
@@ -111,7 +111,8 @@ def test_ranks_by_brute_force(case, name, seed) -> None:
     def scored(places, nodes) -> torch.Tensor:
         ends = rows[queries.given[places]], rows[nodes]
         with torch.no_grad():
-            return decoder(*(ends if queries.side == "tail" else ends[::-1]), relations[places])
+            ends = ends if queries.side == "tail" else ends[::-1]
+            return decoder.toward(queries.side, *ends, relations[places])
 
     true = scored(np.arange(len(queries)), queries.true)
     higher, equal = Counter[int](), Counter[int]()

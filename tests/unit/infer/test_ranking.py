@@ -33,7 +33,7 @@ def brute_ranks(decoder, queries, given_rows, true_scores, rows, types, known) -
             if kinds[node] != queries.types[i] or node == queries.true[i] or (i, node) in known:
                 continue
             ends = (given_rows[i : i + 1], rows[node : node + 1].to(given_rows))
-            score = float(decoder(*(ends if queries.side == "tail" else ends[::-1]), relation))
+            score = float(decoder.toward(queries.side, *(ends if queries.side == "tail" else ends[::-1]), relation))
             true = float(true_scores[i])
             if abs(score - true) <= 1e-5 * abs(true) + 1e-6:
                 equal += 1
@@ -44,17 +44,17 @@ def brute_ranks(decoder, queries, given_rows, true_scores, rows, types, known) -
 
 
 @settings(max_examples=120)
-@given(cases(), st.sampled_from(["distmult", "dot", "rotate", "mlp"]), st.booleans())
+@given(cases(), st.sampled_from(["distmult", "dot", "rotate", "mlp", "reciprocal distmult"]), st.booleans())
 def test_ranks_by_brute_force(case, name, filtered) -> None:
     """Of one range, and of several that add up."""
     types, rows, queries, known, cuts, limit = case
-    decoder = build_decoder(name, WIDTH, 3)
+    decoder = build_decoder(name.split()[-1], WIDTH, 3, reciprocal="reciprocal" in name)
     decoder.reset(5)
     given_rows, relations = rows[queries.given], torch.from_numpy(queries.relations)
     true_rows = rows[queries.true]
     ends = (given_rows, true_rows) if queries.side == "tail" else (true_rows, given_rows)
     with torch.no_grad():
-        true_scores = decoder(*ends, relations)
+        true_scores = decoder.toward(queries.side, *ends, relations)
         wanted = brute_ranks(decoder, queries, given_rows, true_scores, rows, types, known if filtered else set())
     answers = as_known(known, len(queries), len(rows)) if filtered else None
     counts = sum(

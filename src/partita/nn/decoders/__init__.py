@@ -10,6 +10,7 @@ from partita.nn.decoders.base import Decoder, ProductDecoder, Side, arguments_of
 from partita.nn.decoders.distances import DistanceDecoder, RotatE, TransE
 from partita.nn.decoders.perceptron import MLPDecoder
 from partita.nn.decoders.products import Bilinear, ComplEx, Cosine, DistMult, Dot
+from partita.nn.decoders.reciprocal import Reciprocal
 
 _OWN = (Dot, Cosine, MLPDecoder, Bilinear, DistMult, ComplEx, TransE, RotatE)
 
@@ -19,21 +20,24 @@ DECODERS: Registry[type[Decoder]] = Registry(
 """By name."""
 
 
-def build_decoder(name: str, width: int, num_relations: int = 1, **options: Any) -> Decoder:
+def build_decoder(
+    name: str, width: int, num_relations: int = 1, *, reciprocal: bool = False, **options: Any
+) -> Decoder:
     """The decoder of a name, which it is described by.
 
     Args:
         name: in :data:`DECODERS`, or ``package.module:Name``.
         width: columns of a node's row.
         num_relations: 1 in an untyped graph.
+        reciprocal: relations have parameters of their own for each end that is asked for, see :class:`Reciprocal`.
         options: of the decoder, see :attr:`Decoder.options`.
 
     Raises:
         ConfigError: there is none of this name, or it does not take such sizes or options.
     """
-    decoder = DECODERS.find(name)(width, num_relations, **options)
+    decoder = DECODERS.find(name)(width, 2 * num_relations if reciprocal else num_relations, **options)
     decoder.name = name
-    return decoder
+    return Reciprocal(decoder) if reciprocal else decoder
 
 
 def from_description(description: Mapping[str, Any]) -> Decoder:
@@ -44,5 +48,5 @@ def from_description(description: Mapping[str, Any]) -> Decoder:
 
 __all__ = [
     "DECODERS", "Bilinear", "ComplEx", "Cosine", "Decoder", "DistMult", "DistanceDecoder", "Dot", "MLPDecoder",
-    "ProductDecoder", "RotatE", "Side", "TransE", "build_decoder", "from_description",
+    "ProductDecoder", "Reciprocal", "RotatE", "Side", "TransE", "build_decoder", "from_description",
 ]  # fmt: skip

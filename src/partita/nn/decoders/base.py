@@ -38,6 +38,7 @@ class Decoder(nn.Module):
         options: names of the keyword arguments of the constructor besides the sizes.
         reads_relations: a score depends on the relation. Other decoders may be used on typed graphs as well: all
             relations then have the same scores.
+        one_score: a triple has the same score beside other tails as beside other heads; see :meth:`toward`.
 
     Args:
         width: d, columns of a node's row.
@@ -47,6 +48,7 @@ class Decoder(nn.Module):
     name: str = ""
     options: ClassVar[frozenset[str]] = frozenset()
     reads_relations: ClassVar[bool] = True
+    one_score: ClassVar[bool] = True
 
     def __init__(self, width: int, num_relations: int = 1) -> None:
         super().__init__()
@@ -61,6 +63,12 @@ class Decoder(nn.Module):
     ) -> Float[Tensor, "B"]:
         """The score of every triple."""
         raise NotImplementedError
+
+    def toward(
+        self, side: Side, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
+    ) -> Float[Tensor, "B"]:
+        """The score of every triple, to be compared with those of other candidates for one end."""
+        return self(heads, tails, relations)  # type: ignore[no-any-return]
 
     def against(
         self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"], candidates: Float[Tensor, "... d"]
@@ -92,13 +100,15 @@ class Decoder(nn.Module):
             candidates: by the end that they stand for, as for :meth:`against`, in the order of the scores.
             last: one more column.
             loops: behind the candidates for an end comes the other end in its place.
+
+        The score of a triple is that toward the first of these ends.
         """
-        found = [self(heads, tails, relations).unsqueeze(1)]
+        found = [self.toward(next(iter(candidates), "tail"), heads, tails, relations).unsqueeze(1)]
         for side, rows in candidates.items():
             given = heads if side == "tail" else tails
             found.append(self.against(side, given, relations, rows))
             if loops:
-                found.append(self(given, given, relations).unsqueeze(1))
+                found.append(self.toward(side, given, given, relations).unsqueeze(1))
         return torch.cat(found if last is None else [*found, last.unsqueeze(1)], dim=1)
 
     def cubes(self, rows: Float[Tensor, "B d"]) -> Float[Tensor, "B"]:

@@ -30,6 +30,13 @@ def check_link_settings(config: Config) -> None:
             where="negatives",
             fix="Leave negatives out, or use another negative_sampler",
         )
+    if config.reciprocal and config.corrupt != "both":
+        raise ConfigError(
+            "relations have parameters of their own for each end that is asked for, and only those of one end would be "
+            "trained",
+            where="reciprocal",
+            fix="Set corrupt to both, or leave reciprocal out",
+        )
     if config.message_share is None:
         return
     if config.model == NO_LAYERS:

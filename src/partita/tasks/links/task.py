@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
 from partita.sample.targets import LinkPositions, TargetSide, target_edges
+from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
@@ -113,7 +114,7 @@ class LinkTask:
         self.sides = _SIDES[found["corrupt"]]
         self.loss: LinkLoss = LINK_LOSSES.find(found["loss"])
         number = 1 if schema is None else len(schema.relations)
-        self.decoder: Decoder = build_decoder(found["decoder"], self.width, number)
+        self.decoder: Decoder = build_decoder(found["decoder"], self.width, number, reciprocal=config.reciprocal)
         self.decoder.reset(fold(fold(int(Purpose.INITIALISE), config.seed), config.layers + 1))
         return found
 
@@ -204,16 +205,26 @@ class LinkTask:
         return found
 
     def outputs(self, rows: Float[Tensor, "R C"], seeds: Int[Tensor, "B wide"]) -> Float[Tensor, "B K_1"]:
-        """Scores of the edges, then those of their negatives; -inf of one that is the edge itself."""
+        """Scores of the edges, then those of their negatives; -inf of one that is the edge itself.
+
+        Where an edge has a score for each end that is asked for, all these are there for each of the ends.
+        """
         wanted = self._wanted(seeds)
         # All rows are picked together, so that backward sums the gradients of a row once.
         heads, tails, *candidates = ops.pick_rows(rows, wanted.places).split(wanted.sizes)
         edges = wanted.edges
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
         penalty = self.decoder.penalty(heads, tails, kinds) if self.config.penalty else None
-        scores = self._scores(heads, tails, kinds, wanted, iter(candidates), penalty)
+        ends, rows_of, (at, columns) = (heads, tails, kinds), iter(candidates), wanted.left_out
+        sides = list(zip(self.sides, wanted.sides))
+        if self.decoder.one_score or not sides:
+            scores = self._scores(*ends, wanted, sides, rows_of, penalty)
+        else:
+            found = [self._scores(*ends, wanted, [side], rows_of, penalty) for side in sides]
+            scores, more = torch.cat(found, dim=1), found[0].shape[1] - wanted.width
+            columns = columns + (columns - 1) // max(1, wanted.width) * more
         with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
-            scores[wanted.left_out] = -torch.inf
+            scores[at, columns] = -torch.inf
         return scores
 
     def _scores(
@@ -222,16 +233,17 @@ class LinkTask:
         tails: Float[Tensor, "B C"],
         kinds: Int64[Tensor, "B"],
         wanted: Wanted,
+        sides: Sequence[tuple[Side, list[Group]]],
         candidates: Iterator[Float[Tensor, "_ C"]],
         last: Float[Tensor, "B"] | None,
     ) -> Float[Tensor, "B K_1"]:
-        """Of edges and of candidates, whose rows come group by group; and a last column."""
-        if all(len(groups) == 1 and groups[0][0] is None for groups in wanted.sides):
-            given = zip(self.sides, wanted.sides, candidates)
-            shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for side, groups, some in given}
+        """Of edges and of candidates for some ends, whose rows come group by group; and a last column."""
+        if all(len(groups) == 1 and groups[0][0] is None for _, groups in sides):
+            given = zip(sides, candidates)
+            shaped = {side: some.view(*groups[0][1].shape, some.shape[1]) for (side, groups), some in given}
             return self.decoder.scores(heads, tails, kinds, shaped, last, loops=wanted.loops)
-        found = [self.decoder(heads, tails, kinds).unsqueeze(1)]
-        for side, groups in zip(self.sides, wanted.sides, strict=True):
+        found = [self.decoder.toward(sides[0][0], heads, tails, kinds).unsqueeze(1)]
+        for side, groups in sides:
             known = tails if side == "head" else heads
             pieces, order = [found[0].new_empty(0, wanted.width - wanted.loops)], [kinds[:0]]
             for (places, nodes_of), some in zip(groups, candidates):
@@ -241,7 +253,7 @@ class LinkTask:
                 order.append(places)
             found.append(torch.cat(pieces)[torch.cat(order).argsort()])
             if wanted.loops:
-                found.append(self.decoder(known, known, kinds).unsqueeze(1))
+                found.append(self.decoder.toward(side, known, known, kinds).unsqueeze(1))
         return torch.cat(found if last is None else [*found, last.unsqueeze(1)], dim=1)
 
     def targets(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
@@ -256,8 +268,11 @@ class LinkTask:
         """The losses of all edges, summed, with their penalties; that of an edge is the mean over its sides."""
         config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
         weight = config.penalty or 0.0
+        if not self.decoder.one_score and sides > 1:
+            output, sides = output.view(sides * len(output), -1), 1
+        rows_of_an_edge = len(self.sides) // sides
         if of_rows is not None:
-            return of_rows(output, config.temperature, sides, weight).sum()
+            return of_rows(output, config.temperature, sides, weight).sum() / rows_of_an_edge
         # The gradient of a split is a copy, that of slices takes a pass more for each.
         scores, *penalty = output.split([output.shape[1] - 1, 1], dim=1) if weight else [output]
         positive, negative = scores.split([1, scores.shape[1] - 1], dim=1)
@@ -268,7 +283,7 @@ class LinkTask:
             margin=config.margin, temperature=config.temperature,
         )  # fmt: skip
         each = found.view(len(scores), sides).mean(1)
-        return sum((weight * more.squeeze(1) for more in penalty), start=each).sum()
+        return sum((weight * more.squeeze(1) for more in penalty), start=each).sum() / rows_of_an_edge
 
     def scores(self, output: Float[Tensor, "R K_1"]) -> Float[Tensor, "R K_1"]:
         """As they are."""
