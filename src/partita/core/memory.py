@@ -206,7 +206,7 @@ class PeakMemory:
             self.look()
 
 
-_MAP_FROM, _TRIM_FROM = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of mallopt(3)
+_MAP_FROM, _TRIM_FROM, _ARENAS = -3, -1, -8  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX of mallopt(3)
 _VARIABLE = "MALLOC_MMAP_THRESHOLD_"
 _KEPT_BYTES, _USUAL_BYTES = 2**30, 2**25
 _keeping = False
@@ -217,8 +217,9 @@ def keeping_freed() -> Iterator[None]:
     """Within the block, let malloc keep large pieces that are freed for the next ones of that size (glibc only).
 
     Pieces of 32 MiB and more would be mapped afresh each time, and the system clears every page of them: that takes
-    longer than what a training step does with many of its tensors, or an exchange with its rows. At the end what is
-    free goes back to the system. Nothing is done within another such block, nor where the user has set
+    longer than what a training step does with many of its tensors, or an exchange with its rows. Threads that begin
+    from here on have no memory of their own to allocate from, as no piece of such memory is larger than 64 MiB. At the
+    end what is free goes back to the system. Nothing is done within another such block, nor where the user has set
     ``MALLOC_MMAP_THRESHOLD_``.
     """
     global _keeping
@@ -229,6 +230,7 @@ def keeping_freed() -> Iterator[None]:
         return
     libc.mallopt(_MAP_FROM, _KEPT_BYTES)
     libc.mallopt(_TRIM_FROM, _KEPT_BYTES)
+    libc.mallopt(_ARENAS, 1)
     _keeping = True
     try:
         yield

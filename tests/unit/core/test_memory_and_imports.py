@@ -43,6 +43,33 @@ def test_freed_memory_is_kept_for_the_next_piece_and_given_back_at_the_end() -> 
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc of glibc")
+def test_threads_that_begin_later_use_freed_memory_again_too() -> None:
+    """In a process of its own, where no earlier thread has an arena."""
+    script = """
+import threading
+import numpy as np
+from partita.core import memory
+
+SIZE = 80 * 2**20
+
+def work():
+    array = np.ones(SIZE, np.uint8)
+    held = memory.private_bytes()
+    del array
+    found.append(held - memory.private_bytes())
+
+found = []
+with memory.keeping_freed():
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+assert found[0] < SIZE / 10, found
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc of glibc")
 def test_the_user_and_the_outer_block_decide_what_is_kept() -> None:
     """In a process of its own: in this one other tests may have left a free piece of that size."""
     script = """
