@@ -61,7 +61,7 @@ def train(store: partita.Store, folder: Path, options: argparse.Namespace, memor
 
     settings: dict[str, Any] = {} if memory is None else {"feature_memory": memory, "look_ahead": options.look_ahead}
     trainer = partita.Trainer(
-        store, out=folder / "run", overwrite=True, model="sage", layers=3, hidden=256,
+        store, out=folder / "run", overwrite=True, model="sage", layers=len(options.fanout.split(",")), hidden=256,
         fanout=tuple(map(int, options.fanout.split(","))), batch_size=1024, epochs=options.epochs, eval_every=0,
         threads=options.threads, callbacks=[note], checkpoint_minutes=10**6, **settings,
     )  # fmt: skip

@@ -29,6 +29,9 @@ import partita
 SETTINGS = ("scale", "degree", "width", "epochs", "threads", "room", "negatives", "look_ahead")
 """Names of options that every way reads."""
 
+UNCOUNTED = ("in_batch", "all")
+"""Negative samplers that say themselves how many there are."""
+
 
 class Enough(Exception):
     """What is measured is measured."""
@@ -57,7 +60,8 @@ def train(store: Path, folder: Path, options: argparse.Namespace, memory: str) -
     with contextlib.suppress(Enough):
         trainer = partita.Trainer(
             store, out=folder / "run", overwrite=True, task="links", model="none", embed=str(options.width),
-            hidden=options.width, decoder="dot", negative_sampler=options.negatives, negatives=256, batch_size=1024,
+            hidden=options.width, decoder="dot", negative_sampler=options.negatives, batch_size=1024,
+            negatives=0 if options.negatives in UNCOUNTED else 256,
             epochs=options.epochs, eval_every=0, checkpoint_minutes=10**6, embed_memory=memory,
             threads=options.threads, callbacks=[note], held_out="0,0.001", look_ahead=options.look_ahead,
         )  # fmt: skip

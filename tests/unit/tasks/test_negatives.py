@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,14 @@ from link_stores import COLUMN, KEY, drawn, edges_of, in_store, typed_stores, un
 from scipy import stats
 
 import partita
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
 from partita.tasks.links.alias import alias_table
 from partita.tasks.links.negatives import NEGATIVES, Joint, Negatives
 from partita.tasks.links.true_edges import require_negatives, true_edges
+from partita.tasks.task import adjusted_task
 
 every_side = pytest.mark.parametrize("side", list(COLUMN))
 
@@ -174,3 +178,19 @@ class Picked(Joint):
 def test_a_pick_of_what_follows_from_a_key_is_refused(untyped) -> None:
     with pytest.raises(ConfigError, match="Picked picks candidates itself"):
         Picked.of(untyped[0], 2)
+
+
+@pytest.mark.parametrize("name", list(NEGATIVES))
+def test_nothing_of_a_step_is_kept_longer_than_its_edges(untyped, name) -> None:
+    """What is looked up by a tensor must not hold it, or every step of a run is kept."""
+    task, _ = adjusted_task(Config.make({"task": "links", "model": "none", "negative_sampler": name}), untyped[0])
+    for step in range(3):
+        seeds = task.examples(task.seeds("train")[:20], StepKey(0, 0, step))
+        rows = torch.zeros(len(task.requests(seeds)), task.width)
+        output = task.outputs(rows, seeds)
+        assert len(task._kept) == 1
+        of_seeds = weakref.ref(seeds)
+        del seeds, output
+        gc.collect()
+        assert of_seeds() is None
+        assert not len(task._kept)

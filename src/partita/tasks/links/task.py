@@ -197,7 +197,9 @@ class LinkTask:
         """What the rows of seeds are for; of a step it is kept from when they are requested, as long as the seeds."""
         found: Wanted | None = self._kept.get(seeds)
         if found is None:
-            edges, drawn = seeds.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
+            # Views would keep what they are of, by which they are found, and with it themselves.
+            same = seeds.new_empty(0).set_(seeds)
+            edges, drawn = same.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
             true_of = None if self.config.known_negatives else self.store
             found = Wanted.of(edges, drawn, self.sides, self.negatives, true_of, self._loops)
             if drawn.shape[1]:
