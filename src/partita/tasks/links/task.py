@@ -198,7 +198,8 @@ class LinkTask:
         found: Wanted | None = self._kept.get(seeds)
         if found is None:
             # Views would keep what they are of, by which they are found, and with it themselves.
-            same = seeds.new_empty(0).set_(seeds)
+            at = seeds.storage_offset(), seeds.shape, seeds.stride()
+            same = seeds.new_empty(0).set_(seeds.untyped_storage(), *at)
             edges, drawn = same.split([self.columns_of_edges, seeds.shape[1] - self.columns_of_edges], dim=1)
             true_of = None if self.config.known_negatives else self.store
             found = Wanted.of(edges, drawn, self.sides, self.negatives, true_of, self._loops)
