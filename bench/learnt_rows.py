@@ -25,12 +25,10 @@ from typing import Any
 from limited import groups_can_be_made, limit_memory, one_way
 
 import partita
+from partita.tasks.links.negatives import NEGATIVES
 
 SETTINGS = ("scale", "degree", "width", "epochs", "threads", "room", "negatives", "look_ahead")
 """Names of options that every way reads."""
-
-UNCOUNTED = ("in_batch", "all")
-"""Negative samplers that say themselves how many there are."""
 
 
 class Enough(Exception):
@@ -61,7 +59,7 @@ def train(store: Path, folder: Path, options: argparse.Namespace, memory: str) -
         trainer = partita.Trainer(
             store, out=folder / "run", overwrite=True, task="links", model="none", embed=str(options.width),
             hidden=options.width, decoder="dot", negative_sampler=options.negatives, batch_size=1024,
-            negatives=0 if options.negatives in UNCOUNTED else 256,
+            negatives=256 if NEGATIVES.find(options.negatives).counted else 0,
             epochs=options.epochs, eval_every=0, checkpoint_minutes=10**6, embed_memory=memory,
             threads=options.threads, callbacks=[note], held_out="0,0.001", look_ahead=options.look_ahead,
         )  # fmt: skip

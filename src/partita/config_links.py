@@ -19,8 +19,8 @@ class LinkSettings(BaseModel):
     )
     reciprocal: bool = Field(
         False,
-        description="Relations have parameters of their own for each end that is asked for (reciprocal relations): who "
-        "is the head of a tail is another relation's question. Needs --corrupt both.",
+        description="Reciprocal (inverse) relations: a second set of parameters of every relation, by which heads are "
+        "ranked. Needs --corrupt both.",
     )
     negative_sampler: str = Field(
         "auto",

@@ -249,7 +249,7 @@ def test_a_triple_has_one_score_or_one_for_each_end(name, options) -> None:
 
 @pytest.mark.parametrize("name", [name for name in DECODERS if name not in READ_RELATIONS])
 def test_without_parameters_of_relations_these_have_none_for_each_end(name) -> None:
-    with pytest.raises(ConfigError, match=rf"decoder {name}: it has no parameters of relations"):
+    with pytest.raises(ConfigError, match=rf"reciprocal: decoder '{name}' has no parameters of relations"):
         build_decoder(name, WIDTH, RELATIONS, reciprocal=True)
 
 

@@ -49,8 +49,8 @@ _RARE = {
     "keep_checkpoints", "relative_paths", "lr_step", "lr_decay", "lr_patience",
     "replan", "allow", "seed_split", "deal_parts", "topology", "cache", "cache_policy", "cache_layout",
     "look_ahead",
-    "topology_cache", "corrupt", "exclude_targets", "message_share", "known_negatives", "loop_negatives", "margin",
-    "temperature", "penalty", "eval_negatives", "held_out", "embed_init", "embed_memory",
+    "topology_cache", "corrupt", "exclude_targets", "message_share", "known_negatives", "loop_negatives", "reciprocal",
+    "margin", "temperature", "penalty", "eval_negatives", "held_out", "embed_init", "embed_memory",
 }  # fmt: skip
 """Settings that only ``--help-all`` shows, with all those of isolated training."""
 _RARE_GROUP = "Isolated training"

@@ -218,9 +218,9 @@ def keeping_freed() -> Iterator[None]:
 
     Pieces of 32 MiB and more would be mapped afresh each time, and the system clears every page of them: that takes
     longer than what a training step does with many of its tensors, or an exchange with its rows. Threads that begin
-    from here on have no memory of their own to allocate from, as no piece of such memory is larger than 64 MiB. At the
-    end what is free goes back to the system. Nothing is done within another such block, nor where the user has set
-    ``MALLOC_MMAP_THRESHOLD_``.
+    from here on, after the block too, share an arena of malloc: no piece of an arena of their own is larger than
+    64 MiB. At the end what is free goes back to the system. Nothing is done within another such block, nor where the
+    user has set ``MALLOC_MMAP_THRESHOLD_``.
     """
     global _keeping
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None

@@ -14,8 +14,10 @@ from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.losses import link_losses
+from partita.tasks.links.negatives import NEGATIVES
 from partita.tasks.links.task import LinkTask
 from partita.tasks.task import adjusted_task
+from partita.testing.graphs import formula_store
 
 PENALTY = 0.3
 
@@ -62,7 +64,20 @@ def test_the_loss_is_that_of_edges_and_their_reverses(tmp_path, decoder, sampler
     assert len(seeds) > 10
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"corrupt": "tail"}, "of one end"), ({"decoder": "dot"}, "relations")])
+@pytest.mark.parametrize("loss", ["softmax", "cross_entropy"])
+@pytest.mark.parametrize("sampler", list(NEGATIVES))
+def test_a_worker_without_edges_has_a_loss_of_zero(tmp_path, sampler, loss) -> None:
+    given = {"task": "links", "model": "none", "decoder": "distmult", "reciprocal": True, "hidden": 8, "loss": loss}
+    task, _ = adjusted_task(Config.make({**given, "negative_sampler": sampler}), formula_store(tmp_path / "g"))
+    seeds = task.examples(task.seeds("train")[:5], StepKey(0, 0, 0))[:0]
+    rows = torch.zeros(len(task.requests(seeds)), 8, requires_grad=True)
+    found = task.loss_sum(task.outputs(rows, seeds), task.targets(seeds))
+    found.backward()
+    assert found.item() == 0
+    assert all(parameter.grad is not None for parameter in task.decoder.parameters())
+
+
+@pytest.mark.parametrize(("settings", "said"), [({"corrupt": "tail"}, "'tail'"), ({"decoder": "dot"}, "'dot' has no")])
 def test_what_would_be_of_no_use_is_refused(tmp_path, settings, said) -> None:
     given = {"task": "links", "model": "none", "decoder": "distmult", "reciprocal": True, **settings}
     with pytest.raises(ConfigError, match=said):

@@ -29,7 +29,7 @@ def build_decoder(
         name: in :data:`DECODERS`, or ``package.module:Name``.
         width: columns of a node's row.
         num_relations: 1 in an untyped graph.
-        reciprocal: relations have parameters of their own for each end that is asked for, see :class:`Reciprocal`.
+        reciprocal: with a second set of parameters of relations, by which heads are ranked; see :class:`Reciprocal`.
         options: of the decoder, see :attr:`Decoder.options`.
 
     Raises:

@@ -68,7 +68,8 @@ class Decoder(nn.Module):
         self, side: Side, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
     ) -> Float[Tensor, "B"]:
         """The score of every triple, to be compared with those of other candidates for one end."""
-        return self(heads, tails, relations)  # type: ignore[no-any-return]
+        score: Float[Tensor, "B"] = self(heads, tails, relations)
+        return score
 
     def against(
         self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"], candidates: Float[Tensor, "... d"]

@@ -1,11 +1,10 @@
-"""Decoders whose relations have parameters of their own for each end that is asked for."""
+"""Decoders with reciprocal relations: a second set of parameters of relations, by which heads are ranked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
@@ -14,10 +13,10 @@ from partita.nn.decoders.base import Decoder, Scorer, Side
 
 
 class Reciprocal(Decoder):
-    """Another decoder with twice the relations: who is the head of (?, r, t) is asked as the tail of (t, r', ?).
+    """Another decoder with twice the relations: heads of (?, r, t) are scored as tails of (t, r', ?).
 
     So a triple has two scores, one beside other tails and one beside other heads. Calling the decoder gives the first.
-    Reciprocal relations of Lacroix, Usunier and Obozinski, "Canonical tensor decomposition for knowledge base
+    Reciprocal (inverse) relations of Lacroix, Usunier and Obozinski, "Canonical tensor decomposition for knowledge base
     completion", ICML 2018, section 3.
 
     Args:
@@ -27,7 +26,7 @@ class Reciprocal(Decoder):
         inner: as given.
 
     Raises:
-        ConfigError: its scores do not depend on relations.
+        ConfigError: the decoder has no parameters of relations.
     """
 
     one_score = False
@@ -36,9 +35,9 @@ class Reciprocal(Decoder):
         super().__init__(inner.width, inner.num_relations // 2)
         if not inner.reads_relations:
             raise ConfigError(
-                "it has no parameters of relations, so that these have none for each end either",
-                where=f"decoder {inner.name}",
-                fix="Leave reciprocal out, or use distmult, complex, bilinear, transe or rotate",
+                f"decoder '{inner.name}' has no parameters of relations",
+                where="reciprocal",
+                fix="Leave reciprocal out, or use a decoder that has some, such as distmult or complex",
             )
         self.inner, self.name = inner, inner.name
 
@@ -46,15 +45,15 @@ class Reciprocal(Decoder):
         self, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
     ) -> Float[Tensor, "B"]:
         """The score of every triple beside other tails."""
-        return self.inner(heads, tails, relations)  # type: ignore[no-any-return]
+        return self.toward("tail", heads, tails, relations)
 
     def toward(
         self, side: Side, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
     ) -> Float[Tensor, "B"]:
         """See :meth:`Decoder.toward`."""
-        if side == "tail":
-            return self(heads, tails, relations)  # type: ignore[no-any-return]
-        return self.inner(tails, heads, self._of(side, relations))  # type: ignore[no-any-return]
+        ends = (heads, tails) if side == "tail" else (tails, heads)
+        score: Float[Tensor, "B"] = self.inner(*ends, self._of(side, relations))
+        return score
 
     def against(
         self, side: Side, given: Float[Tensor, "B d"], relations: Int64[Tensor, "B"], candidates: Float[Tensor, "... d"]
@@ -87,8 +86,8 @@ class Reciprocal(Decoder):
         self, heads: Float[Tensor, "B d"], tails: Float[Tensor, "B d"], relations: Int64[Tensor, "B"]
     ) -> Float[Tensor, "B"]:
         """The mean of those of both questions."""
-        both = [self.inner.penalty(heads, tails, self._of(side, relations)) for side in ("tail", "head")]
-        return torch.stack(both).mean(0)
+        for_tails = self.inner.penalty(heads, tails, self._of("tail", relations))
+        return (for_tails + self.inner.penalty(heads, tails, self._of("head", relations))) / 2
 
     def initialize(self, key: int) -> None:
         """As the decoder does."""
@@ -98,5 +97,5 @@ class Reciprocal(Decoder):
         """See :meth:`Decoder.arguments`."""
         return {**self.inner.arguments(), "num_relations": self.num_relations, "reciprocal": True}
 
-    def _of(self, side: str, relations: Int64[Tensor, "B"]) -> Int64[Tensor, "B"]:
+    def _of(self, side: Side, relations: Int64[Tensor, "B"]) -> Int64[Tensor, "B"]:
         return relations if side == "tail" else relations + self.num_relations

@@ -32,8 +32,7 @@ def check_link_settings(config: Config) -> None:
         )
     if config.reciprocal and config.corrupt != "both":
         raise ConfigError(
-            "relations have parameters of their own for each end that is asked for, and only those of one end would be "
-            "trained",
+            f"reciprocal relations are trained with negatives of both ends, and corrupt is '{config.corrupt}'",
             where="reciprocal",
             fix="Set corrupt to both, or leave reciprocal out",
         )

@@ -218,16 +218,15 @@ class LinkTask:
         edges = wanted.edges
         kinds = edges[:, RELATION] if edges.shape[1] > RELATION else torch.zeros_like(edges[:, SOURCE])
         penalty = self.decoder.penalty(heads, tails, kinds) if self.config.penalty else None
-        ends, rows_of, (at, columns) = (heads, tails, kinds), iter(candidates), wanted.left_out
-        sides = list(zip(self.sides, wanted.sides))
+        ends, rows_of, sides = (heads, tails, kinds), iter(candidates), list(zip(self.sides, wanted.sides))
         if self.decoder.one_score or not sides:
-            scores = self._scores(*ends, wanted, sides, rows_of, penalty)
+            scores, columns_of_side = self._scores(*ends, wanted, sides, rows_of, penalty), wanted.width
         else:
             found = [self._scores(*ends, wanted, [side], rows_of, penalty) for side in sides]
-            scores, more = torch.cat(found, dim=1), found[0].shape[1] - wanted.width
-            columns = columns + (columns - 1) // max(1, wanted.width) * more
+            scores, columns_of_side = torch.cat(found, dim=1), found[0].shape[1]
+        at, side, negative = wanted.left_out
         with torch.no_grad():  # no pass in backward: what is left out has no gradient, as no loss counts it
-            scores[at, columns] = -torch.inf
+            scores[at, 1 + side * columns_of_side + negative] = -torch.inf
         return scores
 
     def _scores(
@@ -272,7 +271,7 @@ class LinkTask:
         config, of_rows, sides = self.config, OF_ROWS.get(self.loss), len(self.sides)
         weight = config.penalty or 0.0
         if not self.decoder.one_score and sides > 1:
-            output, sides = output.view(sides * len(output), -1), 1
+            output, sides = output.view(sides * len(output), output.shape[1] // sides), 1
         rows_of_an_edge = len(self.sides) // sides
         if of_rows is not None:
             return of_rows(output, config.temperature, sides, weight).sum() / rows_of_an_edge

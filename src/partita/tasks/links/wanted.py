@@ -30,7 +30,7 @@ class Wanted:
         nodes: (R) distinct, ascending.
         sizes: how many rows are wanted of sources, of destinations, and of the negatives of each group of each side.
         places: where among ``nodes`` all these are, one after the other.
-        left_out: rows and columns of the scores (B, 1 + K) of negatives that do not count.
+        left_out: negatives that do not count: numbers of their edges, of their sides, and among those of a side.
     """
 
     edges: Int[Tensor, "B columns"]
@@ -40,7 +40,7 @@ class Wanted:
     nodes: Int64[Tensor, "R"]
     sizes: list[int]
     places: Int64[Tensor, "n"]
-    left_out: tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]]
+    left_out: tuple[Int64[Tensor, "k"], Int64[Tensor, "k"], Int64[Tensor, "k"]]
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Wanted:
         nodes, places = _distinct(torch.cat(wanted))
         sources, targets, *others = places.split(sizes)
         own, of_groups = {"head": sources, "tail": targets}, iter(others)
-        left_out = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
+        left_out = list[tuple[Tensor, Tensor, Tensor]]()
         for number, (side, some) in enumerate(zip(sides, groups)):
             for (which, candidates), at in zip(some, of_groups):
                 mine, whose = (own[side], edges) if which is None else (own[side][which], edges[which])
@@ -81,14 +81,14 @@ class Wanted:
                 else:
                     true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side)
                     rows, columns = (true | (at.view(candidates.shape) == mine[:, None])).nonzero().unbind(1)
-                left_out[0].append(rows if which is None else which[rows])
-                left_out[1].append(columns + (1 + number * width))
+                rows = rows if which is None else which[rows]
+                left_out.append((rows, torch.full_like(rows, number), columns))
             if loops is not None:
                 rows = (~loops.count(edges, side)).nonzero().squeeze(1)
-                left_out[0].append(rows)
-                left_out[1].append(torch.full_like(rows, (1 + number) * width))
-        out = torch.cat(left_out[0]), torch.cat(left_out[1])
-        return cls(edges, groups, width, loops is not None, nodes, sizes, places, out)
+                left_out.append((rows, torch.full_like(rows, number), torch.full_like(rows, width - 1)))
+        none = torch.empty(0, dtype=torch.int64)
+        at, of_side, negative = (torch.cat(each) for each in zip((none, none, none), *left_out, strict=True))
+        return cls(edges, groups, width, loops is not None, nodes, sizes, places, (at, of_side, negative))
 
 
 def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
