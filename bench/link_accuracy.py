@@ -2,7 +2,7 @@
 
     python bench/link_accuracy.py cora [--seeds 10]
     python bench/link_accuracy.py peers [--seeds 3]
-    python bench/link_accuracy.py knowledge [--seeds 3] [--models distmult,complex]
+    python bench/link_accuracy.py knowledge [--seeds 3] [--models distmult,complex] [--all-nodes] [--device cuda]
 
 Each prints a markdown table: means, and standard deviations over seeds. A seed stands for a split of its own where
 edges are held out here (5 % for validation, 10 % for tests), and for the initial values, the order and the negatives.
@@ -47,6 +47,10 @@ CORA = {
 HIDDEN, DROPOUT, LR, BATCH, EVERY = 64, 0.5, 0.01, 16384, 5
 KNOWLEDGE = {
     "hidden": 400, "negatives": 2048, "epochs": 100, "eval_every": 10, "schedule": "cosine",
+}  # fmt: skip
+ALL_NODES = {
+    "hidden": 400, "negative_sampler": "all", "batch_size": 2048, "lr": 0.015, "epochs": 40, "eval_every": 8,
+    "schedule": "cosine",
 }  # fmt: skip
 DECODERS = "distmult,complex"
 Metrics = dict[str, float]
@@ -189,7 +193,8 @@ def knowledge(options: argparse.Namespace, folder: Path) -> None:
     partita.ingest(DATA / "kg_wn18rr.npz", store)
 
     def way(name: str) -> tuple[str, Callable[[int], Metrics]]:
-        settings = {"model": "none", "decoder": name, "threads": options.threads, **KNOWLEDGE}
+        more = ALL_NODES if options.all_nodes else KNOWLEDGE
+        settings = {"model": "none", "decoder": name, "threads": options.threads, "device": options.device, **more}
         return name, lambda seed: of_partita(store, folder, seed, **settings)
 
     table(("mrr", "hits@1", "hits@3", "hits@10"), map(way, options.models.split(",")), options.seeds)
@@ -200,6 +205,8 @@ def main() -> None:
     parser.add_argument("what", choices=["cora", "peers", "knowledge"])
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--models", default=DECODERS, help="decoders on the knowledge graph")
+    parser.add_argument("--all-nodes", action="store_true", help="knowledge: all nodes are negatives of every edge")
+    parser.add_argument("--device", default="cpu", help="of knowledge")
     parser.add_argument("--epochs", type=int, default=40, help="of peers")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()

@@ -38,15 +38,28 @@ TYPED = [
 ]
 
 
+ALONE = {"task": "links", "model": "none", "hidden": 8, "batch_size": 300, "epochs": 2, "seed": 5, "negatives": 6,
+    "held_out": "0.1,0.1", "precision": "float64"}  # fmt: skip
+LINKS = [
+    {**SETTINGS, "task": "links", "held_out": "0.1,0.1", "cache": "64KiB", "loss": "bpr", "topology_cache": "16KiB"},
+    {**SETTINGS, "task": "links", "held_out": "0.1,0.1", "model": "gcn", "embed": "5", "decoder": "mlp"},
+    {**ALONE, "decoder": "complex", "embed_optimizer": "adagrad", "clip_norm": 0.5, "reciprocal": True},
+    {**ALONE, "decoder": "rotate", "negative_sampler": "degree", "embed_memory": "16KiB"},
+    {**ALONE, "decoder": "distmult", "negative_sampler": "all", "negatives": 0},
+]
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> GraphStore:
     return small_random_store(tmp_path_factory.mktemp("stores") / "g", 2000, 12000)
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
+    """Of the model, and learnt rows with what their optimizer remembers."""
     latest = latest_checkpoint(run / "checkpoints")
     assert latest is not None
-    return load_file(latest / "model.safetensors")
+    files = [latest / "model.safetensors", *latest.glob("learnt*.safetensors")]
+    return {name: value for file in files for name, value in load_file(file).items()}
 
 
 def same(run: Path, other: Path) -> None:
@@ -116,6 +129,26 @@ def test_a_stage_works_on_a_stream_of_its_own(device) -> None:
             totals.append(made[:1024].sum())
             del made
     assert [int(total) for total in totals] == [(step + 1) * 1024 * 1025 // 2 for step in range(40)]
+
+
+@pytest.mark.parametrize("settings", LINKS, ids=["features", "both", "rows", "files", "all"])
+def test_a_run_on_links(tmp_path, store, device, settings) -> None:
+    host = {name: value for name, value in settings.items() if name != "topology_cache"}
+    wanted = partita.Trainer(store, out=tmp_path / "host", **host).fit()
+    found = partita.Trainer(store, out=tmp_path / "device", device=device, **settings).fit()
+    same(tmp_path / "device", tmp_path / "host")
+    for split, metrics in wanted.metrics.items():
+        assert found.metrics[split] == pytest.approx(metrics, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "dnp"])
+def test_two_workers_on_links(tmp_path, store, device, strategy) -> None:
+    settings = LINKS[1]
+    partita.Trainer(store, out=tmp_path / "host", **settings).fit()
+    partita.Trainer.launch(
+        store.path, out=tmp_path / "device", device=device, workers=2, strategy=strategy, **settings
+    )  # fmt: skip
+    same(tmp_path / "device", tmp_path / "host")
 
 
 def test_bf16_trains(tmp_path, store, device) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from link_steps import LearntLinkStep, LinkStep, TypedLinkStep
 from steps import Outcome, Step, difference, distributed, reference
 from torch import Tensor
 from typed_graphs import TypedStep, typed_store
@@ -137,10 +138,46 @@ class DeviceTypedStep(OnDevice, TypedStep):
     """Of a typed one."""
 
 
+@dataclass(frozen=True)
+class _OfLinks(OnDevice):
+    """A step whose seeds are edges, which stay in host memory, as the tables of learnt rows do."""
+
+    def batch_seeds(self) -> Tensor:
+        return super(OnDevice, self).batch_seeds()
+
+    def requests(self, seeds: Tensor) -> Tensor:
+        return super().requests(seeds).to(self.at.device)
+
+
+@dataclass(frozen=True)
+class DeviceLinkStep(_OfLinks, LinkStep):
+    """Of an untyped graph."""
+
+
+@dataclass(frozen=True)
+class DeviceLearntLinkStep(_OfLinks, LearntLinkStep):
+    """Of an untyped graph whose nodes have learnt rows."""
+
+
+@dataclass(frozen=True)
+class DeviceTypedLinkStep(_OfLinks, TypedLinkStep):
+    """Of a typed one, perhaps with learnt rows."""
+
+
+KINDS = {
+    Step: DeviceStep,
+    TypedStep: DeviceTypedStep,
+    LinkStep: DeviceLinkStep,
+    LearntLinkStep: DeviceLearntLinkStep,
+    TypedLinkStep: DeviceTypedLinkStep,
+}
+"""What steps are there."""
+
+
 def on_the_device(place: Place, step: Step, **options: object) -> OnDevice:
     """The same step, on the device."""
     given = {name: getattr(step, name) for name in step.__dataclass_fields__}
-    kind = DeviceTypedStep if isinstance(step, TypedStep) else DeviceStep
+    kind = KINDS[type(step)]
     cache = replace(step.cache, device=place.device)
     return kind(**{**given, "cache": cache, "place": place, **options})  # type: ignore[arg-type]
 
@@ -149,7 +186,10 @@ def run_there(place: Place, step: Step, strategy: str, workers: int, **options: 
     """What a step gives on the device; its loss and gradients have to be there, and are copied to host memory."""
     with place.around():
         found = distributed(on_the_device(place, step, **options), strategy, workers, around=place.around)
-        gradients = {name: place.to_host(gradient) for name, gradient in found.gradients.items()}
+        gradients = {
+            name: gradient if name.startswith("learnt/") else place.to_host(gradient)
+            for name, gradient in found.gradients.items()
+        }
         return replace(found, loss=place.to_host(found.loss), gradients=gradients)
 
 
@@ -253,3 +293,45 @@ def caches_of_typed_rows(place: Place, stores: Stores, rows_in: str, cached: str
 @case(weighted=(True, False))
 def typed_edges_drawn_by_their_owners(place: Place, stores: Stores, weighted: bool) -> None:
     compared(place, typed_step(stores, "hgt", split_topology=True, weighted=weighted), "snp", 3)
+
+
+DECODERS = ("dot", "cosine", "mlp", "bilinear", "distmult", "complex", "transe", "rotate")
+
+
+LOSSES = ("cross_entropy", "margin", "bpr", "softmax", "self_adversarial")
+
+
+@case(decoder=DECODERS, negatives=("uniform", "joint"))
+def links_by_every_decoder(place: Place, stores: Stores, decoder: str, negatives: str) -> None:
+    settings = {"decoder": decoder, "negative_sampler": negatives, "corrupt": "both"}
+    compared(place, LinkStep(stores.plain, fanouts=(2,), settings=tuple(settings.items())), "gdp", 1)
+
+
+@case(loss=LOSSES, negatives=("in_batch", "all"))
+def links_with_every_loss(place: Place, stores: Stores, loss: str, negatives: str) -> None:
+    settings = {"loss": loss, "negative_sampler": negatives, "known_negatives": negatives == "all"}
+    compared(place, LinkStep(stores.plain, fanouts=(2,), settings=tuple(settings.items())), "gdp", 1)
+
+
+@case(strategy=("gdp", "nfp", "snp", "dnp", "gsplit"), split=(True, False))
+def links_of_several_workers(place: Place, stores: Stores, strategy: str, split: bool) -> None:
+    step = LinkStep(
+        stores.plain, fanouts=(3, 2), parts=PARTS, split_topology=split, settings=(("negative_sampler", "degree"),)
+    )
+    compared(place, step, strategy, 3)
+
+
+@case(strategy=("gdp", "dnp", "gsplit"), featured=(True, False))
+def links_of_learnt_rows(place: Place, stores: Stores, strategy: str, featured: bool) -> None:
+    settings = {"decoder": "complex", "negative_sampler": "joint", "loss": "softmax", "corrupt": "both"}
+    step = LearntLinkStep(
+        stores.plain, fanouts=(3, 2), parts=PARTS, settings=tuple(settings.items()), featured=featured
+    )
+    assert any(name.startswith("learnt/") for name in compared(place, step, strategy, 3).gradients)
+
+
+@case(reciprocal=(True, False), message_share=(None, 0.5))
+def links_of_a_typed_graph(place: Place, stores: Stores, reciprocal: bool, message_share: float | None) -> None:
+    settings = {"decoder": "distmult", "reciprocal": reciprocal, "corrupt": "both", "message_share": message_share}
+    step = TypedLinkStep(stores.typed, "rgcn", fanouts=(3, 2), learnt=(4, 0, 2), settings=tuple(settings.items()))
+    compared(place, step, "gdp", 3)

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 from partita.comm.device import current
+from partita.core.records import TargetEdges
 
+# What target edges hold is made and read on the sampler's stream alone.
 _PLAIN = (
     type(None), bool, int, float, str, bytes, range, slice, torch.dtype, torch.device, np.generic, np.ndarray,
+    TargetEdges,
 )  # fmt: skip
 
 

@@ -306,8 +306,8 @@ class RowsByType:
         at: of each type int64 (n), which of the nodes have it, ascending; every node is in one of them.
         rows: of each type (n, F) their rows, also of float16, as they are stored; (n, 0) of types without features.
         head: the first so many nodes are in any order; those behind them are sorted by type.
-        numbers: of each type int64 (n), which of all rows of the type they are: learnt rows are found by it. Empty
-            where nothing looks for such.
+        numbers: of each type int64 (n), which of all rows of the type they are: learnt rows are found by it. In host
+            memory; empty where nothing looks for such.
         pulls: of each type, what the source of learnt rows was asked for them ahead; ``None`` where it was not.
     """
 

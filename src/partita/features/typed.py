@@ -48,7 +48,8 @@ class TypedColumns:
     def split(self, ids: Int[Tensor, "n"]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], int]:
         """Of each type, which of the given store ids have it, and their rows among those of the type; both int64.
 
-        And behind how many of the ids all others are sorted by type.
+        The former where the ids are, the latter in host memory. And behind how many of the ids all others are sorted by
+        type.
         """
         kinds, rows = self.types.places(ids.cpu().numpy())
         falls = np.flatnonzero(kinds[1:] < kinds[:-1])
@@ -58,7 +59,7 @@ class TypedColumns:
         for kind, (low, high) in enumerate(pairwise(bounds.tolist())):
             first = np.flatnonzero(kinds[:head] == kind)
             at.append(torch.from_numpy(np.concatenate([first, np.arange(low, high)])).to(ids.device))
-            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])).to(ids.device))
+            found.append(torch.from_numpy(np.concatenate([rows[first], rows[low:high]])))
         return tuple(at), tuple(found), head
 
     def empty(self, at: Int[Tensor, "n"]) -> Float[Tensor, "n 0"]:

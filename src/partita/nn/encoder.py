@@ -101,6 +101,7 @@ class Encoder(nn.Module):
         if self.source is None:
             raise ValueError(f"rows of '{self.node_types[kind]}' are learnt, and there is no table of them")
         found = self.source.read(kind, inputs.numbers[kind], inputs.pulls[kind] if inputs.pulls else None)
+        found = found.to(inputs.at[kind].device)  # tables are in host memory, and gradients go back there
         return torch.cat([rows.to(found.dtype), found], dim=1) if width else found
 
     @property

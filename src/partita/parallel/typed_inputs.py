@@ -32,7 +32,7 @@ class TypedReads(Reads):
     Attributes:
         at: of each type (n), which of the requests have it.
         works: of each type; ``None`` of types without features.
-        numbers: of each type (n), which of its rows those are.
+        numbers: of each type (n), which of its rows those are; in host memory.
         head: see :class:`~partita.core.records.RowsByType`.
         pulls: of each type, what its learnt rows' owners were asked for ahead, if they were.
     """
@@ -116,7 +116,8 @@ class TypedInputs:
 
     def expand(self, requests: Int[Tensor, "S"], key: StepKey) -> TypedReads:
         """Ask the tiers of all types, in one order on all workers."""
-        at, rows, head = self.columns.split(requests)
+        at, numbers, head = self.columns.split(requests)
+        rows = [each.to(requests.device) if part is not None else each for part, each in zip(self._parts, numbers)]
         works = tuple(None if part is None else part.expand(each, key) for part, each in zip(self._parts, rows))
         there = [(kind, work) for kind, work in enumerate(works) if work is not None]
         reads = [
@@ -129,10 +130,10 @@ class TypedInputs:
             reads=torch.cat(reads) if reads else requests[:0].long(),
             at=at,
             works=works,
-            numbers=rows,
+            numbers=numbers,
             head=head,
-            pulls=self._pulls(rows),
-            **self._totals(works, rows),
+            pulls=self._pulls(numbers),
+            **self._totals(works, numbers),
         )
 
     def _pulls(self, numbers: tuple[Tensor, ...]) -> tuple[Pull | None, ...]:

@@ -83,7 +83,7 @@ def check_learnt(config: Config, model: Model) -> None:
     """Refuse what learnt rows do not go with.
 
     Raises:
-        ConfigError: views of isolated training, a device, copies of checkpoints, or a model without an encoder.
+        ConfigError: views of isolated training, copies of checkpoints, or a model without an encoder.
     """
     if config.embed is None:
         return
@@ -98,10 +98,6 @@ def check_learnt(config: Config, model: Model) -> None:
             "learnt rows lie with the workers that own them, and a view of isolated training sees its own part only",
             where=f"embed, views {config.views}",
             fix="Leave embed out, or train on the whole graph",
-        )
-    if config.device != "cpu":
-        raise ConfigError(
-            "learnt rows train on the CPU only, so far", where=f"embed, device {config.device}", fix="Use device cpu"
         )
     if config.copy_checkpoints:
         raise ConfigError(

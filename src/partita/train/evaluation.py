@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 from partita.comm.context import Context
@@ -16,7 +18,7 @@ from partita.runs.checkpoint import Best, TrainState
 from partita.sample.topology import LocalTopology
 from partita.setup.optim import needs_evaluations
 from partita.tasks.metrics import Judged, Metrics, better
-from partita.tasks.task import ClassCounts
+from partita.tasks.task import ClassCounts, EdgeTask
 from partita.train.job import WHOLE, Job
 
 
@@ -61,9 +63,23 @@ class Evaluation:
         job, context = self.job, self.job.team.context
         if self._opened is None:
             self._opened = open_inference(job.store, job.config, context.mesh)
-        who = Context.alone() if self._alone else context
-        inference = inference_of(self._on_host(), job.store, job.config, who, opened=self._opened)
-        return evaluate_split(inference, job.task, split, observer)
+        who, model = Context.alone() if self._alone else context, self._on_host()
+        inference = inference_of(model, job.store, job.config, who, opened=self._opened)
+        with self._judging(model):
+            return evaluate_split(inference, job.task, split, observer)
+
+    @contextmanager
+    def _judging(self, model: Model) -> Iterator[None]:
+        """A block in which the task asks the decoder of a model, where it needs one."""
+        task = self.job.task
+        if not isinstance(task, EdgeTask):
+            yield
+            return
+        task.attach(model)
+        try:
+            yield
+        finally:
+            task.attach(self.job.model)
 
     def _on_host(self) -> Model:
         """The model, or a copy of it where it is on a device: evaluation computes on the CPU."""

@@ -79,7 +79,6 @@ class Job:
         if config.matmul != "auto":
             matmul.require(config.matmul)
         task, config = adjusted_task(config, store)
-        _check_task(task, context)
         metric = selection_metric(task, config.metric, of=task_name(config, store))
         num_seeds = len(training_seeds(task))
         _check_schedule(config, task)
@@ -151,14 +150,6 @@ def _check_device(config: Config, store: GraphStore, context: Context) -> None:
             f"views '{config.views}' train on the CPU only, so far",
             where=f"device {context.device.type}",
             fix="Use device cpu, or views whole",
-        )
-
-
-def _check_task(task: Task, context: Context) -> None:
-    """Refuse what does not compute on a device yet."""
-    if context.device.type != "cpu" and isinstance(task, EdgeTask):
-        raise ConfigError(
-            "links are predicted on the CPU only, so far", where=f"device {context.device.type}", fix="Use device cpu"
         )
 
 

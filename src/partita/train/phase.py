@@ -80,7 +80,8 @@ class TrainPhase:
         # Several steps are sampled side by side, so each of them needs no further threads.
         with communicator(step % self.communicators), current(self.streams.device), kernels.limited(1):
             seeds = self.seeds(step)
-            return self.engine.sample(self.task.requests(seeds), self.key(step), seeds=seeds)
+            requests = self.task.requests(seeds).to(self.streams.device)
+            return self.engine.sample(requests, self.key(step), seeds=seeds)
 
     def outline(self, step: int) -> MiniBatch | None:
         """Of the batch of a step only which input rows it reads."""

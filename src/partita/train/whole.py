@@ -61,12 +61,14 @@ class WholeGraph(Views):
         self._feature_bytes = rows.num_bytes
         local: ArrayTopology = open_topology(store, config)
         if context.device.type != "cpu":
-            checks.within(f"the split 'train' of {store.path}", seeds, store.num_nodes)
+            if not isinstance(task, EdgeTask):  # whose negatives the host draws
+                checks.within(f"the split 'train' of {store.path}", seeds, store.num_nodes)
+                seeds = seeds.to(context.device)
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
                 cache=config.cache, draws=sampler_type(config).draws_on_device,
             )  # fmt: skip
-            local, rows, self._notes, seeds = placed.topology, placed.rows, placed.notes, seeds.to(context.device)
+            local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)
         topology = place_topology(local, config.topology, store, context)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
@@ -88,6 +90,10 @@ class WholeGraph(Views):
         assert weights is not None
         return float(weights.sum())
 
+    def _requests(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "R"]:
+        """Nodes whose rows this worker wants for a batch."""
+        return self._task.requests(self._team.share(seeds)).to(self._team.context.device)
+
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
         key = key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
@@ -95,7 +101,7 @@ class WholeGraph(Views):
             self._look_ahead(key)
         fill_caches(
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
-            self.seed_order, lambda seeds: self._task.requests(self._team.share(seeds)), self._config.seed,
+            self.seed_order, self._requests, self._config.seed,
         )  # fmt: skip
         note = memory_note(self._config, self._feature_bytes, self._team.context.mesh.workers)
         return self._notes if note is None else [*self._notes, note]
@@ -104,8 +110,7 @@ class WholeGraph(Views):
         """See how many batches there is memory to know ahead, where the settings leave it open."""
         window, learnt = self._config.look_ahead, self._learnt
         if not window:
-            seeds = self._team.share(self.seed_order.batch(0, 0))
-            inputs: Any = self.engine.sample(self._task.requests(seeds), key, seeds=seeds).inputs
+            inputs: Any = self.engine.sample(self._requests(self.seed_order.batch(0, 0)), key).inputs
             rows, widest = len(inputs.reads), row_bytes(self._config, self._store)
             if learnt is not None and self._pages:
                 rows += sum(len(inputs.numbers[kind]) for kind in learnt.tables)

@@ -59,6 +59,18 @@ def context(monkeypatch) -> Iterator[Context]:
             yield Context(Mesh.of(0, 1, 1), device=DEVICE, purposes=PURPOSES)
 
 
+@pytest.fixture
+def threads_too(monkeypatch) -> None:
+    """The device is simulated on the threads of pipelines as well."""
+    run = Pipeline._run
+
+    def on_the_device(self: Pipeline, *arguments: object) -> None:
+        with simulated():
+            run(self, *arguments)
+
+    monkeypatch.setattr(Pipeline, "_run", on_the_device)
+
+
 def weights(run: Path) -> dict[str, torch.Tensor]:
     latest = latest_checkpoint(run / "checkpoints")
     assert latest is not None
@@ -181,6 +193,62 @@ def test_seeds_that_are_no_nodes_do_not_go_to_the_device(tmp_path, store, contex
         partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", **SETTINGS)
 
 
+ROWS = {"task": "links", "model": "none", "hidden": 8, "batch_size": 60, "epochs": 2, "seed": 5, "negatives": 6,
+    "held_out": "0.1,0.1", "precision": "float64"}  # fmt: skip
+LINKS = [
+    {
+        "task": "links",
+        **SETTINGS,
+        "model": "sage",
+        "held_out": "0.1,0.1",
+        "cache": "2KiB",
+        "loss": "bpr",
+        "eval_every": 1,
+        "prefetch": 2,
+    },
+    {
+        "task": "links",
+        **SETTINGS,
+        "held_out": "0.1,0.1",
+        "model": "gcn",
+        "message_share": 0.5,
+        "embed": "5",
+        "decoder": "mlp",
+    },
+    {**ROWS, "decoder": "complex", "embed_optimizer": "adagrad", "clip_norm": 0.5, "reciprocal": True},
+    {**ROWS, "decoder": "rotate", "negative_sampler": "degree", "prefetch": 0, "embed_memory": "2KiB"},
+]
+
+
+@pytest.mark.parametrize("settings", LINKS, ids=["features", "both", "rows", "files"])
+def test_a_run_on_links(tmp_path, store, context, threads_too, settings) -> None:
+    host = partita.Trainer(store, out=tmp_path / "host", **settings).fit()
+    with checked_streams() as checker:
+        device = partita.Trainer(store, out=tmp_path / "device", context=context, device="cuda", **settings).fit()
+        checker.host_waits_for(checker.default)
+    assert checker.problems == []
+    same(tmp_path / "device", tmp_path / "host")
+    learns = "embed" in settings or settings["model"] == "none"
+    assert rows_of(tmp_path / "host").keys() == rows_of(tmp_path / "device").keys()
+    assert bool(rows_of(tmp_path / "host")) == learns
+    for name, value in rows_of(tmp_path / "host").items():
+        torch.testing.assert_close(rows_of(tmp_path / "device")[name], value, rtol=1e-7, atol=1e-9)
+    assert host.metrics.keys() == device.metrics.keys() == {"val", "test"}
+    for split, metrics in host.metrics.items():
+        assert device.metrics[split] == pytest.approx(metrics, rel=1e-6)
+
+
+def rows_of(run: Path) -> dict[str, torch.Tensor]:
+    """Learnt rows, and what their optimizer remembers."""
+    latest = latest_checkpoint(run / "checkpoints")
+    assert latest is not None
+    return {
+        f"{file.name}/{name}": value
+        for file in latest.glob("learnt*.safetensors")
+        for name, value in load_file(file).items()
+    }
+
+
 def test_views_are_refused(tmp_path, store, context) -> None:
     with pytest.raises(ConfigError, match="views 'all' train on the CPU only"):
         partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", views="all", **SETTINGS)
@@ -197,18 +265,6 @@ def test_samplers_without_kernels_for_a_device_draw_on_the_host(tmp_path, store,
     partita.Trainer(store, out=tmp_path / "host", **given).fit()
     partita.Trainer(store, out=tmp_path / "device", context=context, device="cuda", **given).fit()
     same(tmp_path / "device", tmp_path / "host")
-
-
-@pytest.fixture
-def threads_too(monkeypatch) -> None:
-    """The device is simulated on the threads of pipelines as well."""
-    run = Pipeline._run
-
-    def on_the_device(self: Pipeline, *arguments: object) -> None:
-        with simulated():
-            run(self, *arguments)
-
-    monkeypatch.setattr(Pipeline, "_run", on_the_device)
 
 
 @pytest.mark.parametrize(

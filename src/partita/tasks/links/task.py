@@ -212,7 +212,7 @@ class LinkTask:
 
         Where an edge has a score for each end that is asked for, all these are there for each of the ends.
         """
-        wanted = self._wanted(seeds)
+        wanted = self._wanted(seeds).on(rows.device)
         # All rows are picked together, so that backward sums the gradients of a row once.
         heads, tails, *candidates = ops.pick_rows(rows, wanted.places).split(wanted.sizes)
         edges = wanted.edges

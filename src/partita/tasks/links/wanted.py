@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -30,7 +30,8 @@ class Wanted:
         nodes: (R) distinct, ascending.
         sizes: how many rows are wanted of sources, of destinations, and of the negatives of each group of each side.
         places: where among ``nodes`` all these are, one after the other.
-        left_out: negatives that do not count: numbers of their edges, of their sides, and among those of a side.
+        left_out: negatives that do not count: numbers of their edges, of their sides, and among those of a side; some
+            of them twice.
     """
 
     edges: Int[Tensor, "B columns"]
@@ -76,11 +77,11 @@ class Wanted:
         for number, (side, some) in enumerate(zip(sides, groups)):
             for (which, candidates), at in zip(some, of_groups):
                 mine, whose = (own[side], edges) if which is None else (own[side][which], edges[which])
-                if true_of is None:
-                    rows, columns = _equal(mine, at.view(candidates.shape), len(nodes))
-                else:
+                found = [_equal(mine, at.view(candidates.shape))]
+                if true_of is not None:
                     true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side)
-                    rows, columns = (true | (at.view(candidates.shape) == mine[:, None])).nonzero().unbind(1)
+                    found.append(true.nonzero())  # with most of the others once more
+                rows, columns = torch.cat(found).unbind(1)
                 rows = rows if which is None else which[rows]
                 left_out.append((rows, torch.full_like(rows, number), columns))
             if loops is not None:
@@ -90,6 +91,19 @@ class Wanted:
         at, of_side, negative = (torch.cat(each) for each in zip((none, none, none), *left_out, strict=True))
         return cls(edges, groups, width, loops is not None, nodes, sizes, places, (at, of_side, negative))
 
+    def on(self, device: torch.device) -> Wanted:
+        """The same for rows that are on a device; itself where they are in host memory. Of candidates the shape counts,
+        so they stay.
+        """
+        if device.type == "cpu":
+            return self
+        groups = [[(None if which is None else which.to(device), some) for which, some in side] for side in self.sides]
+        at, side, negative = (each.to(device) for each in self.left_out)
+        return replace(
+            self, edges=self.edges.to(device), sides=groups, places=self.places.to(device),
+            left_out=(at, side, negative),
+        )  # fmt: skip
+
 
 def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
     """Every node once, ascending, and where each is among these."""
@@ -97,15 +111,13 @@ def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, 
     return torch.from_numpy(found), torch.from_numpy(places.reshape(-1))
 
 
-def _equal(
-    own: Int64[Tensor, "b"], candidates: Int64[Tensor, "... K"], bound: int
-) -> tuple[Int64[Tensor, "k"], Int64[Tensor, "k"]]:
-    """Rows and columns of candidates that are the own node, all below a bound; where rows share them, few are."""
+def _equal(own: Int64[Tensor, "b"], candidates: Int64[Tensor, "... K"]) -> Int64[Tensor, "k 2"]:
+    """Rows and columns of candidates that are the own node; where rows share them, these are sorted, not compared."""
     if candidates.ndim == 2:
-        rows, columns = (candidates == own[:, None]).nonzero().unbind(1)
-        return rows, columns
-    among = torch.zeros(bound, dtype=torch.bool)
-    among[candidates] = True
-    some = among[own].nonzero().squeeze(1)
-    at, columns = (candidates == own[some, None]).nonzero().unbind(1)
-    return some[at], columns
+        return (candidates == own[:, None]).nonzero()
+    ascending, order = candidates.sort()
+    first, stop = (torch.searchsorted(ascending, own, right=right) for right in (False, True))
+    counts = stop - first
+    rows = torch.arange(len(own)).repeat_interleave(counts)
+    behind = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    return torch.stack([rows, order[first[rows] + behind]], dim=1)
