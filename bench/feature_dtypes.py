@@ -34,6 +34,7 @@ GRAPHS: dict[str, tuple[str, dict[str, Any]]] = {
     "cora_ml": ("2,879 weights of words", FULL | {"epochs": 30}),
     "oewn2024": ("128 numbers", SAMPLED | {"epochs": 10}),
     "amazon_computers": ("767 zeros and ones", SAMPLED | {"epochs": 10, "batch_size": 256}),
+    "coauthor_cs": ("6,805 counts of words", SAMPLED | {"epochs": 5, "batch_size": 256}),
 }
 """Name of a file -> what its features are, and how a model is trained on them."""
 

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from partita.comm.cuda_streams import Streams
-from partita.config import Config
+from partita.config import NO_LAYERS, Config
 from partita.core.keys import StepKey
 from partita.core.records import DiskReads
 from partita.features.learnt import LearntRows
@@ -66,7 +66,7 @@ class WholeGraph(Views):
                 seeds = seeds.to(context.device)
             placed = place_on_device(
                 local, rows, context.device, workers=context.mesh.workers, edges=config.topology_cache,
-                cache=config.cache, draws=sampler_type(config).draws_on_device,
+                cache=config.cache, draws=config.model != NO_LAYERS and sampler_type(config).draws_on_device,
             )  # fmt: skip
             local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)

@@ -29,6 +29,7 @@ from partita.parallel import graph_placement
 from partita.parallel.engine import Engine
 from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
+from partita.sample.device import HostDraws
 from partita.tasks.nodes import NodeTask
 from partita.testing.graphs import small_random_store
 from partita.train import team
@@ -236,6 +237,11 @@ def test_a_run_on_links(tmp_path, store, context, threads_too, settings) -> None
     assert host.metrics.keys() == device.metrics.keys() == {"val", "test"}
     for split, metrics in host.metrics.items():
         assert device.metrics[split] == pytest.approx(metrics, rel=1e-6)
+
+
+def test_without_layers_no_edges_go_to_the_device(tmp_path, store, context) -> None:
+    trainer = partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", **ROWS)
+    assert isinstance(trainer.job.views.engine.worker.topology, HostDraws)
 
 
 def rows_of(run: Path) -> dict[str, torch.Tensor]:
