@@ -37,10 +37,10 @@ demo: $(VENV)/.installed  ## Ingest, partition, plan, train, evaluate, predict a
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh demo
 
 test: $(VENV)/.installed-test  ## Run the tests that are short, each with every value of its parameters (about 6 minutes)
-	@$(BIN)/python -m pytest -q -m 'not slow and not full' --numprocesses 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q -m 'not slow and not full' --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: $(VENV)/.installed-test  ## Run all tests, long ones too, each with every value of its parameters
-	@$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q -m 'not slow' --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(VENV)/.installed-test  ## Run also every combination of settings (hours)
 	@$(BIN)/python -m pytest -q $(ARGS)
