@@ -101,7 +101,7 @@ def of_pyg(path: Path, seed: int, epochs: int) -> Metrics:
     seeds = edges[:, edges[0] < edges[1]]
     low, high = edges.min(0).values, edges.max(0).values
     pairs = low * store.num_nodes + high
-    features = None if store.features is None else torch.from_numpy(np.asarray(store.features)).float()
+    features = None if store.x is None else torch.from_numpy(np.asarray(store.x)).float()
     model = Encoder(features, store.num_nodes)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR)
     best, found = -1.0, Metrics()
