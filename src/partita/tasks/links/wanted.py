@@ -92,8 +92,9 @@ class Wanted:
         return cls(edges, groups, width, loops is not None, nodes, sizes, places, (at, of_side, negative))
 
     def on(self, device: torch.device) -> Wanted:
-        """The same for rows that are on a device; itself where they are in host memory. Of candidates the shape counts,
-        so they stay.
+        """The same for rows that are on a device; itself where they are in host memory.
+
+        Candidates stay in host memory: only their shapes are read.
         """
         if device.type == "cpu":
             return self
