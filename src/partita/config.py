@@ -296,6 +296,13 @@ class Config(LinkSettings):
         description="Read feature rows from disk, and keep those that are used again first in so much memory per "
         "worker, for instance 2GiB; default: rows are memory-mapped.",
     )
+    topology_memory: Bytes | None = Field(
+        None,
+        ge=0,
+        le=MOST_BYTES,
+        description="Read edges from disk as they are drawn, and keep those that are drawn most in so much memory per "
+        "worker, for instance 2GiB; default: edges are memory-mapped.",
+    )
     look_ahead: int = Field(
         0,
         ge=0,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from edge_files import in_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import Int
@@ -51,7 +52,9 @@ TYPED: dict[str, list[dict[str, Any]]] = {
 SETTINGS |= {name: [{"fanout": "2,3"}, {"fanout": -1}] for name in SAMPLERS if name not in SETTINGS}
 ONCE = ("labor", "walk")
 """Samplers that have no replacement."""
-TOPOLOGIES = ("replicated", "partitioned", "cut")
+TOPOLOGIES = ("replicated", "partitioned", "cut", "files", "cut files")
+MEMORY = (0, 300, 900, 2**20)
+"""Bytes of edges that are kept of those in files."""
 
 
 @dataclass(frozen=True)
@@ -177,14 +180,16 @@ def sampler_of(
 
 
 def topology_of(graph: Graph, kind: str, context: ThreadContext, axis: str, **options: Any) -> Topology:
-    if kind == "replicated":
-        return graph.topology(**options)
+    room = MEMORY[graph.num_nodes % len(MEMORY)]
+    if kind in ("replicated", "files"):
+        local = graph.topology(**options)
+        return local if kind == "replicated" else in_files(local, room)
     mesh = context.mesh
     owners = owners_of_parts(len(graph.offsets) - 1, axis, mesh.hosts, mesh.workers)
     groups = [context.group(axis, purpose) for purpose in ("sample", "train", "load")]
     found = Axis(*groups, torch.tensor(graph.offsets), owners)
-    held = graph.topology(found.rank if kind == "cut" else None, **options)
-    return CollectiveTopology(held, found)
+    held = graph.topology(None if kind == "partitioned" else found.rank, **options)
+    return CollectiveTopology(in_files(held, room) if kind == "cut files" else held, found)
 
 
 def rows_of(sampled: Any, dst: Tensor) -> dict[int, tuple[list[Any] | None, ...]]:

@@ -22,9 +22,9 @@ from partita.features.cache import Cached
 from partita.features.host import HostRows
 from partita.features.peers import Peers
 from partita.features.policies import best_first
-from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
 from partita.features.tiers import CACHE_LAYOUTS, CacheSettings, make_tiers
+from partita.files.row_file import RowFile
 from partita.train.team import PURPOSES
 
 NUM_NODES = 70

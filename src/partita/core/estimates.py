@@ -101,7 +101,7 @@ class FileReads(Adding):
         rows: that are read.
         bytes: of these rows.
         cost: bytes that reading them takes, with those between rows that are read together, and with each read of a
-            file as :data:`~partita.features.row_file.GAP_BYTES`.
+            file as :data:`~partita.files.row_file.GAP_BYTES`.
     """
 
     rows: int = 0

@@ -17,8 +17,8 @@ from partita.core.mesh import Mesh
 from partita.core.records import TIERS, DiskReads, tier_rows
 from partita.features.of_workers import OfWorkers
 from partita.features.rank_bitmap import Positions
-from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn
+from partita.files.row_file import RowFile
 from partita.kernels import rank_masks
 from partita.kernels.memory import to_device
 

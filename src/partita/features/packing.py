@@ -22,8 +22,8 @@ from jaxtyping import Int64, UInt8
 
 from partita.core.errors import ResourceError, is_disk_full
 from partita.core.mapped_rows import reserve, without_space
-from partita.features import row_loops
-from partita.features.row_file import GAP_BYTES, SPAN_BYTES, RowFile, aligned
+from partita.files import read_loops
+from partita.files.row_file import GAP_BYTES, SPAN_BYTES, RowFile, aligned
 
 THREADS = 4
 """That read and write at once, each of them every batch's share of its rows."""
@@ -78,7 +78,7 @@ def _cost_together(files: Sequence[RowFile], batches: Sequence[Sequence[Int64[np
 
 def read_cost(file: RowFile, rows: Int64[np.ndarray, "k"]) -> int:
     """Bytes that reading some ascending rows of a file takes, where a read costs what a gap does."""
-    reads, count = row_loops.spans(file.row_bytes, file.width, rows, SPAN_BYTES, 1, GAP_BYTES)
+    reads, count = read_loops.spans(file.row_bytes, file.width, rows, SPAN_BYTES, 1, GAP_BYTES)
     return int(reads) * GAP_BYTES + int(count)
 
 
@@ -136,7 +136,7 @@ class PackedRows:
         file, rows, owners = piece
         batches = self.counts.shape[1]
         room = min(_ROOM_BYTES, max(_BLOCK, _ALL_ROOM_BYTES // THREADS // batches // _BLOCK * _BLOCK))
-        reads, count, failed = row_loops.pack(
+        reads, count, failed = read_loops.pack(
             file.descriptor, file.first_byte + file.begin, file.row_bytes, file.width, rows, owners,
             aligned(max(SPAN_BYTES, file.width + 2 * _BLOCK)), _BLOCK, GAP_BYTES, self.file.fileno(),
             self.regions[number].copy(), aligned(batches * room).reshape(batches, room),
@@ -161,7 +161,7 @@ class PackedRows:
         """
         buffer, begin, reads = aligned(SPAN_BYTES), 0, 0
         for region, count in zip(self.regions[:, batch].tolist(), self.counts[:, batch].tolist(), strict=True):
-            made = row_loops.unpack(
+            made = read_loops.unpack(
                 self.file.fileno(), region, self.width, places[begin : begin + count], out, buffer, _BLOCK
             )
             if made < 0:

@@ -27,11 +27,11 @@ from torch import Tensor
 from partita.core.errors import ConfigError
 from partita.core.records import DiskReads
 from partita.features.announced import AnnouncedBatches
-from partita.features.io_threads import small_stacks
 from partita.features.learnt_tables import READ_AHEAD, WRITTEN_BEHIND, Asked, RowOptimizer, move_rows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
-from partita.features.record_file import RecordFile
+from partita.files.io_threads import small_stacks
+from partita.files.record_file import RecordFile
 
 Arrays = dict[str, Tensor]
 

@@ -27,9 +27,10 @@ from partita.infer.row_table import RowTable
 from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.topology import LocalTopology, as_tensor
-from partita.setup.inputs import feature_column, is_encoded, open_columns, open_features, open_topology
+from partita.setup.inputs import feature_column, is_encoded, open_columns, open_features
 from partita.setup.model import check_edge_columns
 from partita.setup.sampler import evaluation_sampler
+from partita.setup.topology import mapped_topology
 
 _THREADS = 8
 """Of libraries: those that compute, and those that write files."""
@@ -87,8 +88,8 @@ def open_inference(store: GraphStore, config: Config, mesh: Mesh) -> tuple[Local
     if sampler is None and not store.has("edge_weight"):  # nothing is drawn, so nothing is drawn by weight
         config = config.model_copy(update={"weighted": False})
     if is_encoded(store, config):
-        return open_topology(store, config), open_columns(store, store.schema, config)
-    home, topology, first = open_features(store, config), open_topology(store, config), store.held("x")[1]
+        return mapped_topology(store, config), open_columns(store, store.schema, config)
+    home, topology, first = open_features(store, config), mapped_topology(store, config), store.held("x")[1]
     if store.hot is None:
         return topology, RowTable(home, store.num_nodes, first)
     ids, rows = store.hot

@@ -114,13 +114,31 @@ def walked(nodes: Tensor, num_nodes: int) -> None:
         sources(nodes + 1, num_nodes + 1)
 
 
-def weights_match(weights: Tensor | None, indices: Tensor) -> Tensor | None:
+def weights_match(weights: Tensor | None, num_edges: int) -> Tensor | None:
     """Contiguous; one for each edge of the store."""
     if weights is None:
         return None
-    if weights.shape != indices.shape:
-        raise ValueError(f"{weights.shape[0]} weights for {indices.shape[0]} edges")
+    if weights.shape != (num_edges,):
+        raise ValueError(f"{weights.shape[0]} weights for {num_edges} edges")
     return weights.contiguous()
+
+
+def column_or_none(
+    indices: Tensor | None, other: Tensor | None, indptr: Tensor, first_edge: int, dst: Tensor
+) -> tuple[Tensor, int]:
+    """Ids as kernels take them, empty where they are not at hand; and how many edges are there.
+
+    Args:
+        indices: in-neighbors, if they are at hand.
+        other: another column of the edges; without one, all of the store's are meant.
+        indptr, first_edge, dst: see :func:`partita.kernels.sample_neighbors`.
+    """
+    if indices is not None:
+        return as_ids(indices), indices.shape[0]
+    if dst.is_cuda:
+        raise ValueError("a device draws from in-neighbors only")
+    none = torch.empty(0, dtype=dst.dtype if dst.dtype == torch.int32 else torch.int64)
+    return none, int(indptr[-1]) - first_edge if other is None else other.shape[0]
 
 
 def destinations(indptr: Tensor, dst: Tensor, dst_original: Tensor, first_edge: int, last_edge: int) -> None:

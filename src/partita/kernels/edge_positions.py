@@ -23,6 +23,7 @@ def find_edges(
     kinds: Int[Tensor, "t"] | None = None,
     *,
     first_edge: int = 0,
+    num_nodes: int | None = None,
 ) -> Int64[Tensor, "k"]:
     """Positions in the store of all edges between some pairs of nodes, ascending.
 
@@ -36,6 +37,7 @@ def find_edges(
         src: store ids of their sources.
         kinds: number of the relation whose edges are meant, of every pair; ``None``: those of all relations.
         first_edge: position in the store of the first of ``indices``.
+        num_nodes: of the graph, where ``indptr`` has rows of only some of its nodes.
 
     Raises:
         ValueError: lengths do not fit.
@@ -43,7 +45,7 @@ def find_edges(
     """
     if dst.shape != src.shape or (kinds is not None and kinds.shape != dst.shape):
         raise ValueError(f"{dst.shape[0]} destinations with {src.shape[0]} sources")
-    num_nodes = indptr.shape[0] - 1
+    num_nodes = indptr.shape[0] - 1 if num_nodes is None else num_nodes
     checks.within("src", src, num_nodes)
     checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
     kinds = None if edge_type is None else kinds

@@ -107,7 +107,7 @@ def pick_arrivals(
         ValueError: lengths do not fit.
         IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
-    weights = checks.weights_match(weights, indices)
+    weights = checks.weights_match(weights, indices.shape[0])
     checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
     rows, ids, at = implementation(dst).pick_arrivals(
         checks.as_int64(indptr),

@@ -20,7 +20,7 @@ from partita.kernels.walks import moved
 
 def sample_relations(
     indptr: Int[Tensor, "N_1"],
-    indices: Int[Tensor, "M"],
+    indices: Int[Tensor, "M"] | None,
     edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
     dst: Int[Tensor, "D"],
     dst_original: Int[Tensor, "D"],
@@ -54,16 +54,17 @@ def sample_relations(
     """
     if min(fanouts, default=0) < -1:
         raise ValueError(f"fanout {min(fanouts)}: must be -1 (all neighbors) or at least 0")
-    _types_match(edge_type, indices.shape[0])
-    weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
-    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
+    column, num_edges = checks.column_or_none(indices, edge_type, indptr, first_edge, dst)
+    _types_match(edge_type, num_edges)
+    weights = checks.weights_match(weights, num_edges)
+    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + num_edges)
     if not any(fanouts):  # for layers that read no neighbors, where to look for relations would be all the work
         none = torch.empty(0, dtype=torch.int64, device=dst.device)
         rows = torch.zeros(len(dst) + 1, dtype=torch.int64, device=dst.device)
-        return Sampled(rows, none.to(indices.dtype), none if positions else None, edge_type=none.int())
+        return Sampled(rows, none.to(column.dtype), none if positions else None, edge_type=none.int())
     rows, found, at, kinds = implementation(dst).sample_relations(
         checks.as_int64(indptr),
-        indices,
+        column,
         edge_type.contiguous(),
         checks.as_int64(dst),
         checks.as_int64(dst_original),
@@ -74,7 +75,8 @@ def sample_relations(
         first_edge,
         numbers(excluded, first_edge, dst),
     )
-    return Sampled(rows, found, at + first_edge if positions else None, edge_type=kinds)
+    at = at + first_edge if first_edge else at
+    return Sampled(rows, at if indices is None else found, at if positions else None, edge_type=kinds)
 
 
 def relation_arrival_times(
@@ -154,7 +156,7 @@ def pick_relation_arrivals(
         IndexError: a destination is no node of the store, or its edges are not among ``indices``.
     """
     _types_match(edge_type, indices.shape[0])
-    weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
+    weights, indices = checks.weights_match(weights, indices.shape[0]), checks.as_ids(indices)
     runs = _runs(indptr, edge_type, dst, dst_original, [time != 0 for time in before], first_edge)
     keys, drawn = runs.keys(dst_original, len(before)), list[DrawnRuns]()
     for time, of_relation in zip(before, runs.by_relation(len(before)), strict=True):
@@ -190,13 +192,14 @@ def relation_step(
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
     excluded: Int64[Tensor, "k"] | None = None,
+    num_nodes: int | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next along a relation.
 
     A step along it is one in a graph that has the edges of the relation only.
 
     Args:
-        indptr, indices, ids, draws, weights, first_edge, excluded: see :func:`~partita.kernels.walk_step`.
+        indptr, indices, ids, draws, weights, first_edge, excluded, num_nodes: see :func:`~partita.kernels.walk_step`.
         edge_type: relation of every edge in ``indices``, ascending in every row.
         relation: its number.
         num_relations: R.
@@ -217,7 +220,7 @@ def relation_step(
     out = torch.full(ids.shape, -1, dtype=indices.dtype, device=ids.device)
     if which.shape[0]:
         out[runs.row] = moved(rows, indices, which, draws[runs.row], weights, first_edge, excluded)
-    checks.walked(out, indptr.shape[0] - 1)
+    checks.walked(out, indptr.shape[0] - 1 if num_nodes is None else num_nodes)
     return out
 
 

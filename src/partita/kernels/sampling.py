@@ -15,7 +15,7 @@ from partita.kernels.relabeller import Relabeller
 
 def sample_neighbors(
     indptr: Int[Tensor, "N_1"],
-    indices: Int[Tensor, "M"],
+    indices: Int[Tensor, "M"] | None,
     dst: Int[Tensor, "D"],
     dst_original: Int[Tensor, "D"],
     key: int,
@@ -35,7 +35,7 @@ def sample_neighbors(
         indptr: rows of the store, int64.
         indices: in-neighbors of the store, int32 or int64; all of them, or those of a range of nodes that has all
             of ``dst``. Where ``dst`` is on a device, ``indptr``, ``indices`` and ``weights`` may lie in pinned host
-            memory.
+            memory. ``None``: they are not at hand; the sample has positions in their place. On the CPU only.
         dst: store ids, distinct.
         dst_original: their original indices, the key of their draws.
         key: 64-bit key of the step and layer.
@@ -54,12 +54,13 @@ def sample_neighbors(
     """
     if fanout < -1:
         raise ValueError(f"fanout {fanout}: must be -1 (all neighbors) or at least 0")
-    weights = checks.weights_match(weights, indices)
-    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + indices.shape[0])
+    column, num_edges = checks.column_or_none(indices, weights, indptr, first_edge, dst)
+    weights = checks.weights_match(weights, num_edges)
+    checks.destinations(indptr, dst, dst_original, first_edge, first_edge + num_edges)
     rows, ids, at = implementation(dst).sample_neighbors(
         checks.as_int64(indptr),
-        checks.as_ids(indices),
-        dst.to(indices.dtype).contiguous(),
+        column,
+        dst.to(column.dtype).contiguous(),
         checks.as_int64(dst_original),
         key,
         fanout,
@@ -68,9 +69,8 @@ def sample_neighbors(
         first_edge,
         numbers(excluded, first_edge, dst),
     )
-    if not positions:
-        return Sampled(rows, ids)
-    return Sampled(rows, ids, at + first_edge if first_edge else at)
+    at = at + first_edge if first_edge else at
+    return Sampled(rows, at if indices is None else ids, at if positions else None)
 
 
 def relabel(

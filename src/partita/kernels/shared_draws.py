@@ -28,6 +28,7 @@ def sample_shared(
     positions: bool = False,
     first_edge: int = 0,
     excluded: Int64[Tensor, "k"] | None = None,
+    num_nodes: int | None = None,
 ) -> Sampled:
     """Draw in-neighbors of every destination, of each those whose own draws are smallest.
 
@@ -50,6 +51,7 @@ def sample_shared(
         first_edge: position in the store of the first of ``indices``, ``edge_type`` and ``weights``.
         excluded: positions in the store of edges that are left out, ascending: rows are drawn from as if they were not
             there.
+        num_nodes: of the graph, where ``indptr`` has rows of only some of its nodes.
 
     Returns:
         The picks in the order of the rows, with ``edge_type`` where edges have types.
@@ -64,9 +66,10 @@ def sample_shared(
         raise ValueError(f"{len(fanouts)} fanouts for edges without types")
     if edge_type is not None and edge_type.shape[0] != indices.shape[0]:
         raise ValueError(f"{edge_type.shape[0]} types for {indices.shape[0]} edges")
-    if original is not None and original.shape[0] != indptr.shape[0] - 1:
-        raise ValueError(f"{original.shape[0]} original indices for {indptr.shape[0] - 1} nodes")
-    weights, indices = checks.weights_match(weights, indices), checks.as_ids(indices)
+    num_nodes = indptr.shape[0] - 1 if num_nodes is None else num_nodes
+    if original is not None and original.shape[0] != num_nodes:
+        raise ValueError(f"{original.shape[0]} original indices for {num_nodes} nodes")
+    weights, indices = checks.weights_match(weights, indices.shape[0]), checks.as_ids(indices)
     checks.rows_within("dst", indptr, dst, first_edge, first_edge + indices.shape[0])
     if not any(fanouts):  # for layers that read no neighbors
         none = torch.empty(0, dtype=torch.int64)
@@ -84,5 +87,6 @@ def sample_shared(
         weights,
         first_edge,
         numbers(excluded, first_edge, dst),
+        num_nodes,
     )
     return Sampled(rows, found, at + first_edge if positions else None, edge_type=None if edge_type is None else kinds)

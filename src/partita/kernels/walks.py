@@ -49,7 +49,7 @@ def random_walks(
         IndexError: a start is no node of the store; :class:`EdgesError`: an edge comes from none.
     """
     _check_walks(start, start_original, walks, length)
-    weights = checks.weights_match(weights, indices)
+    weights = checks.weights_match(weights, indices.shape[0])
     if indices.shape[0] != int(indptr[-1]):
         raise ValueError(f"a walk goes anywhere, but of {int(indptr[-1])} edges {indices.shape[0]} are there")
     checks.within("start", start, indptr.shape[0] - 1)
@@ -80,6 +80,7 @@ def walk_step(
     weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
     excluded: Int64[Tensor, "k"] | None = None,
+    num_nodes: int | None = None,
 ) -> Int[Tensor, "n"]:
     """Where walks that stand at some nodes go next.
 
@@ -92,6 +93,7 @@ def walk_step(
         weights: uint32 weight of every edge of the store: move in proportion.
         first_edge: position in the store of the first of ``indices`` and ``weights``.
         excluded: positions in the store of edges that are left out, ascending.
+        num_nodes: of the graph, where ``indptr`` has rows of only some of its nodes.
 
     Returns:
         (n) store ids in the dtype of ``indices``; -1 where a node has no in-neighbor, or only edges of weight 0.
@@ -102,7 +104,7 @@ def walk_step(
             came to an id that is no node.
     """
     out = moved(indptr, indices, ids, draws, weights, first_edge, excluded)
-    checks.walked(out, indptr.shape[0] - 1)
+    checks.walked(out, indptr.shape[0] - 1 if num_nodes is None else num_nodes)
     return out
 
 
@@ -118,7 +120,7 @@ def moved(
     """As :func:`walk_step`, of rows that need not be nodes; where walks come to is not looked at."""
     if ids.shape != draws.shape:
         raise ValueError(f"{ids.shape[0]} walks with {draws.shape[0]} draws")
-    weights = checks.weights_match(weights, indices)
+    weights = checks.weights_match(weights, indices.shape[0])
     checks.rows_within("ids", indptr, ids, first_edge, first_edge + indices.shape[0])
     indices = checks.as_ids(indices)
     out = ids.new_empty(ids.shape[0], dtype=indices.dtype)

@@ -34,7 +34,7 @@ LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
     "batch_size", "precision", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "feature_memory",
-    "look_ahead", "allow",
+    "topology_memory", "look_ahead", "allow",
 )  # fmt: skip
 
 

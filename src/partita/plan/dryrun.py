@@ -33,7 +33,7 @@ from partita.parallel.seed_split import seed_split_of, share_of
 from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
 from partita.sample.topology import ArrayTopology, as_tensor
-from partita.setup.inputs import DTYPES, dealt_rows, open_rows, open_topology, require_features
+from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
 from partita.setup.tiers import (
@@ -44,6 +44,7 @@ from partita.setup.tiers import (
     measured_look_ahead,
     row_bytes,
 )
+from partita.setup.topology import check_topology_memory, mapped_topology
 from partita.tasks.task import EdgeTask, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
@@ -86,7 +87,7 @@ class DryRun:
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
-        self._local: ArrayTopology = open_topology(store, config)
+        self._local: ArrayTopology = mapped_topology(store, config)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             self._local = self._local.without(supervision)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
@@ -296,3 +297,4 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
     require_features(store, config)
     store.require_whole("a plan")
     check_look_ahead(config, store, config.device, mesh.hosts, deals=True)
+    check_topology_memory(config, store, config.device)

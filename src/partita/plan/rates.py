@@ -32,11 +32,12 @@ from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
-from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows, open_topology
+from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
+from partita.setup.topology import open_topology
 from partita.tasks.task import make_task, seed_order, training_seeds
 
 REPEATS, LONG_SECONDS = 3, 0.1
@@ -108,7 +109,7 @@ class Rates:
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
         file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
-            :data:`~partita.features.row_file.GAP_BYTES`; 0 where rows are in memory.
+            :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
             encoded, and composes the encoder with its own maps; empty where it cannot.
         optimizer: seconds of a step of the optimizer.

@@ -90,7 +90,7 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
     yield "Data", each(tables.node_types, tables.relations, answers.balance)
     yield "Time and memory", [
         *_there(figures.stages(runs), figures.memory(runs), tables.ahead(runs)),
-        *each(tables.known_ahead, tables.learnt_ahead, figures.timeline),
+        *each(tables.known_ahead, tables.edges_read, tables.learnt_ahead, figures.timeline),
     ]  # fmt: skip
     yield "Plan", each(figures.planned, tables.candidates)
     yield "Workers", [*each(tables.placements, figures.work), *_there(figures.traffic(runs))]

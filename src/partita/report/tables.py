@@ -185,6 +185,25 @@ def known_ahead(run: RunFiles) -> Table | None:
     return _kept_ahead(of, reads)
 
 
+def edges_read(run: RunFiles) -> Table | None:
+    """What every worker has read of edges in files."""
+    reads = run.record.get("edge_reads")
+    if not reads:
+        return None
+    rows = [
+        [
+            str(number),
+            f"{each['asked']:,}",
+            f"{each['kept'] / max(1, each['asked']):.1%}",
+            *_file_reads(each)[:3],
+        ]
+        for number, each in enumerate(reads)
+    ]
+    note = "Edges stay in memory that batches draw most often. Reading is part of sampling, on all of its threads."
+    head = ["worker", "edges looked at", "in memory", "reads", "read", "reading (s)"]
+    return Table("Edges from disk", head, rows, note)
+
+
 def learnt_ahead(run: RunFiles) -> Table | None:
     """The same of learnt rows."""
     reads = run.record.get("learnt_reads")

@@ -448,6 +448,8 @@ def run_table(record: Mapping[str, Any]) -> Table:
         pairs["feature rows read"] = f"{counts['input_rows_read']:,} distinct, {counts['row_reads']:,} in total"
     if reads := record.get("feature_reads"):
         pairs["of other hosts" if reads[0].get("source") == "hosts" else "from disk"] = _known_ahead("feature", reads)
+    if reads := record.get("edge_reads"):
+        pairs["edges"] = _edges_read(reads)
     if reads := record.get("learnt_reads"):
         pairs["learnt rows"] = _known_ahead("learnt", reads)
     views = record.get("views")
@@ -487,6 +489,12 @@ def _wall_seconds(record: Mapping[str, Any]) -> float:
     if record.get("resumed") or not (record.get("started") and record.get("ended")):
         return 0.0
     return (datetime.fromisoformat(record["ended"]) - datetime.fromisoformat(record["started"])).total_seconds()
+
+
+def _edges_read(reads: list[dict[str, Any]]) -> str:
+    """What all workers have read of edges in files."""
+    asked, kept, count, size = (sum(each[name] for each in reads) for name in ("asked", "kept", "reads", "bytes"))
+    return f"{kept / max(1, asked):.0%} of those looked at were in memory; {format_bytes(size)} in {count:,} reads"
 
 
 def _known_ahead(rows: str, reads: list[dict[str, Any]]) -> str:

@@ -9,29 +9,27 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int
 from torch import Tensor
 
-from partita.core import progress
 from partita.core.protocols import Rule
-from partita.core.records import SIGNED, Removed, Sampled, TargetEdges
+from partita.core.records import Removed, Sampled, TargetEdges
 from partita.kernels import checks
 from partita.kernels.memory import is_pinned, pinned, to_device
 from partita.sample.collective import in_order
+from partita.sample.hot_rows import bytes_of, copied_rows, edge_columns, most_drawn
 from partita.sample.topology import EDGE_ARRAYS, ArrayTopology
-
-_CHUNK_EDGES = 2**23
 
 
 def node_bytes(local: ArrayTopology) -> int:
     """Bytes of the columns of nodes, which a device holds in any case, and of the table that numbers sources there."""
     columns = {id(column): column for name, column in local.arrays().items() if name not in EDGE_ARRAYS}
-    return _bytes_of(columns.values()) + 4 * local.num_nodes
+    return bytes_of(columns.values()) + 4 * local.num_nodes
 
 
 def edge_bytes(local: ArrayTopology) -> int:
     """Bytes of the columns of edges."""
-    return _bytes_of(_edge_columns(local).values())
+    return bytes_of(edge_columns(local).values())
 
 
 def on_device(local: ArrayTopology, device: torch.device, budget: int, *, pin: bool) -> ArrayTopology:
@@ -73,21 +71,21 @@ class DeviceTopology(ArrayTopology):
         super().__init__(**_node_columns(local, device))
         self._host = self._cold = local
         if pin:
-            columns = _edge_columns(local).items()
+            columns = edge_columns(local).items()
             edges = {name: column if is_pinned(column) else pinned(column) for name, column in columns}
             self._cold = ArrayTopology(**{**self.arrays(), **edges})
         self._cold_on_host = not pin
-        hot = _hottest(local, budget - 4 * local.num_nodes)
+        hot = most_drawn(local, budget)
         rank = torch.full((local.num_nodes,), -1, dtype=torch.int32)
         rank[hot] = torch.arange(len(hot), dtype=torch.int32)
         self._rank = rank.to(device)
-        self._hot_indptr, hot_edges = _copied(local, hot, device)
+        self._hot_indptr, hot_edges = copied_rows(local, hot, device, "the device")
         self._hot = ArrayTopology(
             self._hot_indptr, **hot_edges, node_types=self.node_types, num_relations=self.num_relations,
             replace=self.replace, weighted=self.weighted,
         )  # fmt: skip
         self.num_hot = len(hot)
-        self.num_bytes = _bytes_of([self._rank, self._hot_indptr, *hot_edges.values()])
+        self.num_bytes = bytes_of([self._rank, self._hot_indptr, *hot_edges.values()])
 
     def _without(self, excluded: TargetEdges) -> DeviceTopology:
         """Looked for on the host, whose edges are all; found again among those of the device."""
@@ -177,48 +175,6 @@ def _sent(found: Sampled, device: torch.device) -> Sampled:
     return replace(found, indptr=to_device(found.indptr, device))
 
 
-def _hottest(local: ArrayTopology, budget: int) -> Int64[Tensor, "h"]:
-    """The nodes with the most in-edges whose edges, and where they begin, take so many bytes; ascending."""
-    arrays, nodes = local.arrays(), local.nodes
-    edge = sum(column.element_size() for column in _edge_columns(local).values())
-    degrees = arrays["indptr"][nodes.start : nodes.stop + 1].diff()
-    order = torch.argsort(degrees, descending=True, stable=True)
-    needed = (degrees[order] * edge + 8).cumsum(0)
-    count = int(torch.searchsorted(needed, torch.tensor([max(budget - 8, 0)]), right=True))
-    return order[:count].sort().values + nodes.start
-
-
-def _copied(
-    local: ArrayTopology, hot: Int64[Tensor, "h"], device: torch.device
-) -> tuple[Int64[Tensor, "h_1"], dict[str, Any]]:
-    """The rows of some nodes behind one another: where they begin, and the columns of their edges."""
-    arrays = local.arrays()
-    begins = arrays["indptr"][hot] - arrays["first_edge"]
-    counts = arrays["indptr"][hot + 1] - arrays["first_edge"] - begins
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    total = int(indptr[-1])
-    columns = _edge_columns(local)
-    copies = {name: torch.empty(total, dtype=column.dtype, device=device) for name, column in columns.items()}
-    first = 0
-    with progress.task("copy edges to the device", total=total, unit="edges") as task:
-        while first < len(hot):
-            goal = indptr[first : first + 1] + _CHUNK_EDGES
-            last = max(first + 1, int(torch.searchsorted(indptr, goal, right=True)) - 1)
-            low, high = int(indptr[first]), int(indptr[last])
-            shift = torch.repeat_interleave(begins[first:last] - indptr[first:last], counts[first:last])
-            at = shift + torch.arange(low, high)
-            for name, copy in copies.items():
-                copy[low:high] = to_device(_signed(columns[name])[at].view(copy.dtype), device)
-            task.advance(high - low)
-            first = last
-    return indptr.to(device), copies
-
-
-def _signed(column: Tensor) -> Tensor:
-    """The same bits of a type that can be indexed everywhere."""
-    return column.view(SIGNED.get(column.dtype, column.dtype))
-
-
 def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in arrays.items()}
 
@@ -226,14 +182,4 @@ def _moved(arrays: dict[str, Any], device: torch.device) -> dict[str, Any]:
 def _node_columns(local: ArrayTopology, device: torch.device) -> dict[str, Any]:
     """Everything but the edges, on a device."""
     arrays = local.arrays()
-    return _moved({**arrays, **{name: column[:0] for name, column in _edge_columns(local).items()}}, device)
-
-
-def _edge_columns(local: ArrayTopology) -> dict[str, Tensor]:
-    """The columns of edges that there are."""
-    arrays = local.arrays()
-    return {name: arrays[name] for name in EDGE_ARRAYS if arrays[name] is not None}
-
-
-def _bytes_of(columns: Any) -> int:
-    return sum(column.numel() * column.element_size() for column in columns if isinstance(column, Tensor))
+    return _moved({**arrays, **{name: column[:0] for name, column in edge_columns(local).items()}}, device)

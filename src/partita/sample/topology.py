@@ -216,11 +216,15 @@ class ArrayTopology:
             checks.within("dst", excluded.dst, self.num_nodes)
             excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
         pairs = excluded.to(self._indices.device)
-        searched = kernels.find_edges(
-            self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
-            first_edge=self._first_edge,
-        )  # fmt: skip
+        searched = self._found(pairs)
         return self._left(searched, cache(lambda: self._removed(searched, pairs.dst.unique())))
+
+    def _found(self, pairs: TargetEdges) -> Int64[Tensor, "k"]:
+        """Positions of the edges between some pairs, ascending."""
+        return kernels.find_edges(
+            self._indptr, self._indices, self._edge_type, pairs.dst, pairs.src, pairs.edge_type,
+            first_edge=self._first_edge, num_nodes=self.num_nodes,
+        )  # fmt: skip
 
     def rows_of(self, positions: Int64[Tensor, "k"]) -> Int64[Tensor, "k"]:
         """The nodes that edges at these positions lead to."""
@@ -238,11 +242,10 @@ class ArrayTopology:
         row = torch.searchsorted(positions, self._indptr[ids])
         counts = torch.searchsorted(positions, self._indptr[ids + 1]) - row
         at, owner = positions - self._first_edge, torch.repeat_interleave(ids, counts)
-        loops = self._indices[at] == owner
-        weights = self._edge_rows.get("edge_weight")
+        loops = self._column_at("indices", at) == owner
         lost = torch.zeros_like(at, dtype=torch.float64)
-        if weights is not None:
-            lost = _rows_at(weights, at).double().masked_fill(loops, 0)
+        if "edge_weight" in self._edge_rows:
+            lost = self._column_at("edge_weight", at).double().masked_fill(loops, 0)
         place = torch.repeat_interleave(counts)
         sums = torch.zeros(len(ids), dtype=torch.float64, device=ids.device).index_add_(0, place, lost)
         return Removed(ids, counts, torch.zeros_like(counts).index_add_(0, place, loops.long()), sums)
@@ -332,8 +335,13 @@ class ArrayTopology:
         if not self._drawn_rows or drawn.positions is None:
             return drawn
         at = drawn.positions - self._first_edge
-        rows: dict[str, Any] = {name: _rows_at(column, at) for name, column in self._drawn_rows.items()}
+        rows: dict[str, Any] = {name: self._column_at(name, at) for name in self._drawn_rows}
         return replaced(drawn, **rows, positions=drawn.positions if positions else None)
+
+    def _column_at(self, name: str, at: Int64[Tensor, "E"]) -> Shaped[Tensor, "E ..."]:
+        """What edges that are counted from the first that is here have in a column."""
+        column = self._indices if name == "indices" else self._edge_rows[name]
+        return to_device(column.index_select(0, at.to(column.device)), at.device)
 
     def sample_shared(self, dst: Int[Tensor, "D"], key: SharedKey, fanout: int | Sequence[int]) -> Sampled:
         """Draw in-neighbors of ids, repeated or not, those with the smallest draws; see
@@ -352,12 +360,15 @@ class ArrayTopology:
             raise ValueError("draws that destinations share are without replacement")
         fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else fanout
         self._check_relations("fanouts", fanouts)
-        found = kernels.sample_shared(
-            self._indptr, self._indices, dst, self._original, key, fanouts, edge_type=self._edge_type,
-            weights=self._weights, positions=bool(self._drawn_rows), first_edge=self._first_edge,
-            excluded=self._excluded,
+        return self._of_nodes(self.shared(dst, key, fanouts, positions=bool(self._drawn_rows)), positions=False)
+
+    def shared(self, rows: Int[Tensor, "D"], key: SharedKey, fanouts: Sequence[int], *, positions: bool) -> Sampled:
+        """As :meth:`drawn`, the draws of :meth:`sample_shared`."""
+        return kernels.sample_shared(
+            self._indptr, self._indices, rows, self._original, key, fanouts, edge_type=self._edge_type,
+            weights=self._weights, positions=positions, first_edge=self._first_edge, excluded=self._excluded,
+            num_nodes=self.num_nodes,
         )  # fmt: skip
-        return self._of_nodes(found, positions=False)
 
     def arrival_times(self, dst: Int[Tensor, "n"], key: int, wanted: Sequence[int]) -> Int64[Tensor, "wanted"]:
         """When the first in-edges of ids, repeated or not, arrive, of each relation; 0 are wanted of none.
@@ -386,17 +397,29 @@ class ArrayTopology:
             EdgesError: one of them comes from no node.
         """
         self._check_relations("times", before)
-        wanted, original = positions or bool(self._drawn_rows), self.original(dst)
-        if self._edge_type is not None:
-            found = kernels.pick_relation_arrivals(
-                self._indptr, self._indices, self._edge_type, dst, original, key, before,
-                positions=wanted, degrees=self._tells_degrees, **self._edges,
-            )  # fmt: skip
-        else:
-            found = kernels.pick_arrivals(
-                self._indptr, self._indices, dst, original, key, before[0], positions=wanted, **self._edges
-            )
+        found = self.arrived(
+            dst, key, before, positions=positions or bool(self._drawn_rows), degrees=self._tells_degrees
+        )
         return self._of_nodes(found, positions=positions)
+
+    def arrived(
+        self, rows: Int[Tensor, "n"], key: int, before: Sequence[int], *, positions: bool, degrees: bool
+    ) -> Sampled:
+        """As :meth:`drawn`, the draws of :meth:`arrivals`.
+
+        Args:
+            rows, key, before, positions: see there.
+            degrees: say how many edges a destination has along each edge's relation.
+        """
+        original = self.original(rows)
+        if self._edge_type is not None:
+            return kernels.pick_relation_arrivals(
+                self._indptr, self._indices, self._edge_type, rows, original, key, before,
+                positions=positions, degrees=degrees, **self._edges,
+            )  # fmt: skip
+        return kernels.pick_arrivals(
+            self._indptr, self._indices, rows, original, key, before[0], positions=positions, **self._edges
+        )
 
     def _check_relations(self, what: str, numbers: Sequence[int]) -> None:
         if len(numbers) != self.num_relations:
@@ -413,11 +436,11 @@ class ArrayTopology:
             return kernels.relation_step(
                 self._indptr, self._indices, self._edge_type, ids, draws, relation,
                 num_relations=self.num_relations, weights=self._weights, first_edge=self._first_edge,
-                excluded=self._excluded,
+                excluded=self._excluded, num_nodes=self.num_nodes,
             )  # fmt: skip
         return kernels.walk_step(
             self._indptr, self._indices, ids, draws, weights=self._weights, first_edge=self._first_edge,
-            excluded=self._excluded,
+            excluded=self._excluded, num_nodes=self.num_nodes,
         )  # fmt: skip
 
     def random_walks(
@@ -455,11 +478,6 @@ class ArrayTopology:
 def remaining_degrees(degrees: Int[Tensor, "n"], ids: Int[Tensor, "n"], removed: Removed | None) -> Int[Tensor, "n"]:
     """Degrees of ids without the edges that are removed."""
     return degrees if removed is None else degrees - removed.of(ids, "edges")[0]
-
-
-def _rows_at(column: Shaped[Tensor, "M ..."], at: Int64[Tensor, "E"]) -> Shaped[Tensor, "E ..."]:
-    """Rows of a column, which may be in the memory of the host where the positions are on a device."""
-    return to_device(column.index_select(0, at.to(column.device)), at.device)
 
 
 class LocalTopology(ArrayTopology):

@@ -40,7 +40,7 @@ class LayerSizes:
 def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> list[LayerSizes]:
     """Blocks of a batch of so many seeds, layer 1 (input side) first."""
     sampler = sampler_type(config).of(sampler_settings(config, store.schema), Group.alone())
-    degree = _degree(store)
+    degree = mean_degree(store)
     nodes, found, destinations = store.num_nodes, list[LayerSizes](), min(seeds, store.num_nodes)
     for layer in range(config.layers, 0, -1):
         edges = math.ceil(sampler.expected_edges(layer, destinations, degree, workers))
@@ -52,7 +52,7 @@ def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> 
     return found
 
 
-def _degree(store: GraphStore) -> float:
+def mean_degree(store: GraphStore) -> float:
     """Mean in-degree of nodes that are reached over edges, from evenly spaced ones; that of all nodes if it is more."""
     starts = np.linspace(0, store.num_nodes - 1, min(store.num_nodes, _DEGREES)).astype(np.int64)
     degrees = (store.indptr[starts + 1] - store.indptr[starts]).astype(np.float64)

@@ -13,25 +13,20 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.mesh import Mesh
 from partita.features.host import HostRows
 from partita.features.levels import Levels
-from partita.features.row_file import RowFile
 from partita.features.rows import FeatureColumn, l1_scale
 from partita.features.typed import TypedColumns
+from partita.files.row_file import RowFile
 from partita.graph.column_specs import type_of_column
 from partita.graph.metadata import TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.topology import as_tensor
 
 DTYPES = {"float32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 ANY = "*"
 """In the setting ``embed``: all node types that are not named."""
 NODE = "node"
 """The only node type of an untyped graph, in the setting ``embed``."""
-
-
-def open_topology(store: GraphStore, config: Config) -> LocalTopology:
-    """The store's topology with the sampling settings of a run."""
-    return LocalTopology(store, replace=config.replace, weighted=config.weighted, types=True)
 
 
 def open_features(store: GraphStore, config: Config) -> FeatureColumn:

@@ -19,11 +19,12 @@ from partita.parallel.strategies import AUTO, PLAIN, build_engine, parse_strateg
 from partita.runs.folder import RunFolder
 from partita.sample.topology import as_tensor
 from partita.setup.check import check_names
-from partita.setup.inputs import DTYPES, open_rows, open_topology, require_features
+from partita.setup.inputs import DTYPES, open_rows, require_features
 from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
 from partita.setup.tiers import cache_settings, check_look_ahead
+from partita.setup.topology import check_topology_memory, mapped_topology
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
@@ -68,6 +69,7 @@ def check_run(
     check_computed(model, config, opened)
     check_learnt(config, model)
     check_look_ahead(config, opened, config.device, hosts=1)
+    check_topology_memory(config, opened, config.device)
     check_look_ahead_of_learnt(config, opened, model, config.workers)
     strategy = parse_strategy(PLAIN if config.strategy == AUTO else config.strategy, config.layers)
     part_offsets = as_tensor(opened.part_offsets)
@@ -77,7 +79,7 @@ def check_run(
         return
     context = FakeContext(mesh)
     build_engine(
-        strategy, model, place_topology(open_topology(opened, config), config.topology, opened, context),
+        strategy, model, place_topology(mapped_topology(opened, config), config.topology, opened, context),
         open_rows(opened, config), make_sampler(config, context.group("all", "sample"), opened.schema),
         DTYPES[config.precision], context, part_offsets,
         cache_settings(config),

@@ -24,6 +24,7 @@ from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.setup.tiers import check_look_ahead
+from partita.setup.topology import check_topology_memory
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import AdjustableTask, EdgeTask, Task, adjusted_task, task_name, training_seeds
 from partita.train.isolated import PartViews
@@ -145,6 +146,7 @@ def check_computed(model: Model, config: Config, store: GraphStore) -> None:
 def _check_device(config: Config, store: GraphStore, context: Context) -> None:
     """Refuse what does not compute on a device yet."""
     check_look_ahead(config, store, context.device, context.mesh.hosts)
+    check_topology_memory(config, store, context.device)
     if context.device.type != "cpu" and config.views != WHOLE:
         raise ConfigError(
             f"views '{config.views}' train on the CPU only, so far",

@@ -16,6 +16,7 @@ from partita.setup.learnt import step_bytes
 from partita.setup.model import FIX, MODEL_COPIES
 from partita.setup.sampler import WHOLE, evaluation_sampler
 from partita.setup.tiers import looks_ahead, waiting_bytes
+from partita.setup.topology import drawing_bytes, topology_bytes
 from partita.train.job import Job
 
 _MEMBER_COPIES = 6
@@ -84,6 +85,9 @@ def training_need(job: Job) -> MemoryNeed:
         parts["cache"] = min(config.cache, column) + _CACHED_BYTES * store.num_nodes
     if config.feature_memory is not None:
         parts["feature rows"] = config.feature_memory
+    if config.topology_memory is not None:
+        drawing = (1 + config.prefetch) * drawing_bytes(config, store, sizes)
+        parts["edges"] = topology_bytes(config, store) + drawing
     paged = job.learnt is not None and job.learnt.window > 0
     if paged or looks_ahead(config):
         parts["batches ahead"] = waiting_bytes(config, store, workers)

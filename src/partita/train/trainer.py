@@ -59,8 +59,8 @@ from partita.train.team import StepTotals, join_team
 # What may be changed when a run is resumed: nothing that a batch or a gradient depends on.
 RESUMABLE = ("epochs", "threads", "prefetch", "trace", "memory_limit", "checkpoint_minutes", "checkpoint_steps",
     "copy_checkpoints", "keep_checkpoints", "workers", "strategy", "seed_split", "deal_parts", "topology",
-    "cache", "cache_policy", "cache_layout", "feature_memory", "look_ahead", "memory_per_worker", "compute_share",
-    "device", "topology_cache", "matmul", "replan", "patience", "heartbeat",
+    "cache", "cache_policy", "cache_layout", "feature_memory", "topology_memory", "look_ahead", "memory_per_worker",
+    "compute_share", "device", "topology_cache", "matmul", "replan", "patience", "heartbeat",
 )  # fmt: skip
 STEP_EVENTS = 50
 """Steps from one event of ``metrics.jsonl`` about a step to the next."""
@@ -150,9 +150,9 @@ class Trainer:
             settings: changes; only of ``epochs``, ``threads``, ``prefetch``, ``trace``, ``memory_limit``,
                 ``heartbeat``, ``checkpoint_minutes``, ``checkpoint_steps``, ``copy_checkpoints``, ``keep_checkpoints``,
                 ``workers``, ``strategy``, ``seed_split``, ``deal_parts``, ``topology``, ``cache``, ``cache_policy``,
-                ``cache_layout``, ``feature_memory``, ``look_ahead``, ``memory_per_worker``, ``compute_share``,
-                ``device``, ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has stopped early goes
-                on where ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
+                ``cache_layout``, ``feature_memory``, ``topology_memory``, ``look_ahead``, ``memory_per_worker``,
+                ``compute_share``, ``device``, ``topology_cache``, ``matmul``, ``replan``, ``patience``. A run that has
+                stopped early goes on where ``epochs`` or ``patience`` is among them, and then counts evaluations anew.
 
         Raises:
             RunError, StoreError, ConfigError: the run cannot be resumed, or a setting must not change.

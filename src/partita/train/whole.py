@@ -22,10 +22,12 @@ from partita.parallel.caching import fill_caches
 from partita.parallel.graph_placement import place_on_device, place_topology
 from partita.parallel.strategies import Strategy, build_engine
 from partita.runs.checkpoint import TrainState
-from partita.sample.topology import ArrayTopology, as_tensor
-from partita.setup.inputs import DTYPES, open_rows, open_topology
+from partita.sample.disk import DiskTopology
+from partita.sample.topology import as_tensor
+from partita.setup.inputs import DTYPES, open_rows
 from partita.setup.sampler import make_sampler, sampler_type
 from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note, row_bytes
+from partita.setup.topology import open_topology, topology_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
@@ -59,7 +61,9 @@ class WholeGraph(Views):
         self.sync = GradientSum(SyncSettings(coverage="none"))
         seeds, rows = task.seeds("train"), open_rows(store, config)
         self._feature_bytes = rows.num_bytes
-        local: ArrayTopology = open_topology(store, config)
+        local = open_topology(store, config)
+        self._edges = local if isinstance(local, DiskTopology) else None
+        self._edge_reads = DiskReads()
         if context.device.type != "cpu":
             if not isinstance(task, EdgeTask):  # whose negatives the host draws
                 checks.within(f"the split 'train' of {store.path}", seeds, store.num_nodes)
@@ -103,8 +107,11 @@ class WholeGraph(Views):
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
             self.seed_order, self._requests, self._config.seed,
         )  # fmt: skip
-        note = memory_note(self._config, self._feature_bytes, self._team.context.mesh.workers)
-        return self._notes if note is None else [*self._notes, note]
+        workers = self._team.context.mesh.workers
+        notes = [
+            memory_note(self._config, self._feature_bytes, workers), topology_note(self._config, self._store, workers)
+        ]  # fmt: skip
+        return [*self._notes, *(note for note in notes if note is not None)]
 
     def _look_ahead(self, key: StepKey) -> None:
         """See how many batches there is memory to know ahead, where the settings leave it open."""
@@ -142,6 +149,9 @@ class WholeGraph(Views):
         if looks_ahead(self._config):
             before, self._reads = self._reads, self.engine.inputs.disk_reads()
             fields["feature_reads"] = _since(before, self._reads)
+        if self._edges is not None:
+            before, self._edge_reads = self._edge_reads, self._edges.disk_reads()
+            fields["edge_reads"] = _since(before, self._edge_reads)
         if self._learnt is not None and self._pages:
             before, self._learnt_reads = self._learnt_reads, self._learnt.disk_reads()
             fields["learnt_reads"] = _since(before, self._learnt_reads)
@@ -155,6 +165,8 @@ class WholeGraph(Views):
             ahead = self._cache.window
             own = {"source": source, "look_ahead": ahead, **self.engine.inputs.disk_reads().to_json()}
             found["feature_reads"] = gather(own)
+        if self._edges is not None:
+            found["edge_reads"] = gather(self._edges.disk_reads().to_json())
         if self._learnt is not None and self._pages:
             own = {"source": "files", "look_ahead": self._learnt.window, **self._learnt.disk_reads().to_json()}
             found["learnt_reads"] = gather(own)

@@ -16,7 +16,7 @@ from partita.core.errors import ResourceError, StoreError
 from partita.core.files import map_array
 from partita.features import packing
 from partita.features.packing import PackedRows, foreseen_costs, is_worth_it, read_cost
-from partita.features.row_file import RowFile
+from partita.files.row_file import RowFile
 
 
 def saved(path: Path, rows: np.ndarray) -> RowFile:

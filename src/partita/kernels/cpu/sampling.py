@@ -392,7 +392,7 @@ def pick_uniform(
 ):  # fmt: skip
     """Picks of destinations ``low`` to ``high``: positions in the store, the ids that stand there, and their kinds.
 
-    The fanout is that of each one's kind; of those that have no kind, all alike.
+    The fanout is that of each one's kind; of those that have no kind, all alike. Without ``indices``, no ids.
     """
     seen = np.empty(seen_size, np.int64)
     for group in range(low, high, GROUP):
@@ -432,8 +432,9 @@ def pick_uniform(
                         positions[e] += positions[e] >= lost
             for e in range(at, at + count):
                 prefetch(indices, positions[e])
-        for e in range(indptr[group], indptr[stop]):
-            ids[e] = indices[positions[e]]
+        if indices.shape[0]:
+            for e in range(indptr[group], indptr[stop]):
+                ids[e] = indices[positions[e]]
 
 
 @njit
@@ -532,8 +533,9 @@ def pick_weighted(
                     positions[at + s] = begin + slots[s]
         if before < after:
             step_all(excluded, before, after, positions, at, at + count)
-        for e in range(at, at + count):
-            ids[e] = indices[positions[e]]
+        if indices.shape[0]:
+            for e in range(at, at + count):
+                ids[e] = indices[positions[e]]
 
 
 @njit(nogil=True, cache=True)

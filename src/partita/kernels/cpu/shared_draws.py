@@ -49,6 +49,7 @@ def sample_shared(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
     excluded: Int[Tensor, "k"],
+    num_nodes: int,
 ) -> Drawn:
     """See :func:`partita.kernels.reference.shared_draws.sample_shared`."""
     wanted, skips = np.array(fanouts, np.int64), directory(excluded)
@@ -70,7 +71,7 @@ def sample_shared(
     weight, sources = or_empty(weights, (0,), np.dtype(np.uint32)), or_empty(original, (0,), np.dtype(np.int64))
     run(
         pick_shared, threads.balanced_bounds(touched, _WORDS_PER_EDGE),
-        store, weight, weights is not None, sources, original is not None, indptr.shape[0] - 1,
+        store, weight, weights is not None, sources, original is not None, num_nodes,
         (U(key.key), U(key.next_key), key.cosine, key.sine), (log_table(), quantile_table(), distribution_table()),
         wanted, kinds, begins, degrees, runs, skips[0], skipped, most, ids, positions, types,
     )  # fmt: skip

@@ -125,9 +125,9 @@ def sample_shared(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
     excluded: Int[Tensor, "k"],
+    num_nodes: int,
 ) -> Drawn:
     """Rows, ids, positions among the given edges and relations (0 where there are no types) of the sample."""
-    num_nodes = indptr.shape[0] - 1
 
     def time(position: int) -> int:
         source = int(indices[position])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.core.errors import StoreError
-from partita.features import io_threads
-from partita.features.row_file import RowFile
+from partita.files import io_threads
+from partita.files.row_file import RowFile
 
 
 def saved(path: Path, rows: np.ndarray) -> RowFile:

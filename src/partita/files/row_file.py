@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
 
 from partita.core.errors import StoreError
-from partita.features.io_threads import at_once, shares
+from partita.files.io_threads import at_once, shares
 
 GAP_BYTES = 32 << 10
 """What lies between two rows is read with them if it is no longer: a read costs about as much as so many bytes."""
@@ -103,7 +103,7 @@ class RowFile:
 
     def read(
         self, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"], places: Int64[np.ndarray, "k"]
-    ) -> None:
+    ) -> tuple[int, int]:
         """Read some rows.
 
         Args:
@@ -111,22 +111,25 @@ class RowFile:
             out: where they go.
             places: of each row, which row of ``out`` it becomes.
 
+        Returns:
+            How many reads that took, and of how many bytes.
+
         Raises:
             StoreError: the file is cut short.
             OSError: it cannot be read.
         """
         if not len(rows) or not self.width:
-            return
+            return 0, 0
         works = [partial(self._read, rows[each], places[each], out) for each in shares(rows)]
         done = at_once(works, "partita-read")
-        self.counts.add(len(rows), 0, 0)
-        for reads, count in done:
-            self.counts.add(0, reads, count)
+        reads, count = (sum(each) for each in zip(*done, strict=True))
+        self.counts.add(len(rows), reads, count)
+        return reads, count
 
     def _read(
         self, rows: Int64[np.ndarray, "k"], places: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "n width"]
     ) -> tuple[int, int]:
-        from partita.features.row_loops import read_rows  # imports numba, which runs without files have no need of
+        from partita.files.read_loops import read_rows  # imports numba, which runs without files have no need of
 
         buffer = aligned(max(SPAN_BYTES, self.width + 2 * _BLOCKS[-1]))
         first = self.first_byte + self.begin

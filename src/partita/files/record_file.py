@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from partita.core.mapped_rows import reserve, without_space
-from partita.features.io_threads import at_once, shares
-from partita.features.row_file import ReadCounts, RowFile, aligned
+from partita.files.io_threads import at_once, shares
+from partita.files.row_file import ReadCounts, RowFile, aligned
 
 _MOST_PADDING = 3
 """A row is padded to blocks of the file where that makes it longer by one part in so many at most."""
@@ -102,7 +102,7 @@ class RecordFile:
         self._transfer(rows, records, writes=True)
 
     def _transfer(self, rows: Int64[np.ndarray, "k"], records: UInt8[np.ndarray, "k record"], *, writes: bool) -> int:
-        from partita.features.row_loops import transfer  # imports numba, which runs without files have no need of
+        from partita.files.read_loops import transfer  # imports numba, which runs without files have no need of
 
         works = [
             partial(transfer, self._descriptor, self._row_bytes, rows[each], records[each], writes)
