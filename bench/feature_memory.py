@@ -25,6 +25,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ import partita
 from partita.train import trainer as trainer_module
 
 WAYS = ("memory", "mapped", "mapped at random", "next use")
-SETTINGS = ("fanout", "epochs", "look_ahead", "limit", "threads", "room")
+SETTINGS = ("fanout", "epochs", "look_ahead", "limit", "threads", "room", "hidden", "batch_size")
 """Names of options that every way reads."""
 
 
@@ -42,7 +43,9 @@ class Enough(Exception):
     """What is measured is measured."""
 
 
-def train(store: partita.Store, folder: Path, options: argparse.Namespace, memory: int | None) -> dict[str, Any]:
+def train(
+    store: partita.Store, folder: Path, options: argparse.Namespace, settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """The last epoch, or what its time would be by the steps that were made within the limit."""
     trainer_module.STEP_EVENTS = 1
     found, begun = dict[str, Any](), [time.perf_counter()]
@@ -59,11 +62,11 @@ def train(store: partita.Store, folder: Path, options: argparse.Namespace, memor
             found = {"seconds": spent * steps / event["step"], "steps": event["step"]}
             raise Enough
 
-    settings: dict[str, Any] = {} if memory is None else {"feature_memory": memory, "look_ahead": options.look_ahead}
     trainer = partita.Trainer(
-        store, out=folder / "run", overwrite=True, model="sage", layers=len(options.fanout.split(",")), hidden=256,
-        fanout=tuple(map(int, options.fanout.split(","))), batch_size=1024, epochs=options.epochs, eval_every=0,
-        threads=options.threads, callbacks=[note], checkpoint_minutes=10**6, **settings,
+        store, out=folder / "run", overwrite=True, model="sage", layers=len(options.fanout.split(",")),
+        hidden=options.hidden, fanout=tuple(map(int, options.fanout.split(","))), batch_size=options.batch_size,
+        epochs=options.epochs, eval_every=0, threads=options.threads, callbacks=[note], checkpoint_minutes=10**6,
+        **settings,
     )  # fmt: skip
     steps = trainer.job.views.seed_order.num_steps  # type: ignore[attr-defined]
     with contextlib.suppress(Enough):
@@ -84,7 +87,8 @@ def child(options: argparse.Namespace) -> None:
         limit_memory(memory + edges + options.room)
     if options.way == "mapped at random":
         not_in_order(store.x)
-    found = train(store, Path(options.folder), options, memory if options.way == "next use" else None)
+    ahead = {"feature_memory": memory, "look_ahead": options.look_ahead}
+    found = train(store, Path(options.folder), options, ahead if options.way == "next use" else {})
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     said = {"seconds": found["seconds"], "steps": found.get("steps"), "reads": found.get("feature_reads"), "peak": peak}
     print(json.dumps(said))
@@ -120,6 +124,8 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=23, help="nodes are 2 to this")
     parser.add_argument("--degree", type=int, default=8, help="edges of a node")
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=300, help="of an epoch, about")
     parser.add_argument("--fanout", default="15,10,5")
     parser.add_argument("--epochs", type=int, default=2)
@@ -140,7 +146,7 @@ def main() -> None:
         folder = options.store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="partita-bench-")))
         if not (folder / "graph").exists():
             folder.mkdir(exist_ok=True)
-            share = 1024 * options.steps / 2**options.scale
+            share = options.batch_size * options.steps / 2**options.scale
             partita.generate_rmat(
                 folder / "graph", scale=options.scale, edge_factor=options.degree, num_features=options.width,
                 num_classes=10, split=(share, share / 10, share / 10),

@@ -48,6 +48,10 @@ HIDDEN, DROPOUT, LR, BATCH, EVERY = 64, 0.5, 0.01, 16384, 5
 KNOWLEDGE = {
     "hidden": 400, "negatives": 2048, "epochs": 100, "eval_every": 10, "schedule": "cosine",
 }  # fmt: skip
+DISTMULT = {
+    "hidden": 400, "negatives": 8192, "batch_size": 2048, "lr": 0.015, "epochs": 40, "eval_every": 8,
+    "schedule": "cosine", "reciprocal": True,
+}  # fmt: skip
 ALL_NODES = {
     "hidden": 400, "negative_sampler": "all", "batch_size": 2048, "lr": 0.015, "epochs": 40, "eval_every": 8,
     "schedule": "cosine",
@@ -193,7 +197,7 @@ def knowledge(options: argparse.Namespace, folder: Path) -> None:
     partita.ingest(DATA / "kg_wn18rr.npz", store)
 
     def way(name: str) -> tuple[str, Callable[[int], Metrics]]:
-        more = ALL_NODES if options.all_nodes else KNOWLEDGE
+        more = ALL_NODES if options.all_nodes else DISTMULT if name == "distmult" else KNOWLEDGE
         settings = {"model": "none", "decoder": name, "threads": options.threads, "device": options.device, **more}
         return name, lambda seed: of_partita(store, folder, seed, **settings)
 

@@ -22,7 +22,16 @@ from partita.core.options import MOST_SEED, OptionField, Options, fields_of, rec
 
 HUGE = 10**12
 ODD = (math.nan, math.inf, -math.inf, -1, HUGE)
-SIZES = {"cache", "topology_cache", "memory_per_worker", "memory_limit", "hot_bytes", "embed_memory", "feature_memory"}
+SIZES = {
+    "cache",
+    "topology_cache",
+    "memory_per_worker",
+    "memory_limit",
+    "hot_bytes",
+    "embed_memory",
+    "feature_memory",
+    "topology_memory",
+}
 """A size of 10**12 bytes is a limit like any other, and a cache takes no more than there is to keep."""
 TAKEN = {(name, HUGE) for name in (*SIZES, "hot", "seed", "split_seed")} | {("fanout", -1)}
 """What is taken (``--hot`` is ``hot_bytes``), as the help says: any seed up to 2**63 - 1, and -1 for all neighbors."""

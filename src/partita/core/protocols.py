@@ -36,6 +36,7 @@ class Topology(Protocol):
         id_dtype: of store ids.
         collective: :meth:`at_owners` exchanges something, so that all workers must call it for the same layers of the
             same steps in the same order, each from one thread, also where they want nothing.
+        frugal: threads that sample should do without tables of all nodes.
         degree_offsets: int64 (N+1), running sums of the in-degrees of all nodes.
         self_loops: int32 (N), self loops of every node; ``None`` where the graph has none.
         weight_sums: float64 (N), sum of the weights of every node's in-edges but self loops; ``None`` without weights.
@@ -47,6 +48,7 @@ class Topology(Protocol):
     num_nodes: int
     id_dtype: torch.dtype
     collective: bool
+    frugal: bool
     degree_offsets: Int64[Tensor, "N_1"]
     self_loops: Int32[Tensor, "N"] | None
     weight_sums: Float64[Tensor, "N"] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -265,7 +265,8 @@ class BlockWorker:
 
     def _scratch(self) -> Relabeller:
         if not hasattr(self._local, "relabeller"):
-            self._local.relabeller = Relabeller(self.topology.num_nodes)
+            mode: Literal["hash", "auto"] = "hash" if self.topology.frugal else "auto"
+            self._local.relabeller = Relabeller(self.topology.num_nodes, mode)
         return self._local.relabeller
 
 

@@ -48,13 +48,14 @@ class CollectiveTopology:
         num_nodes: N, of the whole graph.
         id_dtype: of store ids; ids travel in it.
         collective: the axis has more than one worker.
-        degree_offsets, self_loops, weight_sums, loop_weights, node_types, num_relations: those of ``local``.
+        frugal, degree_offsets, self_loops, weight_sums, loop_weights, node_types, num_relations: those of ``local``.
     """
 
     def __init__(self, local: ArrayTopology, axis: Axis) -> None:
         self.num_nodes = local.num_nodes
         self.id_dtype = local.id_dtype
         self.collective = axis.size > 1
+        self.frugal = local.frugal
         self.degree_offsets = local.degree_offsets
         self.self_loops = local.self_loops
         self.weight_sums, self.loop_weights = local.weight_sums, local.loop_weights

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.records import DiskReads, Sampled, TargetEdges
+from partita.files.joined_reads import JoinedReads
 from partita.files.row_file import RowFile
 from partita.kernels import checks
 from partita.kernels.reference.shared_draws import SharedKey
@@ -48,7 +49,8 @@ class DiskTopology(ArrayTopology):
     neighbors that were picked are read afterwards. Reads of one draw are sorted by place and joined, and several are
     under way at once. Rows that batches read most often (:func:`how_often`) are copied into memory at the start.
 
-    Any number of threads may sample at once.
+    Any number of threads may sample at once, and the more do, the less is read for each: those that wait for the file
+    get what they want of it in one pass.
 
     Args:
         local: the same edges, mapped from the files.
@@ -58,17 +60,21 @@ class DiskTopology(ArrayTopology):
         asked, picks: see :func:`how_often`; ``picks`` counts only where edges are equally likely.
 
     Attributes:
+        frugal: memory is short.
         num_hot: nodes whose edges are in memory.
         num_bytes: bytes of memory that the budget is for.
     """
+
+    frugal = True
 
     def __init__(
         self, local: ArrayTopology, files: Mapping[str, RowFile], budget: int, *, asked: int, picks: int
     ) -> None:
         super().__init__(**local.arrays())
-        self._files, self._counts = dict(files), _Counts()
-        for file in self._files.values():
+        self._counts = _Counts()
+        for file in files.values():
             file.open()
+        self._files = {name: JoinedReads(file) for name, file in files.items()}
         degrees = self._indptr[self.nodes.start : self.nodes.stop + 1].diff()
         chosen = picks if self._weights is None else -1
         worth = how_often(degrees, int(self._indptr[-1]), asked, chosen)
@@ -178,8 +184,9 @@ class DiskTopology(ArrayTopology):
             far = (rank < 0).nonzero().flatten().numpy()
             kept = at[near] + self._first_edge - self._indptr[owner[near]] + self._hot_indptr[rank[near]]
         rows = at.numpy()[far]
-        order = np.argsort(rows, kind="stable")
+        order = np.argsort(rows)
         rows, places, found = rows[order], far[order], dict[str, Tensor]()
+        del far, order, rank  # memory of every thread that waits
         for name in names:
             column = self._edge_rows[name] if name in self._edge_rows else self.arrays()[name]
             out = np.empty((len(at), *column.shape[1:]), column[:0].numpy().dtype)
@@ -192,7 +199,7 @@ class DiskTopology(ArrayTopology):
         return found
 
     def _read_file(
-        self, file: RowFile, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "E width"],
+        self, file: JoinedReads, rows: Int64[np.ndarray, "k"], out: UInt8[np.ndarray, "E width"],
         places: Int64[np.ndarray, "k"],
     ) -> None:  # fmt: skip
         begun = time.perf_counter()

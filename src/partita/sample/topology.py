@@ -95,12 +95,14 @@ class ArrayTopology:
         degree_offsets: as given, or those of ``indptr``.
         self_loops, weight_sums, loop_weights, replace, weighted, node_types, num_relations: as given.
         collective: no: sampling exchanges nothing.
+        frugal: no: there is memory for each thread that samples to have tables of all nodes.
 
     Raises:
         ConfigError: ``weighted`` without weights.
     """
 
     collective = False
+    frugal = False
 
     def __init__(
         self,

@@ -59,11 +59,12 @@ def training_need(job: Job) -> MemoryNeed:
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     pairs = list(zip(layers, sizes, strict=True))
     kept, passing = (sum(_kept(*pair, item) for pair in pairs), max(_passing(*pair, item) for pair in pairs))
+    tables = store.num_nodes if config.topology_memory is None else 0
     parts = {
         "model": MODEL_COPIES * parameters,
         "activations": (kept + passing + rows * loads) * on_cpu,
         "batches": (1 + 2 * config.prefetch) * index + config.prefetch * waiting * loads,
-        "sampling": (1 + config.prefetch) * _scratch(store.num_nodes, sizes, node_bytes),
+        "sampling": (1 + config.prefetch) * _scratch(tables, sizes, node_bytes),
         "seeds": _SEED_BYTES * job.num_seeds,
         "views": job.views.memory_bytes,
     }

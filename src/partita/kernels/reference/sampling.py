@@ -70,7 +70,7 @@ def sample_neighbors(
         positions.extend(row[slots].tolist() if slots else ())
         counts.append(len(positions))
     at = torch.tensor(positions, dtype=torch.int64)
-    return torch.tensor(counts), indices[at] if len(indices) else at, at
+    return torch.tensor(counts), indices[at] if len(indices) or not len(at) else at, at
 
 
 def relation_bounds(
