@@ -29,7 +29,8 @@ from partita.nn import ops
 from partita.nn.model import Model, build_model
 from partita.parallel.block_worker import BlockWorker
 from partita.sample.samplers import NodeWise
-from partita.setup.inputs import open_features, open_topology
+from partita.setup.inputs import open_features
+from partita.setup.topology import mapped_topology
 
 
 class Enough(Exception):
@@ -88,7 +89,7 @@ class Partita(Contender):
     def worker(self, config: Config) -> BlockWorker:
         fanouts = NodeWise(config.fanout[::-1])
         features = open_features(self.store, config)
-        return BlockWorker(self.model(config), open_topology(self.store, config), features, fanouts)
+        return BlockWorker(self.model(config), mapped_topology(self.store, config), features, fanouts)
 
     def batches(self, config: Config, steps: int | None) -> list[torch.Tensor]:
         seeds = torch.from_numpy(np.random.default_rng(0).permutation(self.store.split("train")))
@@ -186,7 +187,7 @@ class Partita(Contender):
         """The model's output for all nodes, over all neighbors."""
         config = self.config(settings)
         inference = LayerwiseInference(
-            self.model(config), open_topology(self.store, config), open_features(self.store, config)
+            self.model(config), mapped_topology(self.store, config), open_features(self.store, config)
         )
         nodes = 0
         with self.steady():

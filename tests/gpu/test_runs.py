@@ -17,7 +17,8 @@ from partita.parallel.graph_placement import place_on_device
 from partita.runs.checkpoint import latest_checkpoint
 from partita.sample.device import edge_bytes, on_device
 from partita.sample.topology import LocalTopology
-from partita.setup.inputs import open_rows, open_topology
+from partita.setup.inputs import open_rows
+from partita.setup.topology import mapped_topology
 from partita.testing.graphs import small_random_store
 from partita.train.pipeline import Pipeline, PipelineStage
 
@@ -180,7 +181,12 @@ def test_edges_in_two_places(store, device, share, pin) -> None:
 def test_rows_are_pinned_where_they_fit(store, device) -> None:
     config = partita.Config.make(SETTINGS)
     placed = place_on_device(
-        open_topology(store, config), open_rows(store, config), torch.device(device, 0), workers=1, edges=None, cache=0
+        mapped_topology(store, config),
+        open_rows(store, config),
+        torch.device(device, 0),
+        workers=1,
+        edges=None,
+        cache=0,
     )
     assert placed.rows.home.x.is_pinned()
     assert not placed.notes

@@ -19,8 +19,8 @@ from partita.infer.run import open_inference
 from partita.nn.model import build_model
 from partita.partitioning.shards import shard
 from partita.sample.topology import LocalTopology
-from partita.setup.inputs import open_topology
 from partita.setup.sampler import evaluation_sampler
+from partita.setup.topology import mapped_topology
 from partita.testing.graphs import formula_store, small_random_store
 
 CONFIG = Config.make({"sampler": "walk", "fanout": "4,6", "layers": 2, "walks": 5, "walk_length": 3, "seed": 2})
@@ -92,7 +92,7 @@ def test_neither_blocks_nor_workers_nor_hosts_matter(store, name, aggregator) ->
 
 
 def test_bounds_and_what_the_settings_say(store) -> None:
-    topology, ids = open_topology(store, CONFIG), torch.arange(200)
+    topology, ids = mapped_topology(store, CONFIG), torch.arange(200)
     assert type(neighbors_of(topology, evaluation_sampler(Config()))) is Neighbors
     found = neighbors_of(topology, evaluation_sampler(CONFIG))
     assert isinstance(found, VisitedNeighbors)

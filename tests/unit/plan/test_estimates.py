@@ -24,9 +24,10 @@ from partita.plan.explain import why
 from partita.plan.trials import Trial
 from partita.sample.seeds import SeedOrder
 from partita.sample.topology import as_tensor
-from partita.setup.inputs import open_rows, open_topology
+from partita.setup.inputs import open_rows
 from partita.setup.model import named_model
 from partita.setup.sampler import make_sampler
+from partita.setup.topology import mapped_topology
 from partita.tasks.task import make_task, training_seeds
 from partita.testing.graphs import small_random_store
 
@@ -159,7 +160,7 @@ def counted(store, strategy: str, cache: dict) -> Counts:
             return share_of(batch, context.mesh, "owner", offsets)
 
         engine = build_engine(
-            parsed, named_model(config, store, task.width), open_topology(store, config), open_rows(store, config),
+            parsed, named_model(config, store, task.width), mapped_topology(store, config), open_rows(store, config),
             make_sampler(config, context.group("all", "sample")),
             torch.float32, context, offsets, settings,
         )  # fmt: skip
