@@ -6,6 +6,7 @@ import contextlib
 import json
 import mmap
 import os
+import statistics
 import subprocess
 import sys
 from argparse import Namespace
@@ -78,3 +79,31 @@ def not_in_order(mapped: Any) -> None:
     while not isinstance(mapped, mmap.mmap):
         mapped = mapped.base
     mapped.madvise(mmap.MADV_RANDOM)
+
+
+def rows_of_ways(what: str, script: str, folder: Path, options: Namespace, names: Sequence[str]) -> None:
+    """Let the ways of ``options`` take turns, and print a table of how long each takes and what it reads.
+
+    Args:
+        what: is read.
+        script, folder, options, names: see :func:`one_way`.
+    """
+    print(f"| {what} | seconds per epoch | to memory | in memory | reads | GB read | peak resident MiB |")
+    print("|---|---|---|---|---|---|---|")
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways.split(",")}
+    for _ in range(options.repetitions):
+        for way in found:
+            found[way].append(one_way(script, way, folder, options, names, 4 * options.limit + 60))
+    first = None
+    for way, results in found.items():
+        if not results[-1].get("seconds"):
+            print(f"| {way} | {results[-1]['error']} | | | | | |")
+            continue
+        seconds = statistics.median(each["seconds"] for each in results)
+        first = first or seconds
+        cells = ["", "", ""]
+        if reads := results[-1]["reads"]:
+            cells = [f"{reads['kept'] / reads['asked']:.0%}", f"{reads['reads']:,}", f"{reads['bytes'] / 1e9:.1f}"]
+        peak = results[-1]["peak"] >> 20
+        name = way if not (some := results[-1]["steps"]) else f"{way} (by its first {some} steps)"
+        print(f"| {name} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)

@@ -18,12 +18,11 @@ import argparse
 import contextlib
 import json
 import resource
-import statistics
 import tempfile
 from pathlib import Path
 
 from feature_memory import disk, train
-from limited import drop, limit_memory, not_in_order, one_way, read_all
+from limited import drop, limit_memory, not_in_order, read_all, rows_of_ways
 
 import partita
 
@@ -89,25 +88,7 @@ def main() -> None:
         store = partita.open(folder / "graph")
         print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges, {store.indices.nbytes / 2**30:.2f} GiB of edges")
         print(f"disk: {disk(store.path / 'indices.npy')}\n")
-        print("| edges | seconds per epoch | to memory | in memory | reads | GB read | peak resident MiB |")
-        print("|---|---|---|---|---|---|---|")
-        found = {way: list[dict]() for way in options.ways.split(",")}
-        for _ in range(options.repetitions):
-            for way in found:
-                found[way].append(one_way(__file__, way, folder, options, SETTINGS, 4 * options.limit + 60))
-        first = None
-        for way, results in found.items():
-            if not results[-1].get("seconds"):
-                print(f"| {way} | {results[-1]['error']} | | | | | |")
-                continue
-            seconds = statistics.median(each["seconds"] for each in results)
-            first = first or seconds
-            cells = ["", "", ""]
-            if reads := results[-1]["reads"]:
-                cells = [f"{reads['kept'] / reads['asked']:.0%}", f"{reads['reads']:,}", f"{reads['bytes'] / 1e9:.1f}"]
-            peak = results[-1]["peak"] >> 20
-            name = way if not (some := results[-1]["steps"]) else f"{way} (by its first {some} steps)"
-            print(f"| {name} | {seconds:.1f} | {seconds / first:.2f} | {' | '.join(cells)} | {peak:,} |", flush=True)
+        rows_of_ways("edges", __file__, folder, options, SETTINGS)
 
 
 if __name__ == "__main__":

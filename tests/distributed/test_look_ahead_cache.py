@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_bytes import digest
 from rich.console import Console
 
 import partita
@@ -76,11 +76,6 @@ def far_rows(trainer: partita.Trainer, store: Path) -> list[list[list[int]]]:
             batch = views.engine.sample(seeds, StepKey(SETTINGS["seed"], epoch, step))
             found[-1].append([v for v in batch.inputs.reads.tolist() if v not in nodes])
     return found
-
-
-def digest(run: Path) -> str:
-    latest = max((run / "checkpoints").glob("epoch-*"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(latest.glob("*.safetensors")))).hexdigest()
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from pathlib import Path
 
 import pytest
+from checkpoint_bytes import digest
 from on_workers import train_on_workers
 from rich.console import Console
 from typed_graphs import typed_store
@@ -46,13 +46,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("edges")
     formula_store(folder / "g", num_nodes=NODES, num_features=6, num_parts=2, weighted=True)
     return folder / "g"
-
-
-def digest(run: Path) -> str:
-    latest = max((run / "checkpoints").glob("epoch-*"))
-    files = sorted(latest.glob("*.safetensors"))
-    assert files
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 @pytest.fixture(scope="module")

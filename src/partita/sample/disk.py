@@ -57,7 +57,7 @@ class DiskTopology(ArrayTopology):
         files: where the columns of edges are, by names of arguments of :class:`ArrayTopology` and of its
             ``edge_rows``; one row for each edge of ``local``.
         budget: bytes of memory for rows that are kept, and for finding them; what finding them takes is taken anyhow.
-        asked, picks: see :func:`how_often`; ``picks`` counts only where edges are equally likely.
+        asked, picks: see :func:`how_often`.
 
     Attributes:
         frugal: memory is short.
@@ -76,8 +76,7 @@ class DiskTopology(ArrayTopology):
             file.open()
         self._files = {name: JoinedReads(file) for name, file in files.items()}
         degrees = self._indptr[self.nodes.start : self.nodes.stop + 1].diff()
-        chosen = picks if self._weights is None else -1
-        worth = how_often(degrees, int(self._indptr[-1]), asked, chosen)
+        worth = how_often(degrees, int(self._indptr[-1]), asked, picks)
         hot = most_drawn(local, budget, worth)
         self._rank = torch.full((self.num_nodes,), -1, dtype=torch.int32)
         self._rank[hot] = torch.arange(len(hot), dtype=torch.int32)

@@ -22,7 +22,7 @@ from partita.setup.sampler import WHOLE, sampler_settings
 _READ_BYTES = 64
 """Of an edge that is read, while it is: where it is, whose it is, the order of reads, what is read."""
 _PICKING = "node"
-"""The sampler that reads of a row what it has picked."""
+"""The sampler that reads of a row what it has picked, where all edges of the row are equally likely."""
 
 
 def mapped_topology(store: GraphStore, config: Config) -> LocalTopology:
@@ -60,7 +60,8 @@ def _draws(store: GraphStore, config: Config) -> tuple[int, int]:
     last, *others = batch_sizes(config, store, -(-batch // config.workers), config.workers)
     asked = max(1, sum(each.edges for each in others))
     fanouts = torch.tensor(sampler_settings(config, store.schema).fanouts).flatten()
-    if config.sampler != _PICKING or (fanouts < 0).any():
+    whole_rows = config.sampler != _PICKING or config.weighted or store.schema is not None
+    if whole_rows or (fanouts < 0).any():
         return asked, -1
     return asked, max(1, math.ceil(last.edges / max(1, last.destinations)))
 
