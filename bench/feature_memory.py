@@ -103,7 +103,7 @@ def disk(file: Path) -> str:
         def some(seed: int, length: int = length, count: int = count) -> None:
             generator, buffer = random.Random(seed), mmap.mmap(-1, length)
             for _ in range(count // 8):
-                os.preadv(descriptor, [buffer], generator.randrange(size // length - 1) * length)
+                os.preadv(descriptor, [buffer], generator.randrange(max(1, size // length - 1)) * length)
 
         threads = [threading.Thread(target=some, args=(seed,)) for seed in range(8)]
         begun = time.perf_counter()
