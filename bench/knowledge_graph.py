@@ -1,6 +1,6 @@
 """Training of a knowledge graph: Partita beside a plain program in PyTorch, edges a second.
 
-    python bench/knowledge_graph.py wn18rr.npz [--threads 1] [--epochs 6] [--repetitions 3]
+    python bench/knowledge_graph.py wn18rr.npz [--threads 1] [--epochs 6] [--repetitions 3] [--precision bf16]
 
 Both learn a row of 200 columns for every node, score with ComplEx, and take for every batch of 1024 edges 512 tails and
 512 heads at random that all edges of the batch share, with a softmax over the negatives of each side, no penalty, and
@@ -8,6 +8,8 @@ Adam of the rows that a step has reached. The plain program is what one would wr
 ``torch.nn.Embedding``, ``torch.optim.SparseAdam``, one matrix product per side; it draws its negatives with
 ``torch.randint``. They take turns; a figure is the median over all epochs but the first of every turn. Processor time
 is that of all threads, which other work on the machine changes less.
+
+With ``--precision bf16`` both also compute their products in bfloat16, the plain program under ``torch.autocast``.
 
 Threads of OpenMP that wait do not spin here, as in the command ``partita``; ``OMP_WAIT_POLICY=ACTIVE`` lets them.
 """
@@ -65,14 +67,15 @@ class Plain(nn.Module):
         return (losses[0] + losses[1]) / 2
 
 
-def plain(store: partita.Store, edges: Tensor, epochs: int) -> Figures:
+def plain(store: partita.Store, edges: Tensor, epochs: int, precision: str) -> Figures:
     """Train with the plain program."""
     model, figures = Plain(store.num_nodes, len(store.schema.relations)), Figures()
     sparse, dense = torch.optim.SparseAdam([model.nodes.weight], lr=LR), torch.optim.Adam([model.relations], lr=LR)
     for _ in range(epochs):
         begun, used, total = time.perf_counter(), time.process_time(), 0.0
         for rows in torch.randperm(len(edges)).split(BATCH):
-            loss = model(edges[rows], torch.randint(store.num_nodes, (2, NEGATIVES)))
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                loss = model(edges[rows], torch.randint(store.num_nodes, (2, NEGATIVES)))
             for optimizer in (sparse, dense):
                 optimizer.zero_grad()
             loss.backward()
@@ -87,7 +90,7 @@ class Enough(Exception):
     """All epochs are measured; what comes after them is of no interest."""
 
 
-def ours(store: partita.Store, epochs: int, threads: int) -> Figures:
+def ours(store: partita.Store, epochs: int, threads: int, precision: str) -> Figures:
     """Train with Partita."""
     figures, used = Figures(), [time.process_time()]
 
@@ -102,7 +105,7 @@ def ours(store: partita.Store, epochs: int, threads: int) -> Figures:
         partita.Trainer(
             store, out=Path(folder, "run"), task="links", model="none", embed=str(WIDTH), hidden=WIDTH, lr=LR,
             decoder="complex", penalty=0.0, loop_negatives=False, embed_lr=LR, batch_size=BATCH, negatives=NEGATIVES,
-            epochs=epochs, eval_every=0, threads=threads, callbacks=[note],
+            epochs=epochs, eval_every=0, threads=threads, precision=precision, callbacks=[note],
         ).fit()  # fmt: skip
     return figures
 
@@ -112,6 +115,7 @@ def main() -> None:
     parser.add_argument("triples", type=Path, help="a file that partita ingest takes, or a store")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--precision", default="float32", choices=["float32", "bf16"])
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -125,12 +129,13 @@ def main() -> None:
         found: dict[str, Figures] = defaultdict(list)
         losses: dict[str, list[float]] = defaultdict(list)
         for _ in range(options.repetitions):
-            for name, figures in (
-                ("plain PyTorch", plain(store, edges, options.epochs)),
-                ("Partita", ours(store, options.epochs, options.threads)),
-            ):
-                found[name] += figures[1:]
-                losses[name].append(figures[-1][2])
+            for precision in dict.fromkeys(["float32", options.precision]):
+                for name, figures in (
+                    (f"plain PyTorch, {precision}", plain(store, edges, options.epochs, precision)),
+                    (f"Partita, {precision}", ours(store, options.epochs, options.threads, precision)),
+                ):
+                    found[name] += figures[1:]
+                    losses[name].append(figures[-1][2])
     print(f"{len(edges):,} edges, {options.threads} thread(s), torch {torch.__version__}")
     print(f"| | edges/s | edges per processor second | ms a step | loss after {options.epochs} epochs |")
     print("|---|---|---|---|---|")

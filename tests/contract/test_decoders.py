@@ -10,6 +10,7 @@ from torch import Tensor
 
 import partita
 from partita.core.errors import ConfigError
+from partita.nn import matmul
 from partita.nn.decoders import DECODERS, Decoder, DistMult, ProductDecoder, base, build_decoder, from_description
 from partita.nn.decoders.cubes import cubes
 from partita.nn.decoders.side_by_side import side_by_side
@@ -128,6 +129,42 @@ def test_scores_of_all_sides_are_those_of_each(name, options, sides, shared, loo
             strict=True,
         ):
             torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+WAYS = {"torch": 5e-6, "onednn": 5e-6, "onednn-all": 5e-6, "bf16": 3e-2, "rows of bf16": 5e-2}
+"""Who multiplies, and how far off scores and gradients may be, to their norm."""
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_scores_and_gradients_whoever_multiplies(name, way) -> None:
+    """Of as many rows and columns as backends take; beside those in float64."""
+    if way.startswith("onednn") and not matmul.onednn_works():
+        pytest.skip("this PyTorch has no oneDNN")
+    rows, number, width, draw = 600, 48, 32, torch.Generator().manual_seed(1)
+    relations = torch.randint(RELATIONS, (rows,), generator=draw)
+    wide = build_decoder(name, width, RELATIONS)
+    wide.reset(17)
+    given = [torch.randn(count, width, generator=draw) for count in (rows, rows, number, number)]
+    weight = torch.randn(rows, 1 + 2 * number + 2 + 1, generator=draw)
+    results = []
+    for decoder, dtype in ((wide, torch.bfloat16 if "rows" in way else torch.float32), (wide, torch.float64)):
+        exact = dtype is torch.float64
+        decoder = decoder.double() if exact else decoder
+        tensors = [each.to(torch.bfloat16).to(dtype) if "rows" in way else each.to(dtype) for each in given]
+        tensors = [each.detach().clone().requires_grad_() for each in tensors]
+        heads, tails, *others = tensors
+        backend = way if way in matmul.BACKENDS and not exact else "torch"
+        with matmul.use(backend), torch.autocast("cpu", torch.bfloat16, enabled="bf16" in way and not exact):
+            candidates = dict(zip(("tail", "head"), others, strict=True))
+            found = decoder.scores(heads, tails, relations, candidates, heads[:, 0], loops=True)
+            (found * weight.to(found.dtype)).sum().backward()
+        assert exact or "rows" in way or found.dtype == torch.float32
+        results.append([found.detach(), *(each.grad for each in tensors), *(p.grad for p in decoder.parameters())])
+        decoder.zero_grad()
+    for found, wanted in zip(*results, strict=True):
+        if found is not None or wanted is not None:
+            assert (found.double() - wanted).norm() <= WAYS[way] * wanted.norm()
 
 
 def test_scores_beside_each_other_have_gradients() -> None:

@@ -26,7 +26,7 @@ def widths_of(columns: int) -> dict[str, int]:
 
 def bytes_for(columns: int, slots: int) -> int:
     """A budget that has room for so many rows."""
-    return 12 * N + slots * (24 + 4 * sum(widths_of(columns).values()))
+    return 13 * N + slots * (24 + 4 * sum(widths_of(columns).values()))
 
 
 def paged(columns: int, slots: int) -> PagedTable:

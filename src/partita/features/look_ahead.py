@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from partita.features import row_loops
-from partita.features.row_loops import NEVER
+from partita.features.row_loops import CLASSES, NEVER
 
 MOST_ROWS = 2**31 - 1
 _NOWHERE = -1
@@ -37,10 +37,12 @@ class LookAhead:
     """Decides what is kept. Batches are announced in order, and taken in order; of all that are announced and not yet
     taken, it is known who uses which row.
 
-    Between two batches those rows are kept that are used again first; of rows without a known use those that were used
-    last, and these only where there is room. Where all batches are announced, no fewer rows can be read.
+    Between two batches those rows are kept that are used again first. Where all batches are announced, no fewer rows
+    can be read. Of rows without a known use those are kept that were used most often, in powers of the square root of
+    two, and of equal ones those that were there. All counts are halved when one is at its end, so that rows which are
+    not used any more give way (Einziger et al., "TinyLFU", ACM Transactions on Storage 13(4), 2017, does likewise).
 
-    A row takes 8 bytes of memory besides, one of a batch that is announced 8, and a slot 16.
+    A row takes 9 bytes of memory besides, one of a batch that is announced 8, and a slot 16.
 
     Args:
         num_rows: N, of the table; at most :data:`MOST_ROWS`.
@@ -55,9 +57,12 @@ class LookAhead:
         self._slot_of = np.full(num_rows, _NOWHERE, np.int32)
         self._last = np.zeros(num_rows, np.int32)
         self._row_of = np.full(slots, _NOWHERE, np.int32)
-        # Lists of slots by next use, each a ring through a place of its own behind the slots'; the last is of NEVER.
+        self._counts = np.zeros(num_rows, np.uint8)  # batches that used a row
+        self._full = False  # a count is at its end
+        # Lists of slots by next use, each a ring through a place of its own behind the slots'; the last are of NEVER
+        # and of what stands below it.
         self._use = np.full(slots, NEVER, np.int32)
-        size = slots + self._buckets + 1
+        size = slots + self._buckets + CLASSES
         self._before, self._after = np.arange(size, dtype=np.int32), np.arange(size, dtype=np.int32)
         self._filled = 0
         self._rows, self._next = np.empty(1 << 12, np.int32), np.empty(1 << 12, np.int32)
@@ -68,13 +73,16 @@ class LookAhead:
     @property
     def num_bytes(self) -> int:
         """Bytes of memory held."""
-        arrays = (self._slot_of, self._last, self._row_of, self._use, self._before, self._after, self._rows, self._next)
+        arrays = (
+            self._slot_of, self._last, self._counts, self._row_of, self._use, self._before, self._after, self._rows,
+            self._next,
+        )  # fmt: skip
         return sum(array.nbytes for array in arrays)
 
     @staticmethod
     def bytes_for(num_rows: int, slots: int, announced: int) -> int:
         """Bytes of memory for a table, room for some rows, and rows that are announced at once."""
-        return 8 * num_rows + 16 * slots + 8 * announced
+        return 9 * num_rows + 16 * slots + 8 * announced
 
     def announce(self, rows: Int64[np.ndarray, "n"]) -> None:
         """The rows of the next batch, none of them twice.
@@ -101,7 +109,12 @@ class LookAhead:
         count = self._sizes.pop(0)
         slots, uses = np.empty(count, np.int32), np.empty(count, np.int32)
         lists = (self._use, self._before, self._after, self._slots, self._buckets)
-        row_loops.find(self._rows, self._next, self._begin, slots, uses, self._slot_of, *lists)
+        if self._full:
+            self._counts >>= 1
+            row_loops.sort_again(self._filled, self._counts, self._row_of, *lists)
+        self._full = row_loops.find(
+            self._rows, self._next, self._begin, slots, uses, self._counts, self._slot_of, *lists
+        )
         missing = np.flatnonzero(slots < 0)
         missing = missing[np.argsort(uses[missing], kind="stable")].astype(np.int32)
         into = np.empty(min(len(missing), self._slots), np.int32)
@@ -124,7 +137,9 @@ class LookAhead:
         self._sizes.clear()
         self._begin = self._end
         self._step = 0
-        row_loops.forget(self._filled, self._use, self._before, self._after, self._slots, self._buckets)
+        row_loops.forget(
+            self._filled, self._counts, self._row_of, self._use, self._before, self._after, self._slots, self._buckets
+        )
 
     def _make_room(self, count: int) -> None:
         held, size = self._end - self._begin, len(self._rows)

@@ -8,7 +8,32 @@ from __future__ import annotations
 from partita.kernels.compile import compiled
 
 NEVER = 2**31 - 1
-"""In place of a step: no use is known."""
+"""In place of a step: no use is known, and the row has never been used."""
+CLASSES = 16
+"""Places below :data:`NEVER`, one each, of rows without a known use: the more often a row was used, the lower."""
+_LAST_STEP = NEVER - CLASSES
+MOST_USES = 255
+"""A row's count goes no further. It is halved before it would: see :class:`~partita.features.look_ahead.LookAhead`."""
+
+
+def _class_loop(uses):
+    """In place of a step, for a row that was used so often: two classes for each power of two."""
+    found = 0
+    while uses > 3:
+        uses >>= 1
+        found += 2
+    return NEVER - (found + uses)
+
+
+unknown = compiled(_class_loop)
+
+
+def _place_loop(step, slots, buckets):
+    """Where the list of a step begins."""
+    return slots + (buckets + (NEVER - step) if step > _LAST_STEP else step % buckets)
+
+
+place_of = compiled(_place_loop)
 
 
 def _unlink_loop(slot, before, after):
@@ -21,7 +46,7 @@ unlink = compiled(_unlink_loop)
 
 def _link_loop(slot, step, use, before, after, slots, buckets):
     """Put a slot at the end of the list of a step."""
-    place = slots + (buckets if step == NEVER else step % buckets)
+    place = place_of(step, slots, buckets)
     last = before[place]
     after[last] = slot
     before[slot] = last
@@ -54,15 +79,26 @@ def _announce_loop(
 announce = compiled(_announce_loop)
 
 
-def _find_loop(rows, uses, begin, found, found_uses, slot_of, use, before, after, slots, buckets):
+def _find_loop(
+    rows, uses, begin, found, found_uses, counts, slot_of, use, before, after, slots, buckets
+):  # fmt: skip
+    """Of each row of a batch where it is kept, and its next use. Returns whether a count is at its end."""
+    full = False
     for i in range(len(found)):
         place = (begin + i) % len(rows)
-        slot = slot_of[rows[place]]
+        row, step = rows[place], uses[place]
+        if counts[row] < MOST_USES:
+            counts[row] += 1
+        full |= counts[row] == MOST_USES
+        if step == NEVER:
+            step = unknown(int(counts[row]))
+        slot = slot_of[row]
         found[i] = slot
-        found_uses[i] = uses[place]
+        found_uses[i] = step
         if slot >= 0:
             unlink(slot, before, after)
-            link(slot, uses[place], use, before, after, slots, buckets)
+            link(slot, step, use, before, after, slots, buckets)
+    return full
 
 
 find = compiled(_find_loop)
@@ -79,13 +115,13 @@ def _keep_loop(
             slot = filled
             filled += 1
         else:
-            if last == NEVER and after[slots + buckets] == slots + buckets:
-                last = step + buckets - 1
-            while last > wanted and last != NEVER and after[slots + last % buckets] == slots + last % buckets:
-                last -= 1
+            place = place_of(last, slots, buckets)
+            while last > wanted and after[place] == place:
+                last = step + buckets - 1 if last == _LAST_STEP + 1 else last - 1
+                place = place_of(last, slots, buckets)
             if last <= wanted or slots == 0:
                 return k, filled
-            slot = after[slots + (buckets if last == NEVER else last % buckets)]
+            slot = after[place]
             unlink(slot, before, after)
             slot_of[row_of[slot]] = -1
         row_of[slot] = row
@@ -98,14 +134,27 @@ def _keep_loop(
 keep = compiled(_keep_loop)
 
 
-def _forget_loop(filled, use, before, after, slots, buckets):
+def _forget_loop(filled, counts, row_of, use, before, after, slots, buckets):
+    """No use is known of any row that is kept."""
     for slot in range(filled):
-        if use[slot] != NEVER:
+        step = unknown(int(counts[row_of[slot]]))
+        if use[slot] != step:
             unlink(slot, before, after)
-            link(slot, NEVER, use, before, after, slots, buckets)
+            link(slot, step, use, before, after, slots, buckets)
 
 
 forget = compiled(_forget_loop)
+
+
+def _sort_again_loop(filled, counts, row_of, use, before, after, slots, buckets):
+    """Counts have changed: rows without a known use go to where they belong."""
+    for slot in range(filled):
+        if use[slot] > _LAST_STEP:
+            unlink(slot, before, after)
+            link(slot, unknown(int(counts[row_of[slot]])), use, before, after, slots, buckets)
+
+
+sort_again = compiled(_sort_again_loop)
 
 
 def _copy_kept_loop(kept, slots, out):

@@ -255,6 +255,22 @@ def by_torch(x: Float[Tensor, "n F"], weight: Float[Tensor, "..."]) -> bool:
     return exact and not cast and (_chosen.get() is _TORCH or x.dtype == torch.float64)
 
 
+def operands(x: Float[Tensor, "n F"], weight: Float[Tensor, "m F"]) -> tuple[Backend, Tensor, Tensor]:
+    """What computes ``x W^T``, and both as it takes them: in the dtype of autocast, where that is on."""
+    x, weight = _as_autocast(x, weight)
+    return _backend(x, weight), x, weight
+
+
+def write_product(
+    backend: Backend, x: Float[Tensor, "n F"], weight: Float[Tensor, "m F"], out: Float[Tensor, "n m"]
+) -> None:
+    """Write ``x W^T``, computed by a backend, into a tensor that may be a view and of another dtype."""
+    if backend is _TORCH and x.dtype == weight.dtype == out.dtype:
+        torch.mm(x, weight.t(), out=out)
+    else:
+        out.copy_(backend.linear(x, weight, None))
+
+
 def linear(
     x: Float[Tensor, "n F"], weight: Float[Tensor, "m F"], bias: Float[Tensor, "m"] | None = None
 ) -> Float[Tensor, "n m"]:

@@ -190,6 +190,11 @@ class EdgeTask(SampledTask, Protocol):
         """Edges that carry no messages in any step of training; ``None``: each step has its own."""
         ...
 
+    def shared_candidates(self, batch: int) -> list[int]:
+        """How many candidates all edges of a batch of some size share, for each end that is replaced; none where every
+        edge has its own."""
+        ...
+
     def attach(self, model: Model) -> None:
         """Make the decoder the model's; or take the one that the model has."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -13,10 +13,12 @@ import torch
 
 from partita.comm.group import Group
 from partita.config import Config
+from partita.nn.decoders import Decoder, ProductDecoder, Reciprocal
 from partita.nn.matmul import BACKENDS, LEAST_COLUMNS, LEAST_ROWS, TORCH, Backend, Linear, onednn_works
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState
 from partita.setup.sampler import sampler_settings, sampler_type
+from partita.tasks.task import EdgeTask
 from partita.train.job import Job
 from partita.train.recorder import Recorder
 
@@ -32,6 +34,8 @@ _FLOP_A_ROUND = 5e8
 """Of each backend, on every thread: some 10 ms."""
 _MOST_ROWS, _FEWEST_ROWS = 6144, 768
 """Two of the pieces that oneDNN is given at a time, whatever lies between them."""
+_MOST_COLUMNS = 2048
+"""Of a product that is measured. Of more candidates, as many products are thought of as make them up."""
 _SHARE = 0.8
 """The largest products are measured that make up so much of the work."""
 
@@ -90,6 +94,9 @@ def choose_products(job: Job, recorded: str | None) -> Choice:
         return Choice(TORCH)
     rows = batch_rows(config, job.store.num_nodes, job.store.num_edges, job.num_seeds, team.size)
     shapes = shapes_of(job.model, rows)
+    batch = min(config.batch_size or job.num_seeds, job.num_seeds)
+    if isinstance(job.task, EdgeTask):
+        shapes += shapes_of_scores(job.task.decoder, math.ceil(batch / team.size), job.task.shared_candidates(batch))
     steps = config.epochs * math.ceil(job.num_seeds / (config.batch_size or job.num_seeds))
     if recorded is None and steps * sum(shape.flop * times for shape, times in shapes.items()) < WORTH_FLOP:
         return Choice(TORCH)
@@ -147,6 +154,24 @@ def shapes_of(model: Model, rows: list[tuple[int, int]]) -> Counter[Shape]:
                 shape = Shape(count, module.in_features, module.out_features, inner=number > 0)
                 if min(shape.before, shape.after) >= LEAST_COLUMNS:
                     shapes[shape] += 1
+    return shapes
+
+
+def shapes_of_scores(decoder: Decoder, edges: int, candidates: Sequence[int]) -> Counter[Shape]:
+    """The products of a training step that score candidates which edges share.
+
+    Args:
+        decoder: makes the scores.
+        edges: of a batch, on one worker.
+        candidates: how many, of each end that is replaced.
+    """
+    shapes: Counter[Shape] = Counter()
+    decoder = decoder.inner if isinstance(decoder, Reciprocal) else decoder
+    if isinstance(decoder, ProductDecoder) and edges >= LEAST_ROWS and decoder.width >= LEAST_COLUMNS:
+        for number in candidates:
+            pieces = math.ceil(number / _MOST_COLUMNS)
+            if number >= LEAST_COLUMNS:
+                shapes[Shape(edges, decoder.width, math.ceil(number / pieces), inner=True)] += pieces
     return shapes
 
 

@@ -24,8 +24,8 @@ def test_rows_in_no_file() -> None:
 
 
 def test_too_little_memory() -> None:
-    with pytest.raises(ConfigError, match="599 bytes have no room for a row: to know where 70 rows are takes 560"):
-        DiskRows(Rows().host(), 599, 2)
+    with pytest.raises(ConfigError, match="669 bytes have no room for a row: to know where 70 rows are takes 630"):
+        DiskRows(Rows().host(), 669, 2)
 
 
 def test_batches_that_were_prepared_and_not_read_leave_nothing_behind() -> None:

@@ -16,11 +16,12 @@ from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.nn import matmul
+from partita.nn.decoders import build_decoder
 from partita.nn.matmul import TORCH, Backend
 from partita.nn.model import build_model
 from partita.testing.graphs import small_random_store
 from partita.train import matmul_backend as choice
-from partita.train.matmul_backend import Shape, batch_rows, fastest, seconds_of, shapes_of
+from partita.train.matmul_backend import Shape, batch_rows, fastest, seconds_of, shapes_of, shapes_of_scores
 
 SETTINGS = {"layers": 2, "hidden": 32, "fanout": "4,3", "batch_size": 300, "epochs": 2, "threads": 1}
 needs_onednn = pytest.mark.skipif(not matmul.onednn_works(), reason="this PyTorch has no oneDNN")
@@ -87,6 +88,29 @@ def test_shapes_are_those_of_linear_maps_that_are_wide_and_tall_enough() -> None
     wide = build_model("gcn", in_width=800, hidden=64, out_width=4, layers=2)
     assert shapes_of(wide, rows) == {Shape(20_000, 800, 64, inner=False): 1}, "sources are projected; 4 is narrow"
     assert not shapes_of(model, [(200, 800), (50, 200)])
+
+
+def test_shapes_of_scores() -> None:
+    wide = build_decoder("complex", 200, 3)
+    assert shapes_of_scores(wide, 1024, [512, 512]) == {Shape(1024, 200, 512, inner=True): 2}
+    assert shapes_of_scores(wide, 1024, [5_000]) == {Shape(1024, 200, 1667, inner=True): 3}, "in pieces"
+    assert shapes_of_scores(build_decoder("complex", 200, 3, reciprocal=True), 1024, [512])
+    assert not shapes_of_scores(wide, 100, [512]), "few rows are left to PyTorch"
+    assert not shapes_of_scores(wide, 1024, [8]), "and narrow products"
+    assert not shapes_of_scores(build_decoder("transe", 200, 3), 1024, [512]), "no product"
+
+
+@needs_onednn
+def test_scores_of_links_are_measured_and_multiplied_as_chosen(monkeypatch, tmp_path, worth) -> None:
+    """Where no layer is, as with one."""
+    asked = measuring(monkeypatch, torch=3.0, onednn=1.0, onednn_all=2.0)
+    graph = partita.generate_rmat(tmp_path / "g", scale=9, edge_factor=8, undirected=True)
+    given = {"task": "links", "model": "none", "embed": "32", "hidden": 32, "negatives": 64, "batch_size": 600}
+    with counting(monkeypatch) as calls:
+        summary = partita.Trainer(graph, out=tmp_path / "run", epochs=1, eval_every=0, threads=1, **given).fit()
+    assert asked == [Counter({Shape(600, 32, 64, inner=True): 2})]
+    assert summary.record["matmul"] == "onednn"
+    assert calls[0] > 0
 
 
 class Rates:

@@ -16,7 +16,7 @@ from partita.nn import initialize
 from partita.nn.decoders.cubes import cubes
 from partita.nn.decoders.side_by_side import side_by_side
 from partita.nn.layers.base import global_key
-from partita.nn.matmul import by_torch, linear
+from partita.nn.matmul import linear
 
 Side = Literal["tail", "head"]
 """The end of a triple that candidates stand for; the other one is given."""
@@ -206,7 +206,7 @@ class ProductDecoder(Decoder):
         """See :meth:`Decoder.scores`; without copies where candidates are shared."""
         kind, ends = type(self), {"head": heads, "tail": tails}
         own = kind.forward is not ProductDecoder.forward or kind.against is not ProductDecoder.against
-        if own or not all(rows.ndim == 2 and by_torch(heads, rows) for rows in candidates.values()) or not candidates:
+        if own or not candidates or any(rows.ndim != 2 for rows in candidates.values()):
             return super().scores(heads, tails, relations, candidates, last, loops=loops)
         given = [heads if side == "tail" else tails for side in candidates]
         queries = [self.query(side, rows, relations) for side, rows in zip(candidates, given, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from partita.nn.matmul import operands, write_product
 
 
 def side_by_side(
@@ -20,6 +23,9 @@ def side_by_side(
     last: Float[Tensor, "B"] | None = None,
 ) -> Float[Tensor, "B K_1"]:
     """``[<q_1, true>, q_1 C_1^T, <q_1, other_1>, q_2 C_2^T, <q_2, other_2>, ..., last]``.
+
+    Products with shared candidates are computed by the backend in use, and in the dtype of autocast where that is on;
+    they are rounded to it. All else is in the dtype of the rows.
 
     Args:
         true: one more candidate of every row for the first side.
@@ -37,14 +43,18 @@ class _SideBySide(Function):
 
     @staticmethod
     def forward(ctx: Any, sides: int, last: Tensor | None, true: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(true, *tensors)
-        ctx.sides, ctx.has_last = sides, last is not None
         queries, candidates, others = _by_side(sides, tensors)
-        out = true.new_empty(len(true), 1 + sum(map(len, candidates)) + len(others) + ctx.has_last)
+        pairs = [operands(query, rows) for query, rows in zip(queries, candidates, strict=True)]
+        ctx.backends = [backend for backend, _, _ in pairs]
+        ctx.save_for_backward(true, *queries, *others, *(rows for _, *pair in pairs for rows in pair))
+        ctx.sides, ctx.others, ctx.has_last = sides, len(others), last is not None
+        dtype = functools.reduce(torch.promote_types, (each.dtype for each in (true, *tensors)))
+        columns = 1 + sum(map(len, candidates)) + len(others) + ctx.has_last
+        out = torch.empty(len(true), columns, dtype=dtype, device=true.device)
         torch.sum(queries[0] * true, dim=1, out=out[:, 0])
-        parts, singles = _parts(out, candidates, len(others))
-        for query, rows, part in zip(queries, candidates, parts, strict=True):
-            torch.mm(query, rows.t(), out=part)
+        parts, singles = _parts(out, list(map(len, candidates)), len(others))
+        for (backend, query, rows), part in zip(pairs, parts, strict=True):
+            write_product(backend, query, rows, part)
         for query, rows, single in zip(queries, others, singles):
             torch.sum(query * rows, dim=1, out=single)
         if last is not None:
@@ -55,26 +65,34 @@ class _SideBySide(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         true, *tensors = ctx.saved_tensors
-        queries, candidates, others = _by_side(ctx.sides, tensors)
-        parts, singles = _parts(grad, candidates, len(others))
-        of_queries = [part @ rows for rows, part in zip(candidates, parts, strict=True)]
+        queries, others, multiplied = _by_side(ctx.sides, tensors, ctx.others)
+        pairs = list(zip(ctx.backends, multiplied[::2], multiplied[1::2], strict=True))
+        parts, singles = _parts(grad, [len(rows) for _, _, rows in pairs], len(others))
+        parts = [part.to(rows.dtype) for (_, _, rows), part in zip(pairs, parts, strict=True)]
+        of_queries = [
+            backend.by_weight(part, rows).to(grad.dtype) for (backend, _, rows), part in zip(pairs, parts, strict=True)
+        ]
         of_queries[0].addcmul_(true, grad[:, :1])
         for found, rows, single in zip(of_queries, others, singles):
             found.addcmul_(rows, single.unsqueeze(1))
-        of_rows = [part.t() @ query for query, part in zip(queries, parts, strict=True)]
+        of_rows = [backend.by_rows(part, query) for (backend, query, _), part in zip(pairs, parts, strict=True)]
         of_others = [query * single.unsqueeze(1) for query, single in zip(queries, singles)]
         of_last = grad[:, -1] if ctx.has_last else None
         return (None, of_last, queries[0] * grad[:, :1], *of_queries, *of_rows, *of_others)
 
 
-def _by_side(sides: int, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-    return tensors[:sides], tensors[sides : 2 * sides], tensors[2 * sides :]
+def _by_side(
+    sides: int, tensors: Sequence[Tensor], second: int | None = None
+) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    """One for each side, as many again or as many as is said, and the others."""
+    middle = sides + (sides if second is None else second)
+    return tensors[:sides], tensors[sides:middle], tensors[middle:]
 
 
-def _parts(scores: Tensor, candidates: Sequence[Tensor], others: int) -> tuple[list[Tensor], list[Tensor]]:
+def _parts(scores: Tensor, candidates: Sequence[int], others: int) -> tuple[list[Tensor], list[Tensor]]:
     """Of each side the columns of the candidates, and that of the other one where there are any."""
     more = 1 if others else 0
-    sizes = [len(rows) + more for rows in candidates]
+    sizes = [number + more for number in candidates]
     sides = scores[:, 1 : 1 + sum(sizes)].split(sizes, dim=1)
-    parts = [side[:, : len(rows)] for side, rows in zip(sides, candidates, strict=True)]
+    parts = [side[:, :number] for side, number in zip(sides, candidates, strict=True)]
     return parts, [side[:, -1] for side in sides] if others else []

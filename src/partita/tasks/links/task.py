@@ -139,6 +139,10 @@ class LinkTask:
             model.decoder = self.decoder
         self.decoder = model.decoder
 
+    def shared_candidates(self, batch: int) -> list[int]:
+        """See :class:`partita.tasks.task.EdgeTask`."""
+        return [self.negatives.width(batch)] * len(self.sides) if self.negatives.shared else []
+
     @property
     def eval_negatives(self) -> int:
         """See :class:`partita.tasks.task.EdgeTask`."""
