@@ -24,6 +24,8 @@ Examples:
     partita plan graph2 --workers 2 --json --out plan.json
 
     partita plan graph8 --hosts 2 --workers 4 --links links.json
+
+    partita plan graph8 --hosts 2 --workers 4 --links links.json --shards
 """
 _MEASURE_HELP = """Measure how fast workers exchange rows and sum tensors, and keep it for plans.
 
@@ -52,6 +54,9 @@ def plan(
     links: Annotated[
         Path | None, typer.Option("--links", help="Link measurements (partita measure --out), also of other machines.")
     ] = None,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="Hosts hold shards (partita shard) instead of the whole store.")
+    ] = False,
     trust: Trust = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all strategies, not only those with a name.")] = False,
     json: Json = False,
@@ -77,7 +82,7 @@ def plan(
         require_parent(out)
     given = None if links is None else Links.load(links)
     with shown(quiet=json):
-        found = _plan(store, parsed, hosts, given, quiet=json)
+        found = _plan(store, parsed, hosts, given, shards, quiet=json)
     if found is None:  # the first process of a torchrun shows it
         return
     if out is not None:
@@ -109,7 +114,7 @@ def _as_option(name: str, value: Any) -> str:
     return f"--{flag} {value}"
 
 
-def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> dict[str, Any] | None:
+def _plan(store: Path, config: Any, hosts: int, links: Any, shards: bool, *, quiet: bool) -> dict[str, Any] | None:
     import os
     import sys
 
@@ -117,10 +122,10 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, *, quiet: bool) -> d
     from partita.comm.local import workers_ready
     from partita.train.purposes import PURPOSES
 
-    if links is not None or hosts > 1:
+    if links is not None or hosts > 1 or shards:
         from partita.train.planning import make_plan
 
-        return make_plan(store, config, hosts=hosts, links=links).to_json()
+        return make_plan(store, config, hosts=hosts, links=links, shards=shards).to_json()
     arguments = {"store": str(store), "config": config.model_dump(mode="json"), "quiet": quiet}
     if "RANK" in os.environ or config.workers == 1:
         return plan_worker(None, **arguments)

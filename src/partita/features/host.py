@@ -224,6 +224,23 @@ class HostRows(OfWorkers):
         home = replace(self.home, x=self.home.x[rows], scale=scale)
         return HostRows(home, self.num_nodes, rows.start, columns=self.columns)
 
+    def of_another(self, rows: slice, hot_ids: Int[Tensor, "M"] | None = None) -> HostRows:
+        """What another host holds, to tell who has which row: there are none to be read.
+
+        Args:
+            rows: store ids of its own nodes, with a start and a stop.
+            hot_ids: as of this class.
+        """
+
+        def imagined(count: int) -> FeatureColumn:
+            x, scale = self.home.x, self.home.scale
+            scale = None if scale is None else scale.new_ones(1).expand(count)
+            return replace(self.home, x=x.new_zeros(1, x.shape[1]).expand(count, -1), scale=scale)
+
+        hot = None if hot_ids is None else imagined(len(hot_ids))
+        home = imagined(rows.stop - rows.start)
+        return HostRows(home, self.num_nodes, rows.start, hot_ids, hot, columns=self.columns)
+
     def announce(self, work: HostWork) -> None:
         """Nothing: rows are where they are read from."""
 

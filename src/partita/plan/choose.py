@@ -6,6 +6,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from partita.comm.context import Context
 from partita.config import PRESETS, Config
 from partita.core import progress
@@ -22,6 +25,7 @@ from partita.plan.estimates import Estimates, kept_links, make_estimates
 from partita.plan.links import Links, measure_links
 from partita.plan.rates import measure_rates
 from partita.plan.trials import Trial, TrialRun
+from partita.setup.tiers import keeps_rows_of_hosts
 
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
@@ -51,7 +55,7 @@ def choose(
 
     Args:
         context: of this worker.
-        store: a whole graph store.
+        store: a whole graph store, or the shard of this host.
         config: the settings of the run.
         trial_run: tries a strategy out.
         model: a user's own; ``None``: the one that the settings name.
@@ -62,7 +66,7 @@ def choose(
         ResourceError: likewise: no strategy fits into the memory.
     """
     mesh = context.mesh
-    planner = _Planner(store, config, context, model)
+    planner = _Planner(store, config, context, model, hot_rows_of_hosts(context, store))
     context.agree(planner.check)
     if mesh.size == 1:
         return _short(trial_run({"strategy": PLAIN}, TRIAL_SECONDS), made_for(store, config, mesh))
@@ -89,13 +93,24 @@ def choose(
             planner.add(name, trial_run({"strategy": name}, TRIAL_SECONDS))
             task.advance()
     allowed = config.allow == "approximate"
-    approximate, refused = _isolated(context, trial_run) if allowed or thorough else ([], {})
+    isolated = (allowed or thorough) and store.shard is None  # views may need rows that a shard does not have
+    approximate, refused = _isolated(context, trial_run) if isolated else ([], {})
 
     def conclude() -> dict[str, Any]:
         found = planner.estimates.plan(made_for(store, config, mesh), approximate, allowed=allowed)
         return replace(found, refused={**found.refused, **refused}).to_json()
 
     return Plan.from_json(context.agree(conclude))
+
+
+def hot_rows_of_hosts(context: Context, store: GraphStore) -> list[Tensor | None]:
+    """Of every host the nodes whose rows it has besides those of its own ones. All workers call this."""
+    mesh = context.mesh
+    if store.shard is None:
+        return [None] * mesh.hosts
+    found = store.hot if store.shard.hosts > 1 and mesh.worker == 0 else None
+    of_workers = context.group().gather(None if found is None else found[0].tolist())
+    return [None if ids is None else torch.tensor(ids) for ids in of_workers[:: mesh.workers]]
 
 
 def _isolated(context: Context, trial_run: TrialRun) -> tuple[list[Candidate], dict[str, str]]:
@@ -122,10 +137,19 @@ def _isolated(context: Context, trial_run: TrialRun) -> tuple[list[Candidate], d
     return found, refused
 
 
-def made_for(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
-    """The settings that a run must share with a plan: see :attr:`partita.core.plan.Plan.made_for`."""
+def made_for(store: GraphStore, config: Config, mesh: Mesh, *, shards: bool = False) -> dict[str, Any]:
+    """The settings that a run must share with a plan: see :attr:`partita.core.plan.Plan.made_for`.
+
+    Args:
+        store: the graph store, or the shard of a host.
+        config: the settings.
+        mesh: of any worker.
+        shards: hosts hold shards of the whole store that is given.
+    """
     settings = config.model_dump(mode="json")
+    shards |= store.shard is not None or keeps_rows_of_hosts(config)
     of_all = {"store": store.fingerprint, "workers": mesh.size, "hosts": mesh.hosts}
+    of_all |= {"shards": shards and mesh.hosts > 1}
     return of_all | {name: settings[name] for name in _MADE_FOR}
 
 
@@ -148,13 +172,16 @@ class _Planner:
     estimates: Estimates
     dry_run: DryRun
 
-    def __init__(self, store: GraphStore, config: Config, context: Context, model: Model | None) -> None:
-        self._store, self._config, self._model = store, config, model
+    def __init__(
+        self, store: GraphStore, config: Config, context: Context, model: Model | None, hot: list[Tensor | None]
+    ) -> None:
+        self._store, self._config, self._model, self._hot = store, config, model, hot
         self._mesh, self._leads = context.mesh, context.mesh.rank == 0
         self._strategies = {each.name: each for each in candidates(config.layers, context.mesh)}
 
     def check(self) -> None:
-        self.dry_run = DryRun(self._store, self._config, self._mesh, list(self._strategies.values()), self._model)
+        strategies = list(self._strategies.values())
+        self.dry_run = DryRun(self._store, self._config, self._mesh, strategies, self._model, hot=self._hot)
 
     def add(self, name: str, trial: Trial) -> None:
         if self._leads:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Int32, UInt64
+from jaxtyping import Int32, Int64, UInt64
 
 from partita.comm.device import choose
 from partita.comm.fake import FakeContext
@@ -51,6 +51,7 @@ CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
 KEPT_BYTES = 512 * 2**20
 """Of sampled steps that are kept to foresee them together, about."""
+_DEALT = "hosts hold shards without hot rows, as partita shard makes them"
 _MASKS = 16
 """So many times its id a source takes, about: masks of who asks for it, at every layer and tier."""
 
@@ -59,11 +60,14 @@ class DryRun:
     """A run that samples in one process, for workers that need not be there.
 
     Args:
-        store: a whole graph store.
+        store: a whole graph store; of an untyped graph also the shard of any host, with all edges.
         config: the settings of the run.
         mesh: of any of its workers.
         strategies: that come into question.
         model: a user's own; ``None``: the one that the settings name.
+        shards: every host has the feature rows of its own parts only, and not those of all nodes. So it is in any case
+            with a cache of rows of other hosts that come and go, and if the store is a shard.
+        hot: where the store is a shard, of every host ascending store ids of its hot rows, ``None`` if it has none.
 
     Attributes:
         engines: of the strategies that can be used, as the worker of ``mesh`` would have them.
@@ -78,10 +82,20 @@ class DryRun:
     """
 
     def __init__(
-        self, store: GraphStore, config: Config, mesh: Mesh, strategies: list[Strategy], model: Model | None = None
+        self,
+        store: GraphStore,
+        config: Config,
+        mesh: Mesh,
+        strategies: list[Strategy],
+        model: Model | None = None,
+        *,
+        shards: bool = False,
+        hot: Sequence[Int64[torch.Tensor, "_"] | None] = (),
     ) -> None:
         _check(store, config, mesh)
         self._store, self.config, self._mesh = store, config, mesh
+        self._deals = mesh.hosts > 1 and (shards or store.shard is not None or keeps_rows_of_hosts(config))
+        self._hot = hot or [None] * mesh.hosts
         widths = store.type_widths if store.schema is not None else (store.num_features,)
         self.row_bytes = [width * DTYPES[config.precision].itemsize for width in widths]
         self._task = task = make_task(config, store)
@@ -96,10 +110,10 @@ class DryRun:
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = cache_settings(config)
-        self._cached = config.cache == 0
+        self._assumed = config.cache == 0 and not self._deals
         self._keeps = CACHE_STEPS if needs_dry_run(self._cache) else 0
         self._kept: dict[int, list[SampledLayer]] = {}
-        self.notes = list[str]()
+        self.notes = [_DEALT] if self._deals and store.shard is None else list[str]()
         self.engines: dict[Strategy, Engine] = {}
         self.refused: dict[Strategy, PartitaError] = {}
         for strategy in strategies:
@@ -113,8 +127,8 @@ class DryRun:
 
     def _engine(self, strategy: Strategy, context: FakeContext, window: int | None = None) -> Engine:
         config, rows = self.config, open_rows(self._store, self.config)
-        if keeps_rows_of_hosts(config):
-            rows = dealt_rows(rows, self._store, context.mesh)
+        if self._deals:
+            rows = dealt_rows(rows, self._store, context.mesh, self._hot[context.mesh.host])
         cache = self._cache if window is None else replace(self._cache, window=window)
         return build_engine(
             strategy, self.model, place_topology(self._local, config.topology, self._store, context), rows,
@@ -122,13 +136,13 @@ class DryRun:
             context, self._part_offsets, cache,
         )  # fmt: skip
 
-    def _fill_caches(self) -> None:
-        """Let all engines know what caches will hold."""
+    def _assume(self) -> None:
+        """Let all engines know what hosts hold, and what caches will."""
         with progress.task("choose what to cache", total=len(self.engines), unit="strategies") as task:
             for strategy, engine in self.engines.items():
                 self._fill(strategy, [engine, *(self._engine(strategy, context) for context in self._contexts[1:])])
                 task.advance()
-        self._cached = True
+        self._assumed = True
 
     @cached_property
     def _contexts(self) -> list[FakeContext]:
@@ -164,8 +178,8 @@ class DryRun:
         if looks_ahead(self.config):
             yield from self._foreseen_ahead(seconds)
             return
-        if not self._cached:
-            self._fill_caches()
+        if not self._assumed:
+            self._assume()
         begun = time.monotonic()
         with progress.task("dry run", total=self.num_steps, unit="steps") as task:
             for step in range(self.num_steps):
@@ -205,7 +219,7 @@ class DryRun:
                 found[strategy] = estimate_steps(engines[0], dealt, self._mesh)
                 forget_workers(engines[0])
                 task.advance()
-        self.notes = _notes_ahead(self.config, steps, self.num_steps, max(windows.values()))
+        self.notes = [*_notes_ahead(self.config, steps, self.num_steps, max(windows.values())), *self.notes]
         for step in range(steps):
             yield {strategy: estimates[step].shares for strategy, estimates in found.items()}
 
@@ -274,8 +288,6 @@ def _notes_ahead(config: Config, sampled: int, steps: int, window: int) -> list[
             f"{what}: from the first {sampled:,} of {steps:,} steps, exact for {exact:,} of them; for the others, "
             f"fewer batches are known than the {window:,} that a run looks ahead"
         ]
-    if keeps_rows_of_hosts(config):
-        notes.append("hosts hold shards without hot rows, as partita shard makes them")
     return notes
 
 
@@ -295,6 +307,7 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             fix="Name a strategy, or use device cpu",
         )
     require_features(store, config)
-    store.require_whole("a plan")
+    if store.edges_are_cut or (store.shard is not None and store.schema is not None):
+        store.require_whole("a plan")
     check_look_ahead(config, store, config.device, mesh.hosts, deals=True)
     check_topology_memory(config, store, config.device)

@@ -167,7 +167,7 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
 
     Args:
         context: of this worker.
-        store: a whole graph store.
+        store: a whole graph store; of an untyped graph also the shard of this host, with all edges.
         config: the settings of a run.
         model: a user's own; ``None``: the one that the settings name.
     """
@@ -219,6 +219,7 @@ class _Bench:
             inputs = TypedInputs(typed, topology, lambda _, host: (host, None))
             self._columns = [None if host is None else host.home for host in typed.columns]
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
+        self._lacks = store.shard is not None and store.shard.hosts > 1
         self._task, seeds = task, training_seeds(task)
         self._order = seed_order(task, seeds, config)
 
@@ -271,6 +272,7 @@ class _Bench:
                 if isinstance(rows, RowsByType):
                     h = self._encoder.over(rows) if composes else self._encoder(rows)
                 for layer, work in enumerate(of_step, start=1):
+                    work = self._readable(work) if layer == 1 else work
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
             seconds = time.perf_counter() - begun
@@ -296,6 +298,7 @@ class _Bench:
     def _forward(self, layer: int, work: BlockWork, *, encodes: bool) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
         h: Any = self._columns[0]
+        work = self._readable(work) if layer == 1 else work
         if encodes:
             assert self._typed is not None
             assert work.block.src is not None
@@ -308,6 +311,15 @@ class _Bench:
                 return self._data.forward(layer, work, h)
 
         return forward
+
+    def _readable(self, work: BlockWork) -> BlockWork:
+        """The same with rows that this host has in place of those of other hosts: it takes as long to read them."""
+        column, block = self._columns[0], work.block
+        if not self._lacks or column is None:
+            return work
+        held = len(column.x)
+        ids = {"indices": block.indices % held} if block.src is None else {"src": block.src % held}
+        return replace(work, block=block.with_(dst=block.dst % held, **ids))
 
     def _rows(self, block: Block) -> FeatureColumn | RowsByType:
         """What layer 1 takes; of a typed graph before it is encoded."""

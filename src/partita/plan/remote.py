@@ -26,6 +26,7 @@ def plan_elsewhere(
     *,
     hosts: int,
     links: Links,
+    shards: bool = False,
 ) -> Plan:
     """Plan for ``hosts`` x ``config.workers`` workers, without trying anything out.
 
@@ -34,13 +35,14 @@ def plan_elsewhere(
         config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
         hosts: how many there are.
         links: between the workers.
+        shards: hosts hold shards of the store, see :class:`~partita.plan.dryrun.DryRun`.
 
     Raises:
         ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
         PartitaError: what a worker raised while it measured.
     """
     opened, mesh = GraphStore.open(store), Mesh.of(0, hosts * config.workers, config.workers)
-    dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh))
+    dry_run = DryRun(opened, config, mesh, candidates(config.layers, mesh), shards=shards)
     # More workers than this machine has cores are those of another one.
     workers = min(config.workers, max(cores(), 2))
     arguments = {"store": os.fspath(store), "config": config.model_dump(mode="json")}
@@ -48,7 +50,7 @@ def plan_elsewhere(
     memory = config.memory_per_worker  # what those machines have is not known
     rates = Rates.from_json(measured)
     found = make_estimates(dry_run, mesh, rates, links, seconds=DRY_RUN_SECONDS, memory=memory)
-    return found.plan(made_for(opened, config, mesh))
+    return found.plan(made_for(opened, config, mesh, shards=shards))
 
 
 def rates_on_worker(context: Context, *, store: str, config: dict[str, Any]) -> dict[str, Any]:

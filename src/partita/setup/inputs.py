@@ -108,17 +108,31 @@ def open_rows(store: GraphStore, config: Config) -> HostRows | TypedColumns:
     return _host_rows(store, "x", config)
 
 
-def dealt_rows(rows: HostRows | TypedColumns, store: GraphStore, mesh: Mesh) -> HostRows | TypedColumns:
-    """Of the rows of a whole store those that a host has whose shard has no hot rows, see ``partita shard``.
+def dealt_rows(
+    rows: HostRows | TypedColumns, store: GraphStore, mesh: Mesh, hot_ids: Int64[Tensor, "M"] | None = None
+) -> HostRows | TypedColumns:
+    """The rows that a host has whose shard is as ``partita shard`` makes it.
 
     Args:
-        rows: all.
-        store: the whole store.
+        rows: all rows of a whole store, or of an untyped graph those of the shard of any host.
+        store: the whole store, or the shard.
         mesh: of a worker of the host.
+        hot_ids: of an untyped graph, ascending store ids of its hot rows; ``None``: it has none.
 
     Raises:
         ConfigError: the parts cannot be dealt out evenly.
     """
+    own = _nodes_of_host(store, mesh)
+    if isinstance(rows, HostRows):
+        return rows.of_range(own) if rows.whole and hot_ids is None else rows.of_another(own, hot_ids)
+    columns = [
+        None if of_type is None else of_type.of_range(rows.types.rows_within(kind, own.start, own.stop))
+        for kind, of_type in enumerate(rows.columns)
+    ]
+    return replace(rows, columns=tuple(columns))
+
+
+def _nodes_of_host(store: GraphStore, mesh: Mesh) -> slice:
     if store.num_parts % mesh.hosts:
         raise ConfigError(
             f"{store.num_parts} part{'' if store.num_parts == 1 else 's'} cannot be divided among {mesh.hosts} hosts "
@@ -127,14 +141,7 @@ def dealt_rows(rows: HostRows | TypedColumns, store: GraphStore, mesh: Mesh) -> 
             fix=f"Run partita partition STORE OUT --parts {mesh.hosts}x{mesh.workers}, then plan with OUT",
         )
     parts = store.num_parts // mesh.hosts
-    first, last = (int(store.part_offsets[(mesh.host + more) * parts]) for more in (0, 1))
-    if isinstance(rows, HostRows):
-        return rows.of_range(slice(first, last))
-    columns = [
-        None if of_type is None else of_type.of_range(rows.types.rows_within(kind, first, last))
-        for kind, of_type in enumerate(rows.columns)
-    ]
-    return replace(rows, columns=tuple(columns))
+    return slice(*(int(store.part_offsets[(mesh.host + more) * parts]) for more in (0, 1)))
 
 
 def _host_rows(store: GraphStore, name: str, config: Config) -> HostRows:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from partita.comm.context import Context
 from partita.comm.launch import launch
 from partita.config import PRESETS, Config
@@ -34,7 +36,9 @@ from partita.train.team import join_team
 from partita.train.trial_run import trial_run
 
 
-def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, links: Links | None = None) -> Plan:
+def make_plan(
+    store: str | os.PathLike[str], config: Config, *, hosts: int = 1, links: Links | None = None, shards: bool = False
+) -> Plan:
     """Measure the machine with all workers busy, sample some steps, price every strategy, and try the best ones out.
 
     Args:
@@ -42,6 +46,7 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
         config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
         hosts: how many there are; for more than one, ``links`` must be given.
         links: between workers that are somewhere else; then nothing is tried out. ``None``: workers are started here.
+        shards: every host has the feature rows of its own parts only, as ``partita shard`` deals them out.
 
     Raises:
         ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
@@ -61,8 +66,14 @@ def make_plan(store: str | os.PathLike[str], config: Config, *, hosts: int = 1, 
             where="embed",
             fix="Name a strategy: --strategy gdp, snp, dnp or gsplit",
         )
+    if shards and hosts == 1:
+        raise ConfigError(
+            "a single host has the feature rows of all nodes",
+            where="shards",
+            fix="Say how many hosts there are with --hosts, or leave shards out",
+        )
     if links is not None:
-        return plan_elsewhere(store, config, hosts=hosts, links=links)
+        return plan_elsewhere(store, config, hosts=hosts, links=links, shards=shards)
     if hosts > 1:
         raise ConfigError(
             f"there are no measurements of the links between {hosts} hosts",
@@ -87,7 +98,7 @@ def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any
 def plan_run(
     context: Context, store: GraphStore, config: Config, *, model: Model | None = None, thorough: bool = False
 ) -> tuple[Plan, Choice]:
-    """Plan a run on a whole graph store with its own workers, before it begins. All of them call this.
+    """Plan a run with its own workers, before it begins. All of them call this.
 
     Args:
         context, store, config, model: see :func:`resolve_strategy`.
@@ -183,4 +194,24 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return here and config.views == WHOLE and config.embed is None and store.shard is None and not cut
+    return here and config.views == WHOLE and config.embed is None and _shard_can_be_planned(context, store) and not cut
+
+
+def _shard_can_be_planned(context: Context, store: GraphStore) -> bool:
+    """Whether a host knows enough of the others' rows and edges; any whole store will do."""
+    hosts = context.mesh.hosts
+    if store.shard is None or hosts == 1:
+        return True
+    why = None
+    if store.edges_are_cut:
+        why = "the shards of hosts have the edges of their own nodes only"
+    elif store.schema is not None:
+        why = "the shards are of a typed graph"
+    elif not np.diff(store.part_offsets[:: store.num_parts // hosts]).all():
+        why = "a host has no nodes"
+    if why is not None and context.mesh.rank == 0:
+        progress.say(
+            f"{why}, so the strategy is {PLAIN}; plan on the whole store with partita plan STORE --hosts {hosts} "
+            "--shards --links FILE --out PLAN, and give --plan PLAN, or name a strategy with --strategy"
+        )
+    return why is None

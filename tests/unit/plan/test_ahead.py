@@ -60,6 +60,10 @@ def estimate_of(plan: Estimates, name: str) -> Estimate:
     return next(found for each, found in plan.found.items() if each.name == name)
 
 
+def refusal_of(plan: Estimates, name: str) -> Exception:
+    return next(error for each, error in plan.refused.items() if each.name == name)
+
+
 def check(plan: Estimates, name: str, record: dict[str, Any]) -> Estimate:
     """What was foreseen of a strategy is what a run has counted."""
     found = estimate_of(plan, name)
@@ -120,6 +124,53 @@ def test_rows_of_other_hosts_are_those_that_a_run_on_shards_asks_for(folder, tmp
         of = [Config.make({**RUN, **AHEAD, **more, "workers": 1}, where="test"), Mesh.of(0, hosts, 1)]
         assert made_for(store, *of) == made_for(GraphStore.open(folder / f"{hosts}-1"), *of)
         assert plan.notes[-1] == "hosts hold shards without hot rows, as partita shard makes them"
+
+
+CACHES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "in-degree": {"cache": 1500},
+    "presample": {"cache": 1500, "cache_policy": "presample"},
+    "strategy": {"cache": 2500, "cache_policy": "strategy"},
+    "edges are dealt too": {"cache": 1500, "topology": "partitioned"},
+}
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_rows_and_bytes_of_hosts_with_shards_are_those_that_a_run_counts(folder, tmp_path, hosts) -> None:
+    """Without a cache, and with those that are filled before the first step; beside whole stores it is less."""
+    store = GraphStore.open(folder / f"{hosts}")
+    ways = {
+        f"{name} {cache}": {**RUN, **more, "workers": 1, "strategy": name}
+        for cache, more in CACHES.items()
+        for name in NAMED
+    }
+    records = run_workers(
+        train_here, hosts, str(folder), str(tmp_path), ways, hosts=hosts, purposes=PURPOSES, timeout=250
+    )[0]
+    for cache, more in CACHES.items():
+        given = settings_of({**more, "workers": 1})
+        plan, whole = (planned(store, Machine(), hosts=hosts, shards=shards, **given) for shards in (True, False))
+        assert "every host holds the feature rows of its own nodes only" in str(refusal_of(plan, "nfp"))
+        for name in NAMED:
+            found = check(plan, name, records[f"{name} {cache}"])
+            rows = records[f"{name} {cache}"]["counts"]["rows_from"]
+            if name in ("gdp", "dnp"):  # the others read a row where it is
+                assert rows["hosts"] > 0
+                assert rows["cache"] > 0 or cache == "none"
+                assert estimate_of(whole, name).traffic.features < found.traffic.features
+        assert plan.notes == ["hosts hold shards without hot rows, as partita shard makes them"]
+
+
+def test_a_plan_for_shards_is_for_runs_on_shards(folder) -> None:
+    config, mesh = Config.make({**RUN, "workers": 1}), Mesh.of(0, 2, 1)
+    whole, shard = GraphStore.open(folder / "2"), GraphStore.open(folder / "2-1")
+    links = Machine().links()
+    plan = partita.make_plan(whole.path, config, hosts=2, links=links, shards=True)
+    plan.check(made_for(shard, config, mesh))
+    with pytest.raises(ConfigError, match="was made for shards True, this run has False"):
+        plan.check(made_for(whole, config, mesh))
+    with pytest.raises(ConfigError, match="shards: a single host has the feature rows of all nodes"):
+        partita.make_plan(whole.path, config, shards=True)
 
 
 def test_of_typed_graphs(tmp_path) -> None:
