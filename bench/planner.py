@@ -13,6 +13,9 @@ hosts and need root and iproute2.
 
 Cells are drawn from the whole grid by a hash of their settings. By another hash, a third of them are *held out*:
 nothing may be tuned on them, and the tables show them apart.
+
+In cells with ``rows`` "shards" every host has the edges of the whole graph, and the feature rows of its own parts; in
+those with "shards, 10%" every worker caches a tenth of the bytes of all rows (by in-degree). Else every host has all.
 """
 
 from __future__ import annotations
@@ -46,10 +49,12 @@ GRID: dict[str, tuple[Any, ...]] = {
     "model": ("sage", "gat"),
     "hidden": (8, 32, 128, 512),
     "fanout": ("10,5", "10,10,10", "20,15,10"),
+    "rows": ("whole", "shards", "shards, 10%"),
 }
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
+WHOLE = "whole"
 FIELDS = (
     *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
     *STAGES, "plan_seconds", "short", "look_seconds", "steps",
@@ -63,14 +68,21 @@ QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 20.0, 4.0
 Cell = dict[str, Any]
 
 
-def cells(count: int) -> list[Cell]:
-    """So many cells of the grid, as many of each link and number of workers; the same ones every time."""
+def cells(count: int, count_of_shards: int) -> list[Cell]:
+    """So many cells of the grid, as many of each link and number of workers; the same ones every time.
+
+    Args:
+        count: with the whole store on every host.
+        count_of_shards: with shards, as many of each size of cache; of these there are none on one host.
+    """
     grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*GRID.values())]
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in sorted(grid, key=lambda cell: _hash("draw", cell)):
-        groups.setdefault((cell["link"], cell["workers"]), []).append(cell)
-    share = -(-count // len(groups))
-    return [cell for group in groups.values() for cell in group[:share]]
+        if cell["rows"] == WHOLE or cell["link"] != "loopback":
+            groups.setdefault((cell["link"], cell["workers"], cell["rows"]), []).append(cell)
+    whole = sum(rows == WHOLE for *_, rows in groups)
+    shares = {True: -(-count // whole), False: -(-count_of_shards // (len(groups) - whole))}
+    return [cell for (*_, rows), group in groups.items() for cell in group[: shares[rows == WHOLE]]]
 
 
 def held_out(cell: Cell) -> bool:
@@ -79,18 +91,19 @@ def held_out(cell: Cell) -> bool:
 
 
 def _hash(purpose: str, cell: Cell) -> int:
-    return xxhash.xxh3_64_intdigest(f"{purpose} {json.dumps({name: cell[name] for name in KEY})}".encode())
+    said = {name: cell[name] for name in KEY if name != "rows" or cell[name] != WHOLE}
+    return xxhash.xxh3_64_intdigest(f"{purpose} {json.dumps(said)}".encode())
 
 
 def key_of(row: Cell) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in KEY)
+    return tuple(str(row.get(name) or WHOLE) for name in KEY)
 
 
 def graph_of(folder: Path, cell: Cell, scale: int) -> str:
-    """The store of a cell, in a part for every worker; made at first use."""
+    """The store of a cell, in a part for every worker, beside the shards of two hosts; made at first use."""
     import partita
 
-    name = f"{cell['graph']}-{cell['features']}-{cell['workers']}"
+    name = f"{cell['graph']}-{cell['features']}-{cell['workers']}-{cell['link'] == 'loopback'}"
     if (folder / name).exists():
         return str(folder / name)
     nodes = 2**scale
@@ -103,6 +116,8 @@ def graph_of(folder: Path, cell: Cell, scale: int) -> str:
         partita.generate_sbm(whole, num_nodes=nodes, **common)
     partita.partition(whole, folder / name, parts=cell["workers"])
     shutil.rmtree(whole)
+    for host in range(2 if cell["link"] != "loopback" else 0):
+        partita.shard(folder / name, folder / f"{name}-{host}", host=host, hosts=2, topology="replicated")
     return str(folder / name)
 
 
@@ -117,6 +132,7 @@ def work(folder: Path) -> None:
             if context.agree(lambda: time.time() > todo["until"]):
                 return
             store = context.agree(partial(graph_of, folder / "graphs", cell, todo["scale"]))
+            store += f"-{context.mesh.host}" if cell["rows"] != WHOLE else ""
             for row in measure(context, cell, store, folder / f"run-{number}"):
                 if context.mesh.rank == 0:
                     append_row(Path(todo["out"]), FIELDS, row)
@@ -136,6 +152,8 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
         "workers": cell["workers"], "eval_every": 0, "threads": 1,
         **({"heads": HEADS} if cell["model"] == "gat" else {}),
     }  # fmt: skip
+    if cell["rows"] == "shards, 10%":
+        settings["cache"] = partita.open(store).num_nodes * 4 * cell["features"] // 10
     begun = time.perf_counter()
     plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": EPOCHS}))
     first_seconds, short = time.perf_counter() - begun, plan.sampled_steps == 0
@@ -199,6 +217,10 @@ def tables(rows: list[Cell]) -> str:
             ]
             for link in GRID["link"]
             for workers in GRID["workers"]
+        },
+        **{
+            rows: [found for found in by_cell.values() if (found[0].get("rows") or WHOLE) == rows]
+            for rows in GRID["rows"]
         },
     }
     columns = (
@@ -280,6 +302,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("planner_measured.csv"))
     parser.add_argument("--table", type=Path, help="only write the tables of what is in --out to this Markdown file")
     parser.add_argument("--cells", type=int, default=72)
+    parser.add_argument("--cells-of-shards", type=int, default=24)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
     parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
     parser.add_argument("--links", nargs="+", default=list(GRID["link"]))
@@ -292,7 +315,9 @@ def main() -> None:
     if options.table is None:
         options.scale = options.scale or (13 if options.quick else 16)
         done = {key_of(row) for row in read_rows(options.out)}
-        wanted = [cell for cell in cells(6 if options.quick else options.cells) if cell["link"] in options.links]
+        wanted = cells(6, 8) if options.quick else cells(options.cells, options.cells_of_shards)
+        wanted = [cell for cell in wanted if cell["link"] in options.links]
+        wanted.sort(key=lambda cell: (cell["link"], cell["workers"]))
         todo = [cell for cell in wanted if key_of(cell) not in done]
         with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
             (Path(name) / "graphs").mkdir()

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=17, help="of the R-MAT graph")
     parser.add_argument("--width", type=int, default=256, help="columns of features")
     parser.add_argument("--steps", type=int, default=60, help="in an epoch")
-    parser.add_argument("--epochs", type=int, default=4, help="the first one is not counted")
+    parser.add_argument("--epochs", type=int, default=10, help="the first one is not counted")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

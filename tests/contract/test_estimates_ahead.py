@@ -30,7 +30,7 @@ STRATEGIES = [
 ]  # fmt: skip
 OWNERS_READ = ("snp", "gsplit", "by-owner,source,destination,data")
 """An owner reads rows of its own nodes only, which its host has."""
-LISTS, ROW = 8 * N, 16 + 8 * 7
+LISTS, ROW = 9 * N, 16 + 8 * 7
 """Bytes to find rows, and of a row of seven float64 columns with what finds it."""
 
 
@@ -127,10 +127,10 @@ def test_of_typed_graphs(typed, strategy) -> None:
     """Types share the room by the bytes of their rows."""
     whole, shards = typed
     settings = {"fanouts": (3, 2), "seeds": tuple(range(60))}
-    cache = CacheSettings(8 * 60 + 700, "look-ahead", window=3)
+    cache = CacheSettings(9 * 60 + 700, "look-ahead", window=3)
     found = check(TypedStep(whole, "rgcn", shards=shards, cache=cache, **settings), strategy, 2, 2)
     assert (total(found, CACHE) > 0) == (strategy in ("data,data", "destination,data"))
-    files = CacheSettings(memory=8 * 60 + 900, window=3)
+    files = CacheSettings(memory=9 * 60 + 900, window=3)
     found = check(TypedFileStep(whole, "rgcn", cache=files, **settings), strategy, 2, 1)
     assert sum(missed for of_worker in found for *_, missed in of_worker) > 0
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": (3, 2), "batch_size": 40, "epochs": 3, "threads": 1}
 NODES = 240
-FEW = 8 * NODES + 30 * (24 + 16)
+FEW = 9 * NODES + 30 * (24 + 16)
 """Bytes that have room for thirty rows."""
 WAYS = {
     "few": {"feature_memory": FEW, "look_ahead": 1},

@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "layers": 2, "hidden": 8, "fanout": (3, 2), "batch_size": 16, "epochs": 2, "seed": 4, "threads": 1,
     "strategy": "gdp", "seed_split": "even",
 }  # fmt: skip
-LISTS, ROW = 8 * NODES, 16 + 4 * WIDTH
+LISTS, ROW = 9 * NODES, 16 + 4 * WIDTH
 AHEAD: dict[str, Any] = {"cache": LISTS + 20 * ROW, "cache_policy": "look-ahead"}
 WAYS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_refused(graph, tmp_path) -> None:
     for layout, files, room in said:
         assert "with cache_policy look-ahead every worker keeps rows of its own batches" in layout
         assert "rows that are read from files cannot be kept for them" in files
-        assert "a cache of 1,000 bytes has no room for a row: to know where rows are takes 1,920" in room
+        assert "a cache of 1,000 bytes has no room for a row: to know where rows are takes 2,160" in room
     with pytest.raises(ConfigError, match="this host has the rows of all nodes"):
         partita.Trainer(graph / "whole", out=tmp_path / "run", **SETTINGS, **AHEAD)
     with pytest.raises(ConfigError, match="cache_policy look-ahead has no cache to keep rows in"):

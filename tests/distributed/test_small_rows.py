@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("libraries")
 
 SETTINGS = {"layers": 2, "hidden": 8, "fanout": (3, 2), "batch_size": 40, "epochs": 2, "threads": 1, "eval_every": 2}
 NODES = 200
-FROM_FILES = {"feature_memory": 8 * NODES + 3000, "look_ahead": 3}
+FROM_FILES = {"feature_memory": 9 * NODES + 3000, "look_ahead": 3}
 # Sums of scaled rows that lie in place round a factor and a row in one; GAT has no such sums.
 SCALED = {"normalize_features": True, "model": "gat"}
 WAYS = {

@@ -28,7 +28,7 @@ WAYS = {
     "none": {"topology_memory": 0},
     "few": {"topology_memory": FEW},
     "all": {"topology_memory": 10**7},
-    "features too": {"topology_memory": FEW, "feature_memory": 8 * NODES + 1200, "look_ahead": 3},
+    "features too": {"topology_memory": FEW, "feature_memory": 9 * NODES + 1200, "look_ahead": 3},
 }
 SAMPLERS = {
     "with replacement": {"replace": True},

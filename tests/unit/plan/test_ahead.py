@@ -32,8 +32,8 @@ pytestmark = pytest.mark.usefixtures("libraries")
 
 N, WIDTH = 300, 6
 ROW = 16 + 4 * WIDTH
-FILES: dict[str, Any] = {"feature_memory": 8 * N + 40 * ROW}
-AHEAD: dict[str, Any] = {"cache": 8 * N + 40 * ROW, "cache_policy": "look-ahead"}
+FILES: dict[str, Any] = {"feature_memory": 9 * N + 40 * ROW}
+AHEAD: dict[str, Any] = {"cache": 9 * N + 40 * ROW, "cache_policy": "look-ahead"}
 RUN: dict[str, Any] = {**SETTINGS, "batch_size": 16, "epochs": 1, "eval_every": 0, "threads": 1}
 NAMED = ("gdp", "dnp", "snp", "gsplit")
 
@@ -177,7 +177,7 @@ def test_of_typed_graphs(tmp_path) -> None:
     """Types share the memory by the bytes of their rows."""
     store = typed_store(tmp_path / "two", 240, parts=2)
     typed = {"model": "rgcn", "layers": 2, "fanout": "cites=3,2 *=2,2", "batch_size": 20, "hidden": 8}
-    way = {**typed, "feature_memory": 8 * 240 + 1500, "look_ahead": 4}
+    way = {**typed, "feature_memory": 9 * 240 + 1500, "look_ahead": 4}
     plan = planned(store, Machine(), **way)
     more = {"epochs": 1, "eval_every": 0, "threads": 1}
     records = train_on_workers(store.path, 2, {tmp_path / name: {**way, **more, "strategy": name} for name in NAMED})
@@ -192,7 +192,7 @@ def test_files_have_a_price(folder) -> None:
     store, seconds = GraphStore.open(folder / "2"), []
     nothing = {"send": 0.0, "compute": 0.0, "edge": 0.0}
     for rows in (10, 100, N):
-        way = {"feature_memory": 8 * N + rows * ROW, "look_ahead": 8}
+        way = {"feature_memory": 9 * N + rows * ROW, "look_ahead": 8}
         plan = planned(store, Machine(**nothing, file_byte=1e-9), **settings_of(way))
         found = estimate_of(plan, "gdp")
         assert found.seconds.total == found.seconds.load
