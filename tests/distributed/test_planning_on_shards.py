@@ -83,9 +83,7 @@ def foreseen_and_counted(context: Context, folder: str, out: str) -> dict[str, A
 
 
 def test_each_host_foresees_what_all_will_count(folder, tmp_path) -> None:
-    of_hosts = run_workers(
-        foreseen_and_counted, 2, str(folder), str(tmp_path), hosts=2, purposes=PURPOSES, timeout=250
-    )
+    of_hosts = run_workers(foreseen_and_counted, 2, str(folder), str(tmp_path), hosts=2, purposes=PURPOSES, timeout=250)
     for way, found in of_hosts[0].items():
         assert found["foreseen"] == found["counted"], way
     features = {way: of_hosts[0][f"{way} gdp"]["counted"][1]["features"] for way in WAYS}
@@ -140,9 +138,7 @@ def test_what_a_host_cannot_know_is_not_planned(folder, tmp_path, kind, why) -> 
         typed_store(tmp_path / "typed", 240, parts=2)
         for host in range(2):
             partita.shard(tmp_path / "typed", folder / f"typed{host}", host=host, hosts=2, topology="replicated")
-    first, second = run_workers(
-        left_open, 2, str(folder), str(tmp_path), kind, hosts=2, purposes=PURPOSES, timeout=100
-    )
+    first, second = run_workers(left_open, 2, str(folder), str(tmp_path), kind, hosts=2, purposes=PURPOSES, timeout=100)
     assert first[0] == "gdp"
     assert why in first[1]
     assert "plan on the whole store with partita plan STORE --hosts 2 --shards --links FILE --out PLAN" in first[1]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int64, Shaped
+from torch import Tensor
 
 from partita.config import Config
 from partita.core.errors import ConfigError, nearest

@@ -135,20 +135,20 @@ CACHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("hosts", [2, 3])
-def test_rows_and_bytes_of_hosts_with_shards_are_those_that_a_run_counts(folder, tmp_path, hosts) -> None:
+@pytest.mark.parametrize(("hosts", "caches"), [(2, tuple(CACHES)), (3, ("in-degree", "edges are dealt too"))])
+def test_rows_and_bytes_of_hosts_with_shards_are_those_that_a_run_counts(folder, tmp_path, hosts, caches) -> None:
     """Without a cache, and with those that are filled before the first step; beside whole stores it is less."""
     store = GraphStore.open(folder / f"{hosts}")
     ways = {
-        f"{name} {cache}": {**RUN, **more, "workers": 1, "strategy": name}
-        for cache, more in CACHES.items()
+        f"{name} {cache}": {**RUN, **CACHES[cache], "workers": 1, "strategy": name}
+        for cache in caches
         for name in NAMED
     }
     records = run_workers(
         train_here, hosts, str(folder), str(tmp_path), ways, hosts=hosts, purposes=PURPOSES, timeout=250
     )[0]
-    for cache, more in CACHES.items():
-        given = settings_of({**more, "workers": 1})
+    for cache in caches:
+        given = settings_of({**CACHES[cache], "workers": 1})
         plan, whole = (planned(store, Machine(), hosts=hosts, shards=shards, **given) for shards in (True, False))
         assert "every host holds the feature rows of its own nodes only" in str(refusal_of(plan, "nfp"))
         for name in NAMED:
