@@ -113,7 +113,7 @@ class DryRun:
         self._assumed = config.cache == 0 and not self._deals
         self._keeps = CACHE_STEPS if needs_dry_run(self._cache) else 0
         self._kept: dict[int, list[SampledLayer]] = {}
-        self.notes = [_DEALT] if self._deals and store.shard is None else list[str]()
+        self.notes = [_DEALT] if self._deals and all(each is None for each in self._hot) else list[str]()
         self.engines: dict[Strategy, Engine] = {}
         self.refused: dict[Strategy, PartitaError] = {}
         for strategy in strategies:
@@ -307,7 +307,10 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             fix="Name a strategy, or use device cpu",
         )
     require_features(store, config)
-    if store.edges_are_cut or (store.shard is not None and store.schema is not None):
-        store.require_whole("a plan")
+    if store.shard is not None:
+        if store.shard.hosts != mesh.hosts:
+            store.require_host(mesh.host, mesh.hosts)
+        if store.edges_are_cut or store.schema is not None:
+            store.require_whole("a plan")
     check_look_ahead(config, store, config.device, mesh.hosts, deals=True)
     check_topology_memory(config, store, config.device)

@@ -14,7 +14,7 @@ from typed_graphs import typed_store
 import partita
 from partita.comm.context import Context
 from partita.config import Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, StoreError
 from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
@@ -244,3 +244,18 @@ def test_what_reading_files_takes_is_measured(folder) -> None:
     assert plan.rates is not None
     assert plan.rates["file_byte"] > 0
     assert plan.best.epoch_rows["files"] > 0
+
+
+def test_a_shard_says_what_it_cannot_plan(folder) -> None:
+    """Another number of hosts; what it can plan is planned as from the whole store."""
+    shard = GraphStore.open(folder / "2-1")
+    with pytest.raises(StoreError, match="is the shard of host 1 of 2"):
+        planned(shard, Machine(), **settings_of({"workers": 1}))
+    given = settings_of({"workers": 1, "cache": 1500})
+    found, wanted = (
+        planned(store, Machine(), hosts=2, shards=True, **given) for store in (shard, GraphStore.open(folder / "2"))
+    )
+    assert {each.name: of.traffic for each, of in found.found.items()} == {
+        each.name: of.traffic for each, of in wanted.found.items()
+    }
+    assert found.notes == wanted.notes
