@@ -194,10 +194,16 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return here and config.views == WHOLE and config.embed is None and _shard_can_be_planned(context, store) and not cut
+    return (
+        here
+        and config.views == WHOLE
+        and config.embed is None
+        and not cut
+        and _shard_can_be_planned(context, store, config)
+    )
 
 
-def _shard_can_be_planned(context: Context, store: GraphStore) -> bool:
+def _shard_can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     """Whether a host knows enough of the others' rows and edges; any whole store will do."""
     hosts = context.mesh.hosts
     if store.shard is None or hosts == 1:
@@ -207,11 +213,15 @@ def _shard_can_be_planned(context: Context, store: GraphStore) -> bool:
         why = "the shards of hosts have the edges of their own nodes only"
     elif store.schema is not None:
         why = "the shards are of a typed graph"
+    elif config.feature_memory is not None:
+        why = "with feature_memory the rows of other hosts are in files that are not here"
     elif not np.diff(store.part_offsets[:: store.num_parts // hosts]).all():
         why = "a host has no nodes"
     if why is not None and context.mesh.rank == 0:
         progress.say(
-            f"{why}, so the strategy is {PLAIN}; plan on the whole store with partita plan STORE --hosts {hosts} "
+            f"{why}, so the strategy is {PLAIN}; --strategy names another"
+            if config.feature_memory is not None
+            else f"{why}, so the strategy is {PLAIN}; plan on the whole store with partita plan STORE --hosts {hosts} "
             "--shards --links FILE --out PLAN, and give --plan PLAN, or name a strategy with --strategy"
         )
     return why is None
