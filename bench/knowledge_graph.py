@@ -1,6 +1,7 @@
 """Training of a knowledge graph: Partita beside a plain program in PyTorch, edges a second.
 
     python bench/knowledge_graph.py wn18rr.npz [--threads 1] [--epochs 6] [--repetitions 3] [--precision bf16]
+        [--device cuda]
 
 Both learn a row of 200 columns for every node, score with ComplEx, and take for every batch of 1024 edges 512 tails and
 512 heads at random that all edges of the batch share, with a softmax over the negatives of each side, no penalty, and
@@ -8,6 +9,8 @@ Adam of the rows that a step has reached. The plain program is what one would wr
 ``torch.nn.Embedding``, ``torch.optim.SparseAdam``, one matrix product per side; it draws its negatives with
 ``torch.randint``. They take turns; a figure is the median over all epochs but the first of every turn. Processor time
 is that of all threads, which other work on the machine changes less.
+
+With ``--device cuda`` both train on a GPU: the plain program has all rows there, Partita keeps them in host memory.
 
 With ``--precision bf16`` both also compute their products in bfloat16, the plain program under ``torch.autocast``.
 
@@ -60,29 +63,31 @@ class Plain(nn.Module):
         for_tails = torch.cat([a * c - b * d, a * d + b * c], 1)
         for_heads = torch.cat([e * c + f * d, f * c - e * d], 1)
         other_tails, other_heads = candidates.chunk(2)
-        own, first = (for_tails * tails).sum(1, keepdim=True), torch.zeros(len(batch), dtype=torch.int64)
+        own, first = (for_tails * tails).sum(1, keepdim=True), torch.zeros_like(source)
         of_tails = (for_tails @ other_tails.T).masked_fill(negatives[0] == target[:, None], -torch.inf)
         of_heads = (for_heads @ other_heads.T).masked_fill(negatives[1] == source[:, None], -torch.inf)
         losses = [functional.cross_entropy(torch.cat([own, each], 1), first) for each in (of_tails, of_heads)]
         return (losses[0] + losses[1]) / 2
 
 
-def plain(store: partita.Store, edges: Tensor, epochs: int, precision: str) -> Figures:
+def plain(store: partita.Store, edges: Tensor, epochs: int, precision: str, device: str) -> Figures:
     """Train with the plain program."""
-    model, figures = Plain(store.num_nodes, len(store.schema.relations)), Figures()
+    model, figures = Plain(store.num_nodes, len(store.schema.relations)).to(device), Figures()
+    edges = edges.to(device)
     sparse, dense = torch.optim.SparseAdam([model.nodes.weight], lr=LR), torch.optim.Adam([model.relations], lr=LR)
     for _ in range(epochs):
-        begun, used, total = time.perf_counter(), time.process_time(), 0.0
-        for rows in torch.randperm(len(edges)).split(BATCH):
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-                loss = model(edges[rows], torch.randint(store.num_nodes, (2, NEGATIVES)))
+        begun, used, total = time.perf_counter(), time.process_time(), torch.zeros((), device=device)
+        for rows in torch.randperm(len(edges), device=device).split(BATCH):
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+                loss = model(edges[rows], torch.randint(store.num_nodes, (2, NEGATIVES), device=device))
             for optimizer in (sparse, dense):
                 optimizer.zero_grad()
             loss.backward()
             sparse.step()
             dense.step()
-            total += float(loss.detach()) * len(rows)
-        figures.append((time.perf_counter() - begun, time.process_time() - used, total / len(edges)))
+            total += loss.detach() * len(rows)
+        mean = float(total) / len(edges)  # waits for the device
+        figures.append((time.perf_counter() - begun, time.process_time() - used, mean))
     return figures
 
 
@@ -90,7 +95,7 @@ class Enough(Exception):
     """All epochs are measured; what comes after them is of no interest."""
 
 
-def ours(store: partita.Store, epochs: int, threads: int, precision: str) -> Figures:
+def ours(store: partita.Store, epochs: int, threads: int, precision: str, device: str) -> Figures:
     """Train with Partita."""
     figures, used = Figures(), [time.process_time()]
 
@@ -105,7 +110,8 @@ def ours(store: partita.Store, epochs: int, threads: int, precision: str) -> Fig
         partita.Trainer(
             store, out=Path(folder, "run"), task="links", model="none", embed=str(WIDTH), hidden=WIDTH, lr=LR,
             decoder="complex", penalty=0.0, loop_negatives=False, embed_lr=LR, batch_size=BATCH, negatives=NEGATIVES,
-            epochs=epochs, eval_every=0, threads=threads, precision=precision, callbacks=[note],
+            epochs=epochs, eval_every=0, threads=threads, precision=precision, device=device,
+            callbacks=[note],
         ).fit()  # fmt: skip
     return figures
 
@@ -116,6 +122,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--precision", default="float32", choices=["float32", "bf16"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -131,8 +138,8 @@ def main() -> None:
         for _ in range(options.repetitions):
             for precision in dict.fromkeys(["float32", options.precision]):
                 for name, figures in (
-                    (f"plain PyTorch, {precision}", plain(store, edges, options.epochs, precision)),
-                    (f"Partita, {precision}", ours(store, options.epochs, options.threads, precision)),
+                    (f"plain PyTorch, {precision}", plain(store, edges, options.epochs, precision, options.device)),
+                    (f"Partita, {precision}", ours(store, options.epochs, options.threads, precision, options.device)),
                 ):
                     found[name] += figures[1:]
                     losses[name].append(figures[-1][2])
