@@ -95,7 +95,7 @@ def libraries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _workers_ready() -> Iterator[None]:
+def _workers_ready(_temporary_files: None) -> Iterator[None]:
     """Workers of all tests share what was imported once."""
     from partita.comm.local import workers_ready
 
@@ -105,16 +105,15 @@ def _workers_ready() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files() -> Iterator[None]:
-    """Whatever libraries leave in the temporary directory (PyG writes modules there) goes when the session ends."""
-    before, environment = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="partita-tests-") as folder:
-        tempfile.tempdir = os.environ["TMPDIR"] = folder
+    """Whatever libraries leave in the temporary directory (PyG writes modules there), and what is kept of this machine
+    for the next plan, goes when the session ends."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="partita-tests-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setenv("XDG_CACHE_HOME", f"{folder}/cache")
+        tempfile.tempdir = folder
         yield
         tempfile.tempdir = before
-        if environment is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = environment
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,11 +13,39 @@ import partita
 from partita.comm.context import Context
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.nn.model import build_model
-from partita.plan import choose
+from partita.plan import choose, links
+from partita.plan.links import Curve, Links, links_hold, measure_links
 from partita.train import plan_monitor
 
 WRONG = {"gdp": Seconds(compute=1e-7), "dnp": Seconds(exchange=2e-7), "gsplit": Seconds(load=3e-7)}
 """Seconds of an epoch, which are far from what any machine takes."""
+
+
+def _planned_again(make: Callable[..., partita.Trainer], out: str) -> dict[str, Any] | None:
+    """The plan of one more run like it, which measures and tries out nothing but links, which are as they were."""
+    measure, hold, choose.measure_rates, choose.links_hold = choose.measure_rates, choose.links_hold, None, _always
+    try:
+        plan = make(out=f"{out}/again").plan
+    finally:
+        choose.measure_rates, choose.links_hold = measure, hold
+    return None if plan is None else plan.to_json()
+
+
+def _always(context: Context, links: Links) -> bool:
+    """A busy machine may measure something else."""
+    return True
+
+
+def links_that_hold(context: Context) -> list[bool]:
+    """Whether links are as they were measured; those that were 5,000 times as slow, and those between other workers."""
+    found = measure_links(context, quick=True)
+    slow = replace(found, send={name: _slowed(curve) for name, curve in found.send.items()})
+    links._PROBE_TIMES = 50.0  # a busy machine is no other one
+    return [links_hold(context, each) for each in (found, slow, replace(found, send={}))]
+
+
+def _slowed(curve: Curve) -> Curve:
+    return Curve(curve.num_bytes, tuple(5000 * each for each in curve.seconds))
 
 
 def train_planned(context: Context, *, store: str, out: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -28,6 +59,8 @@ def train_planned(context: Context, *, store: str, out: str, settings: dict[str,
     records = {"planned": planned.fit().record}
     named = partita.Trainer(store, out=f"{out}/named", context=context, **settings, strategy=found.best.name)
     records["named"] = named.fit().record
+    again = _planned_again(partial(partita.Trainer, store, context=context, **settings), out)
+    assert again == found.to_json(), "such a run was planned before"
     candidates = tuple(Candidate(name, name, seconds) for name, seconds in WRONG.items())
     wrong = Plan(candidates, {}, found.steps, 1, found.made_for)
     for replan in ("auto", "never"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,9 @@ from partita.nn.model import Model
 from partita.parallel.strategies import PLAIN, parse_strategy
 from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
-from partita.plan.estimates import Estimates, kept_links, make_estimates
-from partita.plan.links import Links, measure_links
+from partita.plan.estimates import Estimates, make_estimates
+from partita.plan.kept import keep_plan, kept_links, kept_plan
+from partita.plan.links import Links, links_hold, measure_links
 from partita.plan.rates import measure_rates
 from partita.plan.trials import Trial, TrialRun
 from partita.setup.tiers import keeps_rows_of_hosts
@@ -32,6 +34,8 @@ SHORT_SECONDS = 30.0
 DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.02
 TRIALS_SECONDS, TRIALS_SHARE = 30.0, 0.04
 """What sampling and trying out may take: so many seconds, and no more than this part of the run's time."""
+PLANNING_SHARE = 0.08
+"""No trial begins when planning has taken this part of the run's time, but for the first one."""
 LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes."""
 
@@ -66,6 +70,10 @@ def choose(
         ResourceError: likewise: no strategy fits into the memory.
     """
     mesh = context.mesh
+    begun, same = time.monotonic(), _same(store, config, mesh) if model is None else None
+    kept = None if thorough or same is None else _kept(context, config, same)
+    if kept is not None:
+        return kept
     planner = _Planner(store, config, context, model, hot_rows_of_hosts(context, store))
     context.agree(planner.check)
     if mesh.size == 1:
@@ -75,19 +83,21 @@ def choose(
         return _short(look, made_for(store, config, mesh))
     with keeping_freed():
         rates = measure_rates(context, store, config, model)
-    kept = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
-    links = measure_links(context, quick=True) if kept is None else Links.from_json(kept)
+    measured = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
+    links = measure_links(context, quick=True) if measured is None else Links.from_json(measured)
     limit = float("inf") if thorough else config.epochs * look.epoch
 
     def analyze() -> None:
         seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
         memory = config.memory_per_worker or available_bytes(mesh.workers)
-        planner.estimates = make_estimates(planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory)
-        planner.add(PLAIN, replace(look, times=0))
+        planner.estimates = make_estimates(
+            planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough
+        )
         planner.estimates.epochs()  # raises where nothing fits
 
     context.agree(analyze)
-    until = time.monotonic() + min(TRIALS_SECONDS, TRIALS_SHARE * limit)
+    now = time.monotonic()
+    until = min(now + TRIALS_SECONDS, max(now + TRIALS_SHARE * limit, begun + PLANNING_SHARE * limit))
     with progress.task("try out", total=None, unit="strategies") as task:
         while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
             planner.add(name, trial_run({"strategy": name}, TRIAL_SECONDS))
@@ -98,9 +108,40 @@ def choose(
 
     def conclude() -> dict[str, Any]:
         found = planner.estimates.plan(made_for(store, config, mesh), approximate, allowed=allowed)
-        return replace(found, refused={**found.refused, **refused}).to_json()
+        found = replace(found, refused={**found.refused, **refused})
+        if same is not None:
+            keep_plan(found, same)
+        return found.to_json()
 
     return Plan.from_json(context.agree(conclude))
+
+
+def _same(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
+    """What runs share for which the same plan is made on the same machine."""
+    hot = None if store.shard is None or store.hot is None else len(store.hot[0])
+    own = {"threads": config.threads, "prefetch": config.prefetch, "hot": hot}
+    return {**made_for(store, config, mesh), **own}
+
+
+def _kept(context: Context, config: Config, same: Mapping[str, Any]) -> Plan | None:
+    """A plan that was made here for such a run, where its strategy still fits into the memory, and links between
+    workers are still as they were."""
+
+    def load() -> dict[str, Any] | None:
+        plan = kept_plan(same)
+        room = config.memory_per_worker or available_bytes(context.mesh.workers)
+        return None if plan is None or plan.best.memory_bytes > room else plan.to_json()
+
+    found = context.agree(load)
+    if found is None:
+        return None
+    plan = Plan.from_json(found)
+    links = Links.from_json(plan.links or {})
+    if not links_hold(context, links):
+        return None
+    if context.mesh.rank == 0:
+        progress.say(f"the strategy was planned for such a run on {links.date[:10]}; partita plan measures anew")
+    return plan
 
 
 def hot_rows_of_hosts(context: Context, store: GraphStore) -> list[Tensor | None]:

@@ -8,15 +8,18 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float64
+
 from partita.comm.group import sum_bytes
-from partita.core.errors import ConfigError, PartitaError, ResourceError
+from partita.core.errors import PartitaError, ResourceError
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.strategies import Strategy
 from partita.plan.cost import Cost, Estimate, shares_of_links
 from partita.plan.dryrun import DryRun
-from partita.plan.links import Links, links_file
+from partita.plan.links import Links
 from partita.plan.rates import Rates
 from partita.plan.trials import Correction, Trial, divided
 
@@ -27,6 +30,9 @@ by so much."""
 CLEARLY = 0.1
 """Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
 is no more precise than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
+
+PRECISION, LEAST_STEPS = 0.01, 3
+"""Standard error, as a part of it, of the mean of sampled steps that are enough; and how many there are at least."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
@@ -206,7 +212,14 @@ class Estimates:
 
 
 def make_estimates(
-    dry_run: DryRun, mesh: Mesh, rates: Rates, links: Links, *, seconds: float, memory: int | None = None
+    dry_run: DryRun,
+    mesh: Mesh,
+    rates: Rates,
+    links: Links,
+    *,
+    seconds: float,
+    memory: int | None = None,
+    precise: bool = False,
 ) -> Estimates:
     """Sample some steps and price every strategy.
 
@@ -217,6 +230,7 @@ def make_estimates(
         links: between the workers.
         seconds: how long to sample, at most; one step in any case.
         memory: bytes that every worker may take; strategies that take more are refused. ``None``: any.
+        precise: sample no more steps than it takes to know the mean of each strategy's steps to :data:`PRECISION`.
 
     Raises:
         ConfigError: a link is not known.
@@ -231,14 +245,25 @@ def make_estimates(
     }  # fmt: skip
     found = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
-    sampled = 0
+    sampled, totals = 0, list[list[float]]()
     for step in dry_run.steps(seconds=seconds):
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
+        totals.append([each.seconds.total for each in found.values()])
+        if precise and _is_precise(np.diff(totals, axis=0, prepend=0.0)):
+            break
     return Estimates(
         found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory, notes=dry_run.notes
     )
+
+
+def _is_precise(steps: Float64[np.ndarray, "n S"]) -> bool:
+    """Whether the mean of the steps of every strategy is known; seconds of n steps of S strategies."""
+    if len(steps) < LEAST_STEPS:
+        return False
+    off = steps.std(axis=0, ddof=1) / len(steps) ** 0.5
+    return bool((off <= PRECISION * steps.mean(axis=0)).all())
 
 
 def _too_big(need: int, have: int) -> ResourceError:
@@ -248,15 +273,3 @@ def _too_big(need: int, have: int) -> ResourceError:
         fix="1. Lower --batch-size; 2. lower --fanout or --hidden; 3. lower --cache or --prefetch; "
         "4. use more workers, or raise --memory-per-worker",
     )
-
-
-def kept_links(mesh: Mesh) -> Links | None:
-    """What was measured here, with as many workers, not too long ago."""
-    path = links_file(mesh.hosts, mesh.workers)
-    if mesh.size == 1 or not path.exists():
-        return None
-    try:
-        found = Links.load(path)
-    except ConfigError:  # nobody has named the file, so it is not the user's to mend
-        return None
-    return found if found.is_of_here else None

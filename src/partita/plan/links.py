@@ -26,12 +26,15 @@ from partita.core.typed import number, problem, typed
 LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
 QUICK_LARGEST = 2**21
-LONGEST_SECONDS = 0.3
+LONGEST_SECONDS, QUICK_LONGEST = 0.3, 0.1
 """Larger messages are not tried once one took so long."""
-REPEATS = 9
+REPEATS, QUICK_REPEATS = 9, 3
 STALE = timedelta(days=30)
 _AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
 _COLUMNS = 64
+_PROBE_BYTES, _PROBE_TIMES = 2**18, 1.5
+"""Links are as they were measured where a message of so many bytes takes no more than so many times longer, and no
+less."""
 
 
 @dataclass(frozen=True)
@@ -177,17 +180,32 @@ def links_file(hosts: int, workers: int) -> Path:
 def measure_links(context: Context, *, quick: bool = False) -> Links:
     """Measure all links that there are, with all workers sending at once. All workers call this.
 
-    Messages grow from 4 KiB fourfold until one takes 0.3 s, or to 256 MiB (``quick``: 2 MiB).
+    Messages grow from 4 KiB fourfold until one takes 0.3 s, or to 256 MiB (``quick``: 0.1 s, 2 MiB, a third as often).
     """
-    mesh, largest = context.mesh, QUICK_LARGEST if quick else LARGEST
+    mesh = context.mesh
     send, added = dict[str, Curve](), dict[str, Curve]()
     everybody = context.group()
     for link, axis in _AXIS_OF.items():
         group = context.group(axis)
         if group.size > 1:
-            send[link] = _curve(everybody, _sender(group), largest)
-            added[link] = _curve(everybody, _adder(group), largest)
+            send[link] = _curve(everybody, _sender(group), quick)
+            added[link] = _curve(everybody, _adder(group), quick)
     return Links(send, added, mesh.hosts, mesh.workers, machine(), now())
+
+
+def links_hold(context: Context, links: Links) -> bool:
+    """Whether links are still as they were measured, by one message over each. All workers call this."""
+    for link, axis in _AXIS_OF.items():
+        group = context.group(axis)
+        if group.size == 1:
+            continue
+        if link not in links.send:
+            return False
+        found = _taken(context.group(), _sender(group)(_PROBE_BYTES), QUICK_REPEATS)
+        was = links.seconds_to_send(link, _PROBE_BYTES)
+        if not was / _PROBE_TIMES < found < was * _PROBE_TIMES:
+            return False
+    return True
 
 
 def _sender(group: Group) -> Callable[[int], Callable[[], object]]:
@@ -208,21 +226,26 @@ def _adder(group: Group) -> Callable[[int], Callable[[], object]]:
     return of
 
 
-def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], largest: int) -> Curve:
-    """Medians over the repetitions, means over the workers."""
+def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], quick: bool) -> Curve:
+    largest, longest = (QUICK_LARGEST, QUICK_LONGEST) if quick else (LARGEST, LONGEST_SECONDS)
     sizes, found, size = list[float](), list[float](), SMALLEST
-    while size <= largest and (not found or found[-1] < LONGEST_SECONDS or len(found) < 2):
-        work, seconds = of(size), list[float]()
-        for _ in range(REPEATS + 2):  # the first two warm up
-            everybody.gather(0)
-            begun = time.perf_counter()
-            work()
-            seconds.append(time.perf_counter() - begun)
-        # All must come to the same end, so they settle what it took.
-        found.append(statistics.fmean(everybody.gather(statistics.median(seconds[2:]))))
+    while size <= largest and (not found or found[-1] < longest or len(found) < 2):
+        found.append(_taken(everybody, of(size), QUICK_REPEATS if quick else REPEATS))
         sizes.append(float(size))
         size *= 4
     return Curve(tuple(sizes), tuple(found))
+
+
+def _taken(everybody: Group, work: Callable[[], object], repeats: int) -> float:
+    """Seconds: the median over the repetitions, the mean over the workers."""
+    seconds = list[float]()
+    for _ in range(repeats + 2):  # the first two warm up
+        everybody.gather(0)
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    # All must come to the same end, so they settle what it took.
+    return statistics.fmean(everybody.gather(statistics.median(seconds[2:])))
 
 
 def links_on_worker(context: Context, *, quick: bool = False) -> dict[str, Any]:

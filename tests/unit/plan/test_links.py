@@ -100,3 +100,7 @@ def test_workers_measure_the_links_that_there_are(hosts):
         assert len(curve.num_bytes) == 5  # 4 KiB to 1 MiB, fourfold
         assert 0 < curve.seconds[0] < 10
     assert found.is_of_here
+
+
+def test_links_that_are_no_longer_what_they_were_are_noticed():
+    assert launch("planned:links_that_hold", 2) == [True, False, False]
