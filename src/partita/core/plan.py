@@ -115,6 +115,7 @@ class Plan:
         links: what was measured between workers.
         approximate: candidates that are shown only: they train another model, and nobody has allowed that.
         notes: what the user should know of how rows were foreseen that come and go.
+        error: what estimates of strategies that were not tried out are off by, as a part of them; ``None``: not known.
     """
 
     candidates: tuple[Candidate, ...]
@@ -126,6 +127,7 @@ class Plan:
     links: Mapping[str, Any] | None = None
     approximate: tuple[Candidate, ...] = ()
     notes: tuple[str, ...] = ()
+    error: float | None = None
 
     @property
     def best(self) -> Candidate:
@@ -152,7 +154,8 @@ class Plan:
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
-            plan = typed(cls, {**rest, **lists, "made_for": made_for, "notes": tuple(values.get("notes", ()))})
+            more = {"notes": tuple(values.get("notes", ())), "error": values.get("error")}
+            plan = typed(cls, {**rest, **lists, "made_for": made_for, **more})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"not a plan: {problem(error)}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,15 +18,17 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.strategies import Strategy
-from partita.plan.cost import Cost, Estimate, shares_of_links
+from partita.plan.cost import Cost, Estimate, Waiting, shares_of_links
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 from partita.plan.trials import Correction, Trial, divided
 
-WORTH_TRYING = 1.25
-"""A strategy is worth a trial if it seems to take less than so many times what the best one took: estimates may be off
-by so much."""
+_Scaled = TypeVar("_Scaled", Seconds, Waiting)
+
+ERROR, LEAST_ERROR = 0.25, 0.1
+"""What estimates of strategies that were not tried out are off by, in the geometric mean: what is thought before there
+are trials, which counts as one; and what is thought at least."""
 
 CLEARLY = 0.1
 """Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
@@ -67,18 +70,33 @@ class Estimates:
     notes: Sequence[str] = ()
 
     def foreseen(self, strategy: Strategy) -> Seconds:
-        """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
-        estimate = self.found[strategy]
-        return estimate.seconds.scaled(self.steps / estimate.steps)
+        """Seconds of an epoch, whatever was tried out; so divided that they add up to the whole of it."""
+        return divided(self._of_epoch(self.found[strategy].seconds), self.waiting(strategy).total)
+
+    def waiting(self, strategy: Strategy) -> Waiting:
+        """The same by what they depend on."""
+        return self._of_epoch(self.found[strategy].waiting)
+
+    def _of_epoch(self, sampled: _Scaled) -> _Scaled:
+        return sampled.scaled(self.steps / self.sampled_steps)
 
     @property
     def correction(self) -> Correction:
         """What trials say of strategies that were not tried."""
-        return Correction.fitted([(self.foreseen(s), self._latency(s), t.epoch) for s, t in self.trials.items()])
+        return Correction.fitted([(self.waiting(strategy), trial.epoch) for strategy, trial in self.trials.items()])
 
-    def _latency(self, strategy: Strategy) -> float:
-        estimate = self.found[strategy]
-        return estimate.latency * self.steps / estimate.steps
+    @property
+    def error(self) -> float:
+        """What estimates of strategies that were not tried are off by, as a part of them.
+
+        Of every strategy that was tried: what would be said of it after the other trials, beside what it took.
+        """
+        tried = [(self.waiting(strategy), trial.epoch) for strategy, trial in self.trials.items()]
+        off = [math.log1p(ERROR)]
+        for number, (waiting, took) in enumerate(tried):
+            others = Correction.fitted([*tried[:number], *tried[number + 1 :]])
+            off.append(math.log(max(others.of(waiting), 1e-9) / took))
+        return max(LEAST_ERROR, math.expm1(math.hypot(*off) / len(off) ** 0.5))
 
     def memory_of(self, strategy: Strategy) -> int:
         """Bytes that a worker takes: those that were seen, or what was estimated, corrected by what was seen of others.
@@ -109,9 +127,10 @@ class Estimates:
         for strategy in self._distinct:
             if strategy in too_big:
                 continue
-            foreseen, trial = self.foreseen(strategy), self.trials.get(strategy)
-            corrected = correction.of(foreseen, self._latency(strategy))
-            found[strategy] = corrected if trial is None else divided(corrected, trial.epoch)
+            estimate, trial = self.found[strategy], self.trials.get(strategy)
+            stages = correction.of_stages(estimate.seconds, estimate.latency)
+            took = correction.of(self.waiting(strategy)) if trial is None else trial.epoch
+            found[strategy] = divided(stages, took)
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
     def add(self, strategy: Strategy, trial: Trial) -> None:
@@ -123,12 +142,11 @@ class Estimates:
         """The one that seems to be the fastest of those not yet tried; then those that are close to the best, once
         more, as the machine may have been busy with something else. ``None`` if none is worth it.
         """
-        epochs = {strategy: epoch.total for strategy, epoch in self.epochs().items()}
+        epochs, error = {strategy: epoch.total for strategy, epoch in self.epochs().items()}, self.error
         tried = [strategy for strategy in epochs if strategy in self.trials]
         best = min((epochs[strategy] for strategy in tried), default=float("inf"))
         for strategy in epochs:
-            new = strategy not in self.trials or self.trials[strategy].times == 0
-            if new and epochs[strategy] < WORTH_TRYING * best:
+            if strategy not in self.trials and epochs[strategy] < (1 + error) * best:
                 return strategy
         close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
         again = [strategy for strategy in close if self.trials[strategy].times == 1]
@@ -208,6 +226,7 @@ class Estimates:
             rates=self.rates.to_json(),
             links=self.links.to_json(),
             notes=tuple(self.notes),
+            error=self.error,
         )
 
 
@@ -250,7 +269,7 @@ def make_estimates(
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
-        totals.append([each.seconds.total for each in found.values()])
+        totals.append([each.waiting.total for each in found.values()])
         if precise and _is_precise(np.diff(totals, axis=0, prepend=0.0)):
             break
     return Estimates(

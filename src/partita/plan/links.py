@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from partita.comm.context import Context
-from partita.comm.group import Group, sum_bytes
+from partita.comm.group import Group
 from partita.comm.meter import LINKS
 from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
@@ -147,9 +147,9 @@ class Links:
         """
         return self._of(self.send, link).at(num_bytes)
 
-    def seconds_to_sum(self, link: str, num_bytes: int, workers: int) -> float:
-        """Of a sum of so many bytes over so many workers."""
-        return self._of(self.sum, link).at(sum_bytes(num_bytes, workers)) if workers > 1 else 0.0
+    def seconds_of_sum(self, link: str, num_bytes: float) -> float:
+        """Of a sum for which each worker sends so many bytes over a link, all workers of a host at once."""
+        return self._of(self.sum, link).at(num_bytes)
 
     def _of(self, curves: Mapping[str, Curve], link: str) -> Curve:
         if link not in curves:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from partita.core.plan import Seconds
+from partita.plan.cost import Waiting
 
 TrialRun = Callable[[Mapping[str, Any], float], "Trial"]
 """Takes some steps with changed settings, for about so many seconds, all workers together; effects are discarded."""
@@ -28,7 +29,7 @@ class Trial:
         begin: seconds that an epoch takes more than its steps do, until the stages are all at work.
         step: seconds of a step.
         peak_bytes: private memory of the worker that took most, above what it held before.
-        times: how often the strategy was tried out; 0: it was only looked at, which counts until it is tried out.
+        times: how often the strategy was tried out.
     """
 
     steps: int
@@ -40,8 +41,6 @@ class Trial:
 
     def joined(self, other: Trial) -> Trial:
         """Both together: means, weighted by the steps."""
-        if self.times == 0:
-            return other
         steps = self.steps + other.steps
         begin, step = (
             (mine * self.steps + theirs * other.steps) / steps
@@ -74,8 +73,12 @@ class Correction:
     transfer: float = 1.0
     latency: float = 1.0
 
-    def of(self, estimated: Seconds, latency: float) -> Seconds:
-        """The estimate, corrected, and never below 0.
+    def of(self, waiting: Waiting) -> float:
+        """Seconds of the estimate, corrected."""
+        return self.local * waiting.local + self.transfer * waiting.transfer + self.latency * waiting.latency
+
+    def of_stages(self, estimated: Seconds, latency: float) -> Seconds:
+        """The stages of the estimate, corrected, and never below 0.
 
         ``latency``: seconds of its ``exchange`` that are for messages, however small; from a line fitted to measured
         times, so it may exceed the whole.
@@ -84,19 +87,18 @@ class Correction:
         return replace(estimated.scaled(self.local), exchange=exchange)
 
     @classmethod
-    def fitted(cls, trials: Sequence[tuple[Seconds, float, float]]) -> Correction:
+    def fitted(cls, trials: Sequence[tuple[Waiting, float]]) -> Correction:
         """Those with which estimates come closest to what trials took, in squares of relative errors.
 
         Args:
-            trials: for each strategy tried: an estimate, the latency in it, and the seconds that it took.
+            trials: for each strategy tried: what was estimated, and the seconds that it took.
         """
         # What a trial of something that sends nothing says of computing, it does not say of sending, so estimates
         # have a word of their own, where trials have little to say.
         weights = np.sqrt(PRIORS)
         rows, wanted = [*np.diag(weights)], [*weights]
-        for estimated, latency, took in trials:
-            parts = estimated.total - estimated.exchange, estimated.exchange - latency, latency
-            rows.append(np.array(parts) / took)
+        for waiting, took in trials:
+            rows.append(np.array(waiting.values()) / took)
             wanted.append(1.0)
         found = np.linalg.lstsq(np.stack(rows), np.array(wanted), rcond=None)[0]
         return cls(*np.maximum(found, 0.1).tolist())

@@ -294,7 +294,7 @@ def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:
         "bold: the main reason it is slower than the best": len(shown) > 1,
         "to hosts: approximate share that is sent to other hosts": far,
         "from memory, files, hosts: input rows by where workers get them": elsewhere,
-        "trial steps: steps actually run": tried,
+        f"trial steps: steps actually run; the estimates of others are off by some {plan.error or 0:.0%}": tried,
         _APPROXIMATE: plan.approximate,
         f"{left:,} slower strategies not shown; --all shows them": left,
     }

@@ -31,8 +31,7 @@ def test_the_file_holds_it_all(tmp_path):
     assert found.send == {"same_host": CURVE}
     assert found.is_of_here
     assert found.seconds_to_send("same_host", 1500) == 1.25
-    assert found.seconds_to_sum("same_host", 2000, 2) == found.sum["same_host"].at(2000)
-    assert found.seconds_to_sum("same_host", 2000, 1) == 0.0
+    assert found.seconds_of_sum("same_host", 1500) == 1.25
 
 
 def test_what_was_measured_elsewhere_or_long_ago_is_not_of_here():
