@@ -30,7 +30,6 @@ class Machine:
         far: for a byte sent to another host.
         handled_id, handled_byte: for an id, and for a byte of a row, on its way.
         file_byte: for a byte read from files, a read being so many bytes itself.
-        busy: the part of its processors that are busy where workers do one thing at a time; ``None``: as they do.
     """
 
     send: float = 1e-9
@@ -42,14 +41,13 @@ class Machine:
     handled_id: float = 0.0
     handled_byte: float = 0.0
     file_byte: float = 0.0
-    busy: float | None = None
 
     def rates(self, types: int = 1) -> Rates:
         stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
         kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
         return Rates(
             self.edge, (PerRow(self.row),) * types, self.handled_id, self.handled_byte, stages, kept, 1.0, 0.0, 1e5,
-            file_byte=self.file_byte, busy=self.busy,
+            file_byte=self.file_byte,
         )  # fmt: skip
 
     def links(self) -> Links:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Int64
 
 from partita.comm.group import sum_bytes
-from partita.core.adding import Adding
 from partita.core.estimates import FileReads
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
@@ -22,32 +21,6 @@ from partita.plan.rates import Rates
 _INDEX_BYTES = 8
 """Of an edge, a source or a destination of a block, with what is made of it for backward."""
 _COUNT_BYTES, _SETTLED_BYTES = 8, 256
-_KINDS = ("ids", "features", "forward", "backward")
-"""The fields of :class:`~partita.core.records.Traffic`."""
-
-
-@dataclass(frozen=True)
-class Waiting(Adding):
-    """Seconds that a step cannot be shorter than, by what they depend on; adds up with ``+``.
-
-    Attributes:
-        local: what a worker does by itself.
-        transfer: bytes on their way.
-        latency: messages on their way, however small.
-    """
-
-    local: float = 0.0
-    transfer: float = 0.0
-    latency: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Of everything."""
-        return self.local + self.transfer + self.latency
-
-    def scaled(self, factor: float) -> Waiting:
-        """All of it times a factor."""
-        return Waiting(*(factor * each for each in self.values()))
 
 
 @dataclass
@@ -56,8 +29,7 @@ class Estimate:
 
     Attributes:
         steps: how many.
-        seconds: of the slowest worker of each step, by what it does, one thing after another.
-        waiting: how long each step takes, as some of that is done at the same time.
+        seconds: of the slowest worker of each step.
         counts: edges and rows over all workers.
         traffic: bytes over all workers.
         gradient_bytes: likewise.
@@ -70,7 +42,6 @@ class Estimate:
     counts: Counts
     steps: int = 0
     seconds: Seconds = field(default_factory=Seconds)
-    waiting: Waiting = field(default_factory=Waiting)
     traffic: Traffic = field(default_factory=Traffic)
     gradient_bytes: int = 0
     memory_bytes: int = 0
@@ -97,9 +68,8 @@ class Estimate:
     def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
         """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
         self.steps += 1
-        seconds, waiting, latency = zip(*cost.of_step(shares), strict=True)
+        seconds, latency = zip(*cost.of_step(shares), strict=True)
         self.seconds += max(seconds, key=lambda each: each.total)
-        self.waiting += max(waiting, key=lambda each: each.total)
         self.latency += max(latency)
         self.counts = sum((share.counts for share in shares), self.counts)
         self.traffic = sum((share.traffic for share in shares), self.traffic)
@@ -149,37 +119,34 @@ class Cost:
         # Beside the gradients, workers add up in every step what they have done. A ring leaves each host once; links
         # were measured with all workers of a host at once.
         at_once = mesh.workers if mesh.hosts > 1 else 1
-        summed = [sum_bytes(each, mesh.size) // at_once for each in (parameter_bytes, _SETTLED_BYTES)]
+        summed = [sum_bytes(each, mesh.size) / at_once for each in (parameter_bytes, _SETTLED_BYTES)]
         self._gradients = sum(links.seconds_of_sum(link, each) for each in summed) if mesh.size > 1 else 0.0
-        self._sums = sum(min(1, each) * links.seconds_of_sum(link, 1) for each in summed) if mesh.size > 1 else 0.0
 
-    def of_step(self, shares: Sequence[WorkerEstimate]) -> list[tuple[Seconds, Waiting, float]]:
-        """Of each worker what it does in a step, how long that takes, and what of sending is for messages.
+    def of_step(self, shares: Sequence[WorkerEstimate]) -> list[tuple[Seconds, float]]:
+        """Of each worker what it does in a step, and what of its ``exchange`` is for messages, however small they are.
 
         What leaves a host for others shares its link, so it takes as long as if each of its workers sent the mean.
         """
         messages = np.array([[part.values() for part in self._messages(share)] for share in shares], np.float64)
         of_host = messages.reshape(self._mesh.hosts, self._mesh.workers, *messages.shape[1:])
         leaving = np.broadcast_to(of_host.mean(axis=1, keepdims=True), of_host.shape).reshape(messages.shape)
-        return [
-            self._of_worker(share, {"same_host": own, "other_host": mean})
-            for share, own, mean in zip(shares, messages, leaving, strict=True)
-        ]
+        found = []
+        for share, own, mean in zip(shares, messages, leaving, strict=True):
+            exchange = latency = 0.0
+            for link, part in self._over.items():
+                sent = mean if link == "other_host" else own
+                exchange += sum(self._links.seconds_to_send(link, part * each) for each in sent.ravel().tolist())
+                latency += np.count_nonzero(sent) * self._links.seconds_to_send(link, part)
+            found.append((self._of_worker(share, exchange), latency))
+        return found
 
-    def _of_worker(
-        self, share: WorkerEstimate, messages: Mapping[str, Float64[np.ndarray, "M 4"]]
-    ) -> tuple[Seconds, Waiting, float]:
+    def _of_worker(self, share: WorkerEstimate, exchange: float) -> Seconds:
         rates, sent = self._rates, share.traffic
         encoding = rates.encoding(share.taken) if self._encodes else 0.0
         layers = zip(self._stages, share.blocks, strict=True)
-        near, far = (
-            _Sent.of(self._links, link, self._over.get(link, 0.0), messages[link])
-            for link in ("same_host", "other_host")
-        )
-        both = near + far
-        seconds = Seconds(
+        return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
-            exchange=sum(both.seconds),
+            exchange=exchange,
             load=rates.reading(share.read) + rates.file_byte * share.files.cost
             if self._engine.inputs.prefetchable
             else 0.0,
@@ -188,29 +155,6 @@ class Cost:
             + rates.optimizer,
             gradients=self._gradients,
         )
-        return seconds, self._waiting(seconds, near, far), sum(both.latency)
-
-    def _waiting(self, seconds: Seconds, near: _Sent, far: _Sent) -> Waiting:
-        """The longest of what a step waits for.
-
-        Each of the threads that sample, load and train does one thing after another; the processors, on which also
-        messages within a host are carried, and the link between hosts, are shared by all of them.
-        """
-        both, loads = near + far, self._engine.inputs.prefetchable
-        sampled = both.waiting("ids") if loads else both.waiting("ids", "features")
-        sampler = Waiting(seconds.sample) + sampled
-        loader = Waiting(seconds.load) + (both.waiting("features") if loads else Waiting())
-        gradients = Waiting(0.0, self._gradients - self._sums, self._sums)
-        trainer = Waiting(seconds.compute) + both.waiting("forward", "backward") + gradients
-        busy = self._rates.busy
-        if busy is None or not self._ahead:
-            return sampler + loader + trainer
-        here = gradients if self._mesh.hosts == 1 else Waiting()
-        there = Waiting() if self._mesh.hosts == 1 else gradients
-        processors = Waiting(seconds.total - seconds.exchange - seconds.gradients) + near.waiting() + here
-        link = Waiting(0.0, far.waiting().transfer + there.transfer)
-        # Two batches at least are sampled at once, which matters where sampling waits.
-        return max((sampler.scaled(0.5), loader, trainer, processors.scaled(busy), link), key=lambda each: each.total)
 
     def memory(self, share: WorkerEstimate) -> int:
         """Private memory that a worker takes for a step, above what it takes to be there at all.
@@ -229,32 +173,6 @@ class Cost:
     def _messages(self, share: WorkerEstimate) -> list[Traffic]:
         """Those of each part of the engine; that which says how many ids come by itself."""
         return [*share.messages, *(Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages)]
-
-
-@dataclass(frozen=True)
-class _Sent(Adding):
-    """What messages of a step take over a link; seconds by kind, of everything and of messages however small."""
-
-    seconds: tuple[float, ...]
-    latency: tuple[float, ...]
-
-    @classmethod
-    def of(cls, links: Links, link: str, share: float, messages: Float64[np.ndarray, "M 4"]) -> _Sent:
-        """Of messages of which a share goes over the link."""
-        if share == 0.0:
-            return cls((0.0,) * len(_KINDS), (0.0,) * len(_KINDS))
-        least = links.seconds_to_send(link, share)
-        seconds = [
-            sum(links.seconds_to_send(link, share * num_bytes) for num_bytes in of_kind if num_bytes)
-            for of_kind in messages.T.tolist()
-        ]
-        return cls(tuple(seconds), tuple(float(least * count) for count in (messages > 0).sum(axis=0)))
-
-    def waiting(self, *kinds: str) -> Waiting:
-        """For messages of some kinds; of all, where none is named."""
-        at = [_KINDS.index(kind) for kind in kinds or _KINDS]
-        seconds, latency = (sum(values[each] for each in at) for values in (self.seconds, self.latency))
-        return Waiting(0.0, max(0.0, seconds - latency), min(seconds, latency))
 
 
 def _of_rows(price: Sequence[float], rows: Int64[np.ndarray, "T"]) -> float:

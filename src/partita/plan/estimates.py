@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -18,13 +18,11 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.strategies import Strategy
-from partita.plan.cost import Cost, Estimate, Waiting, shares_of_links
+from partita.plan.cost import Cost, Estimate, shares_of_links
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 from partita.plan.trials import Correction, Trial, divided
-
-_Scaled = TypeVar("_Scaled", Seconds, Waiting)
 
 ERROR, LEAST_ERROR = 0.25, 0.1
 """What estimates of strategies that were not tried out are off by, in the geometric mean: what is thought before there
@@ -34,8 +32,9 @@ CLEARLY = 0.1
 """Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
 is no more precise than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
 
-PRECISION, LEAST_STEPS = 0.01, 3
-"""Standard error, as a part of it, of the mean of sampled steps that are enough; and how many there are at least."""
+PRECISION, LEAST_STEPS, FAR = 0.02, 2, 2.0
+"""Standard error, as a part of it, of the mean of sampled steps that are enough; how many there are at least; and
+strategies that seem to take so many times what the best one takes may be known less well."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
@@ -70,20 +69,20 @@ class Estimates:
     notes: Sequence[str] = ()
 
     def foreseen(self, strategy: Strategy) -> Seconds:
-        """Seconds of an epoch, whatever was tried out; so divided that they add up to the whole of it."""
-        return divided(self._of_epoch(self.found[strategy].seconds), self.waiting(strategy).total)
+        """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
+        return self.found[strategy].seconds.scaled(self.steps / self.sampled_steps)
 
-    def waiting(self, strategy: Strategy) -> Waiting:
-        """The same by what they depend on."""
-        return self._of_epoch(self.found[strategy].waiting)
+    def _latency(self, strategy: Strategy) -> float:
+        return self.found[strategy].latency * self.steps / self.sampled_steps
 
-    def _of_epoch(self, sampled: _Scaled) -> _Scaled:
-        return sampled.scaled(self.steps / self.sampled_steps)
+    def _shown(self) -> list[tuple[Seconds, float, float]]:
+        """Of every strategy that was tried, what was estimated, the latency in it, and what it took."""
+        return [(self.foreseen(each), self._latency(each), trial.epoch) for each, trial in self.trials.items()]
 
     @property
     def correction(self) -> Correction:
         """What trials say of strategies that were not tried."""
-        return Correction.fitted([(self.waiting(strategy), trial.epoch) for strategy, trial in self.trials.items()])
+        return Correction.fitted(self._shown())
 
     @property
     def error(self) -> float:
@@ -91,11 +90,11 @@ class Estimates:
 
         Of every strategy that was tried: what would be said of it after the other trials, beside what it took.
         """
-        tried = [(self.waiting(strategy), trial.epoch) for strategy, trial in self.trials.items()]
+        tried = self._shown()
         off = [math.log1p(ERROR)]
-        for number, (waiting, took) in enumerate(tried):
+        for number, (estimated, latency, took) in enumerate(tried):
             others = Correction.fitted([*tried[:number], *tried[number + 1 :]])
-            off.append(math.log(max(others.of(waiting), 1e-9) / took))
+            off.append(math.log(max(others.of(estimated, latency).total, 1e-9) / took))
         return max(LEAST_ERROR, math.expm1(math.hypot(*off) / len(off) ** 0.5))
 
     def memory_of(self, strategy: Strategy) -> int:
@@ -127,10 +126,9 @@ class Estimates:
         for strategy in self._distinct:
             if strategy in too_big:
                 continue
-            estimate, trial = self.found[strategy], self.trials.get(strategy)
-            stages = correction.of_stages(estimate.seconds, estimate.latency)
-            took = correction.of(self.waiting(strategy)) if trial is None else trial.epoch
-            found[strategy] = divided(stages, took)
+            trial = self.trials.get(strategy)
+            corrected = correction.of(self.foreseen(strategy), self._latency(strategy))
+            found[strategy] = corrected if trial is None else divided(corrected, trial.epoch)
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
     def add(self, strategy: Strategy, trial: Trial) -> None:
@@ -269,7 +267,7 @@ def make_estimates(
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
-        totals.append([each.waiting.total for each in found.values()])
+        totals.append([each.seconds.total for each in found.values()])
         if precise and _is_precise(np.diff(totals, axis=0, prepend=0.0)):
             break
     return Estimates(
@@ -278,11 +276,11 @@ def make_estimates(
 
 
 def _is_precise(steps: Float64[np.ndarray, "n S"]) -> bool:
-    """Whether the mean of the steps of every strategy is known; seconds of n steps of S strategies."""
+    """Whether the mean of the steps of every strategy that may win is known; seconds of n steps of S strategies."""
     if len(steps) < LEAST_STEPS:
         return False
-    off = steps.std(axis=0, ddof=1) / len(steps) ** 0.5
-    return bool((off <= PRECISION * steps.mean(axis=0)).all())
+    means, off = steps.mean(axis=0), steps.std(axis=0, ddof=1) / len(steps) ** 0.5
+    return bool((off <= PRECISION * means)[means <= FAR * means.min()].all())
 
 
 def _too_big(need: int, have: int) -> ResourceError:

@@ -26,7 +26,7 @@ from partita.core.typed import number, problem, typed
 LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
 QUICK_LARGEST = 2**21
-LONGEST_SECONDS, QUICK_LONGEST = 0.3, 0.1
+LONGEST_SECONDS, QUICK_LONGEST = 0.3, 0.03
 """Larger messages are not tried once one took so long."""
 REPEATS, QUICK_REPEATS = 9, 3
 STALE = timedelta(days=30)
@@ -180,7 +180,7 @@ def links_file(hosts: int, workers: int) -> Path:
 def measure_links(context: Context, *, quick: bool = False) -> Links:
     """Measure all links that there are, with all workers sending at once. All workers call this.
 
-    Messages grow from 4 KiB fourfold until one takes 0.3 s, or to 256 MiB (``quick``: 0.1 s, 2 MiB, a third as often).
+    Messages grow from 4 KiB fourfold until one takes 0.3 s, or to 256 MiB (``quick``: 0.03 s, 2 MiB, a third as often).
     """
     mesh = context.mesh
     send, added = dict[str, Curve](), dict[str, Curve]()

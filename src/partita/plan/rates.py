@@ -21,7 +21,6 @@ from partita.comm.group import Group
 from partita.comm.routing import RowPick, bucket, first_appearance
 from partita.config import Config
 from partita.core.keys import StepKey
-from partita.core.machine import cores
 from partita.core.protocols import Inputs
 from partita.core.records import Block, RowsByType
 from partita.features.host import HostRows
@@ -113,9 +112,6 @@ class Rates:
             :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
             encoded, and composes the encoder with its own maps; empty where it cannot.
-        busy: the part of a host's processors that its workers keep busy with one thing at a time, 0 to 1: while others
-            wait, a worker's threads that sample and load compute beside that which trains. ``None``: not known, and one
-            thing is done after another.
         optimizer: seconds of a step of the optimizer.
         model_bytes: of the parameters, their gradients, and what the optimizer remembers.
     """
@@ -131,7 +127,6 @@ class Rates:
     model_bytes: float
     composed: tuple[PerBlock, ...] = ()
     file_byte: float = 0.0
-    busy: float | None = None
 
     def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
         """Seconds to read so many rows of each node type."""
@@ -152,8 +147,6 @@ class Rates:
         def of(values: Sequence[Any]) -> Any:
             if isinstance(values[0], dict):
                 return {name: of([each[name] for each in values]) for name in values[0]}
-            if values[0] is None:
-                return None
             if isinstance(values[0], (list, tuple)):
                 return [of(items) for items in zip(*values, strict=True)]
             return statistics.fmean(values)
@@ -199,7 +192,6 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         model_bytes=model_bytes,
         composed=composed,
         file_byte=file_byte,
-        busy=min(1.0, context.mesh.workers * torch.get_num_threads() / cores()) if config.prefetch else None,
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from partita.core.plan import Seconds
-from partita.plan.cost import Waiting
 
 TrialRun = Callable[[Mapping[str, Any], float], "Trial"]
 """Takes some steps with changed settings, for about so many seconds, all workers together; effects are discarded."""
 
-PRIORS = 0.005, 0.5, 0.005
-"""How many trials an estimate's own word counts as: on what a worker does by itself, on bytes that it sends, and on
-messages. What a link carries was measured; where trials say something else, sending was hidden behind computing."""
+PRIORS = 0.5, 0.5, 0.5, 0.02
+"""How many trials an estimate's own word counts as: on what a worker does by itself, on bytes that it sends, on
+messages, and on what every step takes besides. Rates and links were measured; what a step takes more than the sum of
+what is done in it, as more threads than cores wait for each other, was not."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +67,50 @@ class Correction:
         local: what a worker does by itself.
         transfer: what it sends, by the bytes of it.
         latency: what it sends, by the messages, however small.
+        besides: seconds of an epoch that are added.
     """
 
     local: float = 1.0
     transfer: float = 1.0
     latency: float = 1.0
+    besides: float = 0.0
 
-    def of(self, waiting: Waiting) -> float:
-        """Seconds of the estimate, corrected."""
-        return self.local * waiting.local + self.transfer * waiting.transfer + self.latency * waiting.latency
-
-    def of_stages(self, estimated: Seconds, latency: float) -> Seconds:
-        """The stages of the estimate, corrected, and never below 0.
+    def of(self, estimated: Seconds, latency: float) -> Seconds:
+        """The estimate of an epoch, corrected, and never below 0; what is added is taken to be computing.
 
         ``latency``: seconds of its ``exchange`` that are for messages, however small; from a line fitted to measured
         times, so it may exceed the whole.
         """
-        exchange = self.transfer * max(0.0, estimated.exchange - latency) + self.latency * max(0.0, latency)
-        return replace(estimated.scaled(self.local), exchange=exchange)
+        sent = _by_cause(estimated, latency)
+        exchange = self.transfer * (sent[1] - estimated.gradients) + self.latency * sent[2]
+        own = estimated.scaled(self.local)
+        gradients = self.transfer * estimated.gradients
+        return replace(own, exchange=exchange, gradients=gradients, compute=own.compute + self.besides)
 
     @classmethod
-    def fitted(cls, trials: Sequence[tuple[Waiting, float]]) -> Correction:
+    def fitted(cls, trials: Sequence[tuple[Seconds, float, float]]) -> Correction:
         """Those with which estimates come closest to what trials took, in squares of relative errors.
 
         Args:
-            trials: for each strategy tried: what was estimated, and the seconds that it took.
+            trials: for each strategy tried: an estimate, the latency in it, and the seconds that it took.
         """
         # What a trial of something that sends nothing says of computing, it does not say of sending, so estimates
         # have a word of their own, where trials have little to say.
+        least = min((estimated.total for estimated, _, _ in trials), default=1.0)
         weights = np.sqrt(PRIORS)
-        rows, wanted = [*np.diag(weights)], [*weights]
-        for waiting, took in trials:
-            rows.append(np.array(waiting.values()) / took)
+        rows, wanted = [*np.diag(weights)], [*weights[:3], 0.0]
+        for estimated, messages, took in trials:
+            rows.append(np.array([*_by_cause(estimated, messages), least]) / took)
             wanted.append(1.0)
-        found = np.linalg.lstsq(np.stack(rows), np.array(wanted), rcond=None)[0]
-        return cls(*np.maximum(found, 0.1).tolist())
+        local, transfer, latency, besides = np.linalg.lstsq(np.stack(rows), np.array(wanted), rcond=None)[0].tolist()
+        return cls(max(local, 0.1), max(transfer, 0.1), max(latency, 0.1), max(besides, 0.0) * least)
+
+
+def _by_cause(estimated: Seconds, latency: float) -> tuple[float, float, float]:
+    """Seconds that a worker does something by itself, that bytes are on their way, and messages, however small."""
+    local = estimated.sample + estimated.load + estimated.compute
+    latency = min(max(0.0, latency), estimated.exchange)
+    return local, estimated.exchange - latency + estimated.gradients, latency
 
 
 def divided(estimated: Seconds, took: float) -> Seconds:
