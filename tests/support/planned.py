@@ -51,7 +51,7 @@ def _slowed(curve: Curve) -> Curve:
 def train_planned(context: Context, *, store: str, out: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Train one run that plans whatever it takes, the same with the strategy found, and with wrong plans; and plan one
     for a model of one's own."""
-    choose.SHORT_SECONDS, choose.TRIALS_SHARE = 0.0, 1e6
+    choose.SHORT_SECONDS, choose.PLANNING_SHARE = 0.0, 1e6
     plan_monitor.CHANGE_SECONDS = plan_monitor.WORTH_SECONDS = plan_monitor.LONG_SECONDS = 0.0
     planned = partita.Trainer(store, out=f"{out}/planned", context=context, **settings)
     found = planned.plan

@@ -32,12 +32,14 @@ from partita.setup.tiers import keeps_rows_of_hosts
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
 DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.02
-TRIALS_SECONDS, TRIALS_SHARE = 30.0, 0.04
-"""What sampling and trying out may take: so many seconds, and no more than this part of the run's time."""
+TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.02
+"""What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time;
+trying out may take that part in any case."""
 PLANNING_SHARE = 0.08
-"""No trial begins when planning has taken this part of the run's time, but for the first one."""
-LOOK_SECONDS, TRIAL_SECONDS = 0.1, 1.0
-"""What a single trial may take, to see whether the run is short, and to know what a strategy takes."""
+"""No other trial begins when planning has taken this part of the run's time."""
+LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.1, 1.0, 0.01
+"""What a single trial may take, to see whether the run is short, and to know what a strategy takes; the latter no more
+than this part of the run's time."""
 
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
@@ -93,14 +95,16 @@ def choose(
         planner.estimates = make_estimates(
             planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough
         )
+        planner.estimates.look = planner.plain, look
         planner.estimates.epochs()  # raises where nothing fits
 
     context.agree(analyze)
     now = time.monotonic()
-    until = min(now + TRIALS_SECONDS, max(now + TRIALS_SHARE * limit, begun + PLANNING_SHARE * limit))
+    until = min(now + TRIALS_SECONDS, max(now + LEAST_TRIALS_SHARE * limit, begun + PLANNING_SHARE * limit))
+    seconds = min(TRIAL_SECONDS, TRIAL_SHARE * limit)
     with progress.task("try out", total=None, unit="strategies") as task:
         while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
-            planner.add(name, trial_run({"strategy": name}, TRIAL_SECONDS))
+            planner.add(name, trial_run({"strategy": name}, seconds))
             task.advance()
     allowed = config.allow == "approximate"
     isolated = (allowed or thorough) and store.shard is None  # views may need rows that a shard does not have
@@ -219,6 +223,7 @@ class _Planner:
         self._store, self._config, self._model, self._hot = store, config, model, hot
         self._mesh, self._leads = context.mesh, context.mesh.rank == 0
         self._strategies = {each.name: each for each in candidates(config.layers, context.mesh)}
+        self.plain = self._strategies[PLAIN]
 
     def check(self) -> None:
         strategies = list(self._strategies.values())

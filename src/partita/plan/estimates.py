@@ -53,6 +53,8 @@ class Estimates:
         links: what was measured between workers.
         mesh: of any worker.
         trials: of strategies that were tried out.
+        look: a strategy and some steps of it, the first ones of these processes: what they took says something of all
+            strategies, and is not precise enough to say which is faster.
         memory: bytes that every worker may take; ``None``: any.
         notes: what is to be said of how the steps were foreseen.
     """
@@ -65,6 +67,7 @@ class Estimates:
     links: Links
     mesh: Mesh
     trials: dict[Strategy, Trial] = field(default_factory=dict)
+    look: tuple[Strategy, Trial] | None = None
     memory: int | None = None
     notes: Sequence[str] = ()
 
@@ -77,7 +80,10 @@ class Estimates:
 
     def _shown(self) -> list[tuple[Seconds, float, float]]:
         """Of every strategy that was tried, what was estimated, the latency in it, and what it took."""
-        return [(self.foreseen(each), self._latency(each), trial.epoch) for each, trial in self.trials.items()]
+        shown = [*self.trials.items()]
+        if self.look is not None and self.look[0] not in self.trials and self.look[0] in self.found:
+            shown.append(self.look)
+        return [(self.foreseen(each), self._latency(each), trial.epoch) for each, trial in shown]
 
     @property
     def correction(self) -> Correction:
@@ -163,9 +169,15 @@ class Estimates:
         return [strategy for strategy in self.found if strategy in kept]
 
     def _chosen(self, epochs: Mapping[Strategy, Seconds]) -> Strategy:
-        """The fastest, or of those that are as fast the one that sends least: of those tried out, if any was."""
-        least = min(epoch.total for epoch in epochs.values())
-        as_fast = [strategy for strategy, epoch in epochs.items() if epoch.total <= (1 + CLEARLY) * least]
+        """The fastest, or of those that are as fast the one that sends least: of those tried out, if any was.
+
+        Where some were tried out, of all others the one that seems fastest is rather one whose estimate is too low, so
+        it must be ahead by what estimates are off.
+        """
+        doubt = 1 + self.error if self.trials else 1.0
+        takes = {each: epoch.total * (1.0 if each in self.trials else doubt) for each, epoch in epochs.items()}
+        least = min(takes.values())
+        as_fast = [strategy for strategy, seconds in takes.items() if seconds <= (1 + CLEARLY) * least]
         tried = [strategy for strategy in as_fast if strategy in self.trials]
         return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
 

@@ -316,3 +316,29 @@ def test_the_error_of_estimates_is_what_trials_have_shown(store):
     made = plan.plan({})
     assert made.error == plan.error
     assert Plan.from_json(made.to_json()).error == plan.error
+
+
+def test_what_was_not_tried_must_be_ahead_by_what_estimates_are_off(store, monkeypatch):
+    plan = planned(store, Machine())
+    plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
+    plan.trials[plain] = Trial(4, plan.steps, 0.0, 1.0 / plan.steps)
+    for times, taken in ((0.85, "gdp"), (0.5, "dnp")):
+        found = {other: Seconds(compute=times), plain: Seconds(compute=1.0)}
+        monkeypatch.setattr(type(plan), "epochs", lambda _, found=found: found)
+        monkeypatch.setattr(type(plan), "error", 0.25)
+        assert plan.plan({}).best.name == taken
+
+
+def test_a_look_says_something_of_all_strategies_but_is_no_trial(store):
+    plan = planned(store, Machine())
+    plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
+    before = plan.epochs()
+    plan.look = plain, Trial(4, plan.steps, 0.0, 3 * before[plain].total / plan.steps)
+    after = plan.epochs()
+    assert after[plain].total == pytest.approx(3 * before[plain].total, rel=0.1)
+    assert after[other].total == pytest.approx(before[other].total + 2 * before[plain].total, rel=0.1)
+    assert plan.next_to_try() is not None
+    assert plan.plan({}).best.tried_steps == 0
+    plan.add(plain, Trial(20, plan.steps, 0.0, before[plain].total / plan.steps))
+    assert plan.epochs()[plain].total == pytest.approx(before[plain].total)
+    assert plan.epochs()[other].total == pytest.approx(before[other].total)
