@@ -15,7 +15,9 @@ Cells are drawn from the whole grid by a hash of their settings. By another hash
 nothing may be tuned on them, and the tables show them apart.
 
 In cells with ``rows`` "shards" every host has the edges of the whole graph, and the feature rows of its own parts; in
-those with "shards, 10%" every worker caches a tenth of the bytes of all rows (by in-degree). Else every host has all.
+those with "shards, 10%" every worker caches a tenth of the bytes of all rows (by in-degree), with "shards, ahead 10%"
+those that the batches known ahead use. With "files, 25%" every host has all rows, in a file, and a worker keeps a
+quarter of them in memory. Else every host has all rows in memory.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ GRID: dict[str, tuple[Any, ...]] = {
     "model": ("sage", "gat"),
     "hidden": (8, 32, 128, 512),
     "fanout": ("10,5", "10,10,10", "20,15,10"),
-    "rows": ("whole", "shards", "shards, 10%"),
+    "rows": ("whole", "shards", "shards, 10%", "shards, ahead 10%", "files, 25%"),
 }
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
-WHOLE = "whole"
+WHOLE, AHEAD = "whole", ("shards, ahead 10%", "files, 25%")
 FIELDS = (
     *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
     *STAGES, "plan_seconds", "short", "look_seconds", "steps",
@@ -65,24 +67,28 @@ EPOCHS = 20
 SHORT_RUN = 60.0
 """What the run takes that is planned where 20 epochs are too short for a plan."""
 QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 20.0, 4.0
+TO_FIND_A_ROW = 9
+"""Bytes for each row of the store, of those that are kept and those that are not."""
 Cell = dict[str, Any]
 
 
-def cells(count: int, count_of_shards: int) -> list[Cell]:
+def cells(count: int, count_of_shards: int, count_ahead: int) -> list[Cell]:
     """So many cells of the grid, as many of each link and number of workers; the same ones every time.
 
     Args:
-        count: with the whole store on every host.
+        count: with all rows in the memory of every host.
         count_of_shards: with shards, as many of each size of cache; of these there are none on one host.
+        count_ahead: with rows that are kept as batches known ahead use them, as many of other hosts and of files.
     """
     grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*GRID.values())]
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in sorted(grid, key=lambda cell: _hash("draw", cell)):
-        if cell["rows"] == WHOLE or cell["link"] != "loopback":
+        if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
             groups.setdefault((cell["link"], cell["workers"], cell["rows"]), []).append(cell)
-    whole = sum(rows == WHOLE for *_, rows in groups)
-    shares = {True: -(-count // whole), False: -(-count_of_shards // (len(groups) - whole))}
-    return [cell for (*_, rows), group in groups.items() for cell in group[: shares[rows == WHOLE]]]
+    kinds = [(rows == WHOLE, rows in AHEAD) for *_, rows in groups]
+    wanted = {(True, False): count, (False, False): count_of_shards, (False, True): count_ahead}
+    shares = [-(-wanted[kind] // kinds.count(kind)) for kind in kinds]
+    return [cell for group, share in zip(groups.values(), shares, strict=True) for cell in group[:share]]
 
 
 def held_out(cell: Cell) -> bool:
@@ -132,7 +138,7 @@ def work(folder: Path) -> None:
             if context.agree(lambda: time.time() > todo["until"]):
                 return
             store = context.agree(partial(graph_of, folder / "graphs", cell, todo["scale"]))
-            store += f"-{context.mesh.host}" if cell["rows"] != WHOLE else ""
+            store += f"-{context.mesh.host}" if cell["rows"].startswith("shards") else ""
             for row in measure(context, cell, store, folder / f"run-{number}"):
                 if context.mesh.rank == 0:
                     append_row(Path(todo["out"]), FIELDS, row)
@@ -152,8 +158,14 @@ def measure(context: Any, cell: Cell, store: str, out: Path) -> Iterable[Cell]:
         "workers": cell["workers"], "eval_every": 0, "threads": 1,
         **({"heads": HEADS} if cell["model"] == "gat" else {}),
     }  # fmt: skip
+    num_nodes = partita.open(store).num_nodes
+    of_rows = 4 * num_nodes * cell["features"]
     if cell["rows"] == "shards, 10%":
-        settings["cache"] = partita.open(store).num_nodes * 4 * cell["features"] // 10
+        settings["cache"] = of_rows // 10
+    elif cell["rows"] == "shards, ahead 10%":
+        settings |= {"cache": of_rows // 10 + TO_FIND_A_ROW * num_nodes, "cache_policy": "look-ahead"}
+    elif cell["rows"] == "files, 25%":
+        settings["feature_memory"] = of_rows // 4 + TO_FIND_A_ROW * num_nodes
     begun = time.perf_counter()
     plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": EPOCHS}))
     first_seconds, short = time.perf_counter() - begun, plan.sampled_steps == 0
@@ -303,6 +315,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="only write the tables of what is in --out to this Markdown file")
     parser.add_argument("--cells", type=int, default=72)
     parser.add_argument("--cells-of-shards", type=int, default=24)
+    parser.add_argument("--cells-ahead", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
     parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
     parser.add_argument("--links", nargs="+", default=list(GRID["link"]))
@@ -315,7 +328,8 @@ def main() -> None:
     if options.table is None:
         options.scale = options.scale or (13 if options.quick else 16)
         done = {key_of(row) for row in read_rows(options.out)}
-        wanted = cells(6, 8) if options.quick else cells(options.cells, options.cells_of_shards)
+        counts = (6, 8, 10) if options.quick else (options.cells, options.cells_of_shards, options.cells_ahead)
+        wanted = cells(*counts)
         wanted = [cell for cell in wanted if cell["link"] in options.links]
         wanted.sort(key=lambda cell: (cell["link"], cell["workers"]))
         todo = [cell for cell in wanted if key_of(cell) not in done]
