@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 
 from partita.comm.group import sum_bytes
 from partita.core.estimates import FileReads
@@ -127,17 +127,27 @@ class Cost:
 
         What leaves a host for others shares its link, so it takes as long as if each of its workers sent the mean.
         """
-        messages = np.array([[part.values() for part in self._messages(share)] for share in shares], np.float64)
-        of_host = messages.reshape(self._mesh.hosts, self._mesh.workers, *messages.shape[1:])
-        leaving = np.broadcast_to(of_host.mean(axis=1, keepdims=True), of_host.shape).reshape(messages.shape)
-        found = []
-        for share, own, mean in zip(shares, messages, leaving, strict=True):
+        of_workers, found = [self._over_links(share) for share in shares], list[tuple[Seconds, float]]()
+        for rank, share in enumerate(shares):
             exchange = latency = 0.0
-            for link, part in self._over.items():
-                sent = mean if link == "other_host" else own
-                exchange += sum(self._links.seconds_to_send(link, part * each) for each in sent.ravel().tolist())
-                latency += np.count_nonzero(sent) * self._links.seconds_to_send(link, part)
+            for link, own in of_workers[rank].items():
+                sent = own
+                if link == "other_host":
+                    first = rank - rank % self._mesh.workers
+                    sent = np.mean([each[link] for each in of_workers[first : first + self._mesh.workers]], axis=0)
+                exchange += sum(self._links.seconds_to_send(link, num_bytes) for num_bytes in sent.ravel().tolist())
+                latency += np.count_nonzero(sent) * self._links.seconds_to_send(link, 1)
             found.append((self._of_worker(share, exchange), latency))
+        return found
+
+    def _over_links(self, share: WorkerEstimate) -> dict[str, Float64[np.ndarray, "M 4"]]:
+        """Bytes of each message and kind over each link. Of input rows it is known; others go to all workers alike."""
+        messages = np.array([part.values() for part in self._messages(share)], np.float64)
+        found = {link: part * messages for link, part in self._over.items()}
+        rows = {"same_host": share.row_bytes[TIERS.index("peers")], "other_host": share.row_bytes[TIERS.index("hosts")]}
+        if len(found) > 1 and any(rows.values()):
+            for link, sent in found.items():
+                sent[0] = rows[link] / sum(rows.values()) * messages[0]
         return found
 
     def _of_worker(self, share: WorkerEstimate, exchange: float) -> Seconds:

@@ -181,10 +181,16 @@ class Estimates:
         tried = [strategy for strategy in as_fast if strategy in self.trials]
         return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
 
-    def _by_link(self, strategy: Strategy, sent: int, summed: int) -> dict[str, int]:
-        """Bytes over each link: those of exchanges go to all peers alike, those of sums round a ring."""
-        mesh = self.mesh
-        found = {link: part * sent for link, part in shares_of_links(strategy.axis, mesh).items()}
+    def _by_link(
+        self, strategy: Strategy, sent: Mapping[str, int], rows: Mapping[str, int], summed: int
+    ) -> dict[str, int]:
+        """Bytes over each link: those of input rows as they are read, those of other exchanges to all peers alike, and
+        those of sums round a ring."""
+        mesh, over = self.mesh, shares_of_links(strategy.axis, self.mesh)
+        near, far = rows["workers"], rows["hosts"]
+        of_rows = {"same_host": near / (near + far), "other_host": far / (near + far)} if near + far else over
+        others = sum(sent.values()) - sent["features"]
+        found = {link: of_rows[link] * sent["features"] + part * others for link, part in over.items()}
         leaving = 1 / mesh.workers if mesh.hosts > 1 else 0.0  # of a host's workers one has the next host's as its next
         for link, part in (("same_host", 1 - leaving), ("other_host", leaving)):
             found[link] = found.get(link, 0.0) + part * summed
@@ -207,14 +213,15 @@ class Estimates:
             estimate, trial = self.found[strategy], self.trials.get(strategy)
             sent = {kind: round(share * num_bytes) for kind, num_bytes in estimate.traffic.to_json().items()}
             summed = round(share * estimate.gradient_bytes)
+            rows = {where: round(share * each) for where, each in estimate.row_sources.items()}
             candidates.append(
                 Candidate(
                     strategy=str(strategy),
                     name=strategy.name,
                     epoch=epoch,
                     epoch_bytes={**sent, "gradients": summed},
-                    epoch_links=self._by_link(strategy, sum(sent.values()), summed),
-                    epoch_rows={where: round(share * each) for where, each in estimate.row_sources.items()},
+                    epoch_links=self._by_link(strategy, sent, rows, summed),
+                    epoch_rows=rows,
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
                     memory_bytes=self.memory_of(strategy),
