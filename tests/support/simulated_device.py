@@ -101,6 +101,13 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     ours = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
     if any(tensor.is_meta and not isinstance(tensor, DeviceTensor) for tensor in tensors):
         raise RuntimeError(f"{func}: a meta tensor without data; was it made outside of simulated()?")
+    if name == "to":  # so it comes in inference mode, elsewhere as the copy that it is
+        given = [*args[1:], *kwargs.values()]
+        where = next((value for value in given if isinstance(value, torch.device)), args[0].device)
+        dtype = next((value for value in given if isinstance(value, torch.dtype)), args[0].dtype)
+        if (where.type, dtype) == (args[0].device.type, args[0].dtype):
+            return args[0]
+        return _run(torch.ops.aten._to_copy.default, args[:1], {"device": where, "dtype": dtype})
     target = kwargs.get("device")
     on_device = bool(ours) if target is None else torch.device(target).type == DEVICE.type
     strangers = [tensor for tensor in tensors if not isinstance(tensor, DeviceTensor) and tensor.dim() > 0]

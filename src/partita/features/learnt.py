@@ -310,7 +310,7 @@ class LearntRows:
         """The sum of the squares of all collected gradients, over all workers."""
         total = torch.zeros(1, dtype=torch.float64)
         for each in self._gradients:
-            total += each.values.double().square().sum()
+            total += float(each.values.double().square().sum())
         self.group.sum_([total])
         return float(total)
 
@@ -391,7 +391,15 @@ class LazyAdam:
         first, second = self.betas
         size = lr * (1 - second**step) ** 0.5 / (1 - first**step)
         moments = slots["exp_avg"], slots["exp_avg_sq"]
-        kernels.adam_rows(rows, *moments, at, gradient, betas=self.betas, eps=self.eps, size=size)
+        if rows.device.type == "cpu":
+            kernels.adam_rows(rows, *moments, at, gradient, betas=self.betas, eps=self.eps, size=size)
+            return
+        mean, square = (each.index_select(0, at) for each in moments)
+        mean.lerp_(gradient, 1 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        for each, values in zip(moments, (mean, square), strict=True):
+            each.index_copy_(0, at, values)
+        rows.index_add_(0, at, mean.div_(square.sqrt_().add_(self.eps)), alpha=-size)
 
 
 @dataclass(frozen=True)

@@ -131,19 +131,23 @@ class LearntTable(Protocol):
 
 
 class MemoryTable:
-    """All in memory.
+    """All in memory, that of the host or of a device, where its rows are given and moved.
 
     Args:
         num_rows: of the table; zeros at first.
         widths: see :class:`LearntTable`.
         dtype: of all arrays.
+        device: that has them.
     """
 
     window = 0
 
-    def __init__(self, num_rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> None:
-        self.widths, self.dtype = widths, dtype
-        self._arrays = {name: torch.zeros((num_rows, width), dtype=dtype) for name, width in widths.items()}
+    def __init__(
+        self, num_rows: int, widths: Mapping[str, int], dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        self.widths, self.dtype, self._device = widths, dtype, device or torch.device("cpu")
+        shapes = {name: (num_rows, width) for name, width in widths.items()}
+        self._arrays = {name: torch.zeros(shape, dtype=dtype, device=self._device) for name, shape in shapes.items()}
         self._rows = self._arrays["rows"]
         self._slots = {name: array for name, array in self._arrays.items() if name != "rows"}
 
@@ -154,22 +158,25 @@ class MemoryTable:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self._arrays.values())
+        """Bytes of all arrays; a device's are none of the host's."""
+        return sum(array.nbytes for array in self._arrays.values()) * (self._device.type == "cpu")
 
     def read(self, at: Int64[Tensor, "n"], asked: Asked | None = None) -> Float[Tensor, "n w"]:
         """See :class:`LearntTable`."""
-        return self._rows.index_select(0, at)
+        return self._rows.index_select(0, at.to(self._device))
 
     def move(
         self, optimizer: RowOptimizer, at: Int64[Tensor, "n"], gradient: Float[Tensor, "n w"], lr: float, step: int
     ) -> None:
         """See :class:`LearntTable`."""
-        move_rows(optimizer, self._rows, self._slots, at, gradient, lr, step)
+        if self._device.type == "cpu":
+            move_rows(optimizer, self._rows, self._slots, at, gradient, lr, step)
+        else:
+            optimizer.update(self._rows, self._slots, at.to(self._device), gradient, lr, step)
 
     def piece(self, start: int, stop: int) -> Mapping[str, Float[Tensor, "n _"]]:
-        """See :class:`LearntTable`."""
-        return {name: array[start:stop] for name, array in self._arrays.items()}
+        """See :class:`LearntTable`; in host memory."""
+        return {name: array[start:stop].cpu() for name, array in self._arrays.items()}
 
     def put(self, start: int, arrays: Mapping[str, Float[Tensor, "n _"]]) -> None:
         """See :class:`LearntTable`."""

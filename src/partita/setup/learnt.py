@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from partita.comm.axis import Workers
+from partita.comm.device import free_bytes
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.keys import Purpose, fold
@@ -34,11 +35,18 @@ ROW_OPTIMIZERS: Registry[RowOptimizer] = Registry(
 )
 """By name: how learnt rows move."""
 
+ON_DEVICE, DEVICE_SHARE = (LazyAdam, RowAdagrad, RowSGD), 0.25
+"""Optimizers that move rows on any device; and the part of its free memory that all tables may take there."""
+
 _FIX = "Free space there, set TMPDIR to another disk, or raise --embed-memory"
 
 
-def make_learnt(config: Config, store: GraphStore, model: Model, context: Workers) -> LearntRows | None:
+def make_learnt(
+    config: Config, store: GraphStore, model: Model, context: Workers, device: torch.device
+) -> LearntRows | None:
     """The tables of this worker as they are before training, and the model's source of them; ``None`` without any.
+
+    A single worker has them on its device, where they leave most of the device's memory to what is computed.
 
     Raises:
         ResourceError: there is no space on the disk for what is not to be in memory.
@@ -49,7 +57,8 @@ def make_learnt(config: Config, store: GraphStore, model: Model, context: Worker
     types, owners = store.node_types, _owners(store, context.mesh.size)
     learnt = LearntRows(
         encoder.node_types, encoder.learnt, owners, context.group("all"), DTYPES[config.precision],
-        ROW_OPTIMIZERS.find(config.embed_optimizer), _Tables.of(config, encoder, owners),
+        ROW_OPTIMIZERS.find(config.embed_optimizer),
+        _Tables.of(config, encoder, owners, device if context.mesh.size == 1 else None),
         context.group("all", "sample"),
     )  # fmt: skip
     learnt.initialize(
@@ -178,10 +187,11 @@ class _Tables:
     Args:
         budget: bytes; ``None``: all are in memory.
         sizes: bytes of each table.
+        device: that has all tables; ``None``: they are with the host.
     """
 
-    def __init__(self, budget: int | None, sizes: Mapping[str, int]) -> None:
-        self._budget_of = dict[str, int | None]()
+    def __init__(self, budget: int | None, sizes: Mapping[str, int], device: torch.device | None = None) -> None:
+        self._budget_of, self._device = dict[str, int | None](), device
         left = budget
         for number, what in enumerate(sorted(sizes, key=lambda what: sizes[what])):
             if left is None:
@@ -192,14 +202,24 @@ class _Tables:
             left -= min(sizes[what], share)
 
     @classmethod
-    def of(cls, config: Config, encoder: Encoder, owners: RowOwners) -> _Tables:
-        """Of each type's table, that of the worker with most rows of it, with what the optimizer remembers."""
+    def of(cls, config: Config, encoder: Encoder, owners: RowOwners, device: torch.device | None = None) -> _Tables:
+        """Of each type's table, that of the worker with most rows of it, with what the optimizer remembers.
+
+        A device gets them where they leave most of its memory to what is computed.
+        """
         optimizer, item, sizes = ROW_OPTIMIZERS.find(config.embed_optimizer), DTYPES[config.precision].itemsize, {}
         for name, width, bounds in zip(encoder.node_types, encoder.learnt, owners.bounds, strict=True):
             if width:
                 columns = width + sum(optimizer.slots(width).values())
                 sizes[f"learnt rows of '{name}'"] = int(bounds.diff().max()) * columns * item
-        return cls(config.embed_memory, sizes)
+        fits = (
+            device is not None
+            and device.type != "cpu"
+            and config.embed_memory is None
+            and isinstance(optimizer, ON_DEVICE)
+            and sum(sizes.values()) <= DEVICE_SHARE * free_bytes(device)
+        )
+        return cls(config.embed_memory, sizes, device if fits else None)
 
     @property
     def any_in_files(self) -> bool:
@@ -209,7 +229,7 @@ class _Tables:
     def __call__(self, what: str, rows: int, widths: Mapping[str, int], dtype: torch.dtype) -> LearntTable:
         budget = self._budget_of[what]
         if budget is None:
-            return MemoryTable(rows, widths, dtype)
+            return MemoryTable(rows, widths, dtype, self._device)
         from partita.features.paged_table import PagedTable  # imports numba
 
         return PagedTable(what, rows, widths, dtype, budget, fix=_FIX)

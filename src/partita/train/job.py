@@ -99,7 +99,7 @@ class Job:
         model.to(device=context.device, dtype=DTYPES[config.precision])
         check_learnt(config, model)
         check_look_ahead_of_learnt(config, store, model, context.mesh.size)
-        learnt = make_learnt(config, store, model, context)
+        learnt = make_learnt(config, store, model, context, context.device)
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)

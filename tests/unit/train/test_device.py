@@ -30,6 +30,7 @@ from partita.parallel.engine import Engine
 from partita.runs.checkpoint import TrainState, latest_checkpoint
 from partita.sample import device as device_topology
 from partita.sample.device import HostDraws
+from partita.setup import learnt
 from partita.tasks.nodes import NodeTask
 from partita.testing.graphs import small_random_store
 from partita.train import team
@@ -49,7 +50,8 @@ def store(tmp_path_factory) -> GraphStore:
 def context(monkeypatch) -> Iterator[Context]:
     """A worker that computes on the simulated device, of which a gigabyte is free."""
     monkeypatch.setattr(team, "choose", lambda name: DEVICE if name in ("cuda", "auto") else torch.device(name))
-    monkeypatch.setattr(graph_placement, "free_bytes", lambda device: 2**30)
+    for module in (graph_placement, learnt):
+        monkeypatch.setattr(module, "free_bytes", lambda device: 2**30)
     for module in (memory, device_topology):
         monkeypatch.setattr(module, "is_pinned", simulated_device.is_pinned)
     for module in (graph_placement, device_topology):
@@ -217,11 +219,13 @@ LINKS = [
         "decoder": "mlp",
     },
     {**ROWS, "decoder": "complex", "embed_optimizer": "adagrad", "clip_norm": 0.5, "reciprocal": True},
+    {**ROWS, "decoder": "complex", "clip_norm": 0.5, "negatives": 20},
     {**ROWS, "decoder": "rotate", "negative_sampler": "degree", "prefetch": 0, "embed_memory": "2KiB"},
+    {**ROWS, "embed_optimizer": "sgd", "embed_lr": 0.1},
 ]
 
 
-@pytest.mark.parametrize("settings", LINKS, ids=["features", "both", "rows", "files"])
+@pytest.mark.parametrize("settings", LINKS, ids=["features", "both", "adagrad", "adam", "files", "sgd"])
 def test_a_run_on_links(tmp_path, store, context, threads_too, settings) -> None:
     host = partita.Trainer(store, out=tmp_path / "host", **settings).fit()
     with checked_streams() as checker:
@@ -237,6 +241,19 @@ def test_a_run_on_links(tmp_path, store, context, threads_too, settings) -> None
     assert host.metrics.keys() == device.metrics.keys() == {"val", "test"}
     for split, metrics in host.metrics.items():
         assert device.metrics[split] == pytest.approx(metrics, rel=1e-6)
+
+
+@pytest.mark.parametrize(("free", "more", "there"), [
+    (2**30, {}, True), (30_000, {}, False), (2**30, {"embed_memory": "1MiB"}, False),
+], ids=["room", "no room", "in host memory by name"])  # fmt: skip
+def test_where_learnt_rows_are(tmp_path, store, context, monkeypatch, free, more, there) -> None:
+    """120 rows of 8 float64 columns, and two moments: 23 KiB."""
+    monkeypatch.setattr(learnt, "free_bytes", lambda device: free)
+    trainer = partita.Trainer(store, out=tmp_path / "run", context=context, device="cuda", **ROWS, **more)
+    (table,) = trainer.job.learnt.tables.values()
+    assert table.held.read(torch.arange(3)).device.type == (DEVICE.type if there else "cpu")
+    assert (table.held.num_bytes == 0) == there
+    assert all(array.device.type == "cpu" for array in table.held.piece(0, 3).values())
 
 
 def test_without_layers_no_edges_go_to_the_device(tmp_path, store, context) -> None:
