@@ -115,6 +115,8 @@ class Plan:
         links: what was measured between workers.
         approximate: candidates that are shown only: they train another model, and nobody has allowed that.
         notes: what the user should know of how rows were foreseen that come and go.
+        machine: as a file describes the one that the plan is for, with where each value is from; ``None``: the rates
+            of layers were measured.
     """
 
     candidates: tuple[Candidate, ...]
@@ -126,6 +128,7 @@ class Plan:
     links: Mapping[str, Any] | None = None
     approximate: tuple[Candidate, ...] = ()
     notes: tuple[str, ...] = ()
+    machine: Mapping[str, Any] | None = None
 
     @property
     def best(self) -> Candidate:
@@ -152,7 +155,8 @@ class Plan:
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
-            plan = typed(cls, {**rest, **lists, "made_for": made_for, "notes": tuple(values.get("notes", ()))})
+            more = {"notes": tuple(values.get("notes", ())), "machine": values.get("machine")}
+            plan = typed(cls, {**rest, **lists, "made_for": made_for, **more})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"not a plan: {problem(error)}", where=where, fix=_AGAIN) from None
         if not lists["candidates"]:

@@ -125,14 +125,20 @@ class Cost:
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=sum(self._sent(num_bytes) for part in self._messages(share) for num_bytes in part.values()),
-            load=rates.reading(share.read) + rates.file_byte * share.files.cost
-            if self._engine.inputs.prefetchable
-            else 0.0,
+            load=self._load(share),
             compute=rates.together * (sum(stage.of(block) for stage, block in layers) + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
             gradients=self._gradients,
         )
+
+    def _load(self, share: WorkerEstimate) -> float:
+        rates = self._rates
+        if rates.tier_byte:
+            return float(np.dot(rates.tier_byte, share.row_bytes))
+        if not self._engine.inputs.prefetchable:  # the first layer reads them, and its time says so
+            return 0.0
+        return rates.reading(share.read) + rates.file_byte * share.files.cost
 
     def memory(self, share: WorkerEstimate) -> int:
         """Private memory that a worker takes for a step, above what it takes to be there at all.
