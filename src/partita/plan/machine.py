@@ -165,7 +165,7 @@ class Machine(_Record):
             raise ConfigError(f"cannot be read: {error.strerror or error}", where=str(path), fix=_FIX) from None
         except ValueError:
             raise ConfigError("is not valid YAML", where=str(path), fix=_FIX) from None
-        if not isinstance(values, dict):
+        if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
             raise ConfigError("is not a mapping of the values of a machine", where=str(path), fix=_FIX)
         return cls.make(values, str(path))
 
@@ -194,8 +194,9 @@ def _quantities(record: BaseModel, prefix: str) -> list[tuple[str, Quantity]]:
 
 
 def _readable(error: ValidationError, where: str) -> ConfigError:
-    """The first problem that was found, with the key."""
-    first = error.errors()[0]
+    """A problem that was found, with the key: an unknown one before one that is missing, as it may be misspelled."""
+    problems = error.errors()
+    first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     path = [str(part) for part in first["loc"]]
     field, record = None, cast(type[BaseModel], Machine)
     for name in path:
@@ -205,8 +206,9 @@ def _readable(error: ValidationError, where: str) -> ConfigError:
     place = f"{where}, {'.'.join(path)}" if path else where
     if first["type"] == "extra_forbidden":
         return ConfigError("unknown key", where=place, fix=nearest(path[-1], record.model_fields))
-    meaning = field.description if field is not None and field.description else None
+    meaning = f"It means: {field.description}" if field is not None and field.description else _FIX
     if first["type"] == "missing":
-        return ConfigError("is missing", where=place, fix=f"Write what it is: {meaning}" if meaning else _FIX)
-    message = first["msg"].removeprefix("Value error, ")
-    return ConfigError(message[0].lower() + message[1:], where=place, fix=f"It is: {meaning}" if meaning else _FIX)
+        return ConfigError("is missing", where=place, fix=meaning)
+    message = first["msg"]
+    message = message.removeprefix("Value error, ") if "Value error" in message else message[0].lower() + message[1:]
+    return ConfigError(message, where=place, fix=meaning)
