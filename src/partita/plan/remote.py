@@ -92,7 +92,7 @@ def plan_described(
     _check_described(opened, config, mesh, machine, shards, where)
     links = described_links(machine, mesh, where)
     here = config.model_copy(update={"device": "cpu"})  # where steps are sampled, for workers on any device
-    dry_run = DryRun(opened, here, mesh, candidates(config.layers, mesh), shards=shards)
+    dry_run = DryRun(opened, here, mesh, candidates(config.layers, mesh), shards=shards, cache_device="meta")
     rates = described_rates(machine, config, dry_run.model, mesh)
     memory = config.memory_per_worker or int(machine.processor.memory.value)
     found = make_estimates(dry_run, mesh, rates, links, seconds=seconds, memory=memory)
