@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -85,6 +86,7 @@ def test_one_worker_needs_no_plan(store, tmp_path):
     ("options", "message"),
     [
         (["--links", "nothing.json"], "there is no such file"),
+        (["--machine", "nothing.yaml"], "nothing.yaml: there is no such file"),
         (["--hosts", "2"], "there are no measurements of the links between 2 hosts"),
         (["--out", "nowhere/plan.json"], "there is no such directory"),
         (["--preset", "grappa"], "No such option"),
@@ -94,3 +96,36 @@ def test_bad_input_gets_a_message(store, options, message):
     done = partita("plan", store, *SETTINGS, *options, code=2)
     assert message in done.stderr
     assert done.stdout == ""
+
+
+MACHINES = Path(__file__).parents[2] / "examples" / "machines"
+
+
+def test_a_machine_that_is_not_here(store, tmp_path):
+    """Nothing is measured, and the plan says where the values are from; what is wrong with a file ends with code 2."""
+    machine = MACHINES / "p3.8xlarge.yaml"
+    plan = as_json("plan", store, *SETTINGS, "--machine", machine, "--out", tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text()) == plan
+    assert plan["machine"]["values"]["processor.memory"] == {
+        "value": 16e9, "unit": "B", "given": "16 GB", "source": "GSplit, section 6.1: 16 GB",
+    }  # fmt: skip
+    assert all(each["tried_steps"] == 0 for each in plan["candidates"])
+    assert plan["notes"][0].startswith(f"nothing was measured: rates follow from what {machine} says")
+
+    done = partita("plan", store, *SETTINGS, "--machine", machine)
+    for shown in ("nothing was measured", "processor.sampling", "data sheet: 900 GB/s", "gdp", "gsplit"):
+        assert shown in done.stdout
+    assert "Next:" not in done.stdout
+
+    text = machine.read_text()
+    for old, new, message in (
+        ("  layer_time:", "  layer_times:", "processor.layer_times: unknown key. Did you mean 'layer_time'?"),
+        ("value: 16 GB,", "value: 16 GB/s,", "processor.memory: '16 GB/s' is not in B"),
+        ("processors: 4", "processors: 1", "processors: 2 workers on a host, and it has 1"),
+    ):
+        (tmp_path / "bad.yaml").write_text(text.replace(old, new))
+        done = partita("plan", store, *SETTINGS, "--machine", tmp_path / "bad.yaml", code=2)
+        assert f"{tmp_path / 'bad.yaml'}, {message}" in done.stderr
+        assert done.stdout == ""
+    links = ["--links", tmp_path / "plan.json"]
+    assert partita("plan", store, *SETTINGS, "--machine", machine, *links, code=2).stdout == ""

@@ -26,6 +26,8 @@ Examples:
     partita plan graph8 --hosts 2 --workers 4 --links links.json
 
     partita plan graph8 --hosts 2 --workers 4 --links links.json --shards
+
+    partita plan graph64 --hosts 8 --workers 8 --machine examples/machines/p3.16xlarge.yaml
 """
 _MEASURE_HELP = """Measure how fast workers exchange rows and sum tensors, and keep it for plans.
 
@@ -57,6 +59,10 @@ def plan(
     shards: Annotated[
         bool, typer.Option("--shards", help="Hosts hold shards (partita shard) instead of the whole store.")
     ] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option("--machine", help="YAML file that describes the machine to plan for; nothing is measured here."),
+    ] = None,
     trust: Trust = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all strategies, not only those with a name.")] = False,
     json: Json = False,
@@ -82,7 +88,7 @@ def plan(
         require_parent(out)
     given = None if links is None else Links.load(links)
     with shown(quiet=json):
-        found = _plan(store, parsed, hosts, given, shards, quiet=json)
+        found = _plan(store, parsed, hosts, given, shards, machine, quiet=json)
     if found is None:  # the first process of a torchrun shows it
         return
     if out is not None:
@@ -100,7 +106,7 @@ def plan(
         system, cores = given.machine.get("system"), given.machine.get("cores")
         made_on = f"{system}, {cores} cores, {given.date}"
         tell(f"Note: the link measurements come from another machine, or are old: {made_on}.")
-    if hosts == 1:
+    if hosts == 1 and machine is None:
         said = [f"--config {config}"] if config is not None else []
         said += [_as_option(name, value) for name, value in settings.items() if value is not None]
         tell(f"Next: partita train {store} --out run {' '.join(said)} --strategy {made.best.name}")
@@ -114,7 +120,9 @@ def _as_option(name: str, value: Any) -> str:
     return f"--{flag} {value}"
 
 
-def _plan(store: Path, config: Any, hosts: int, links: Any, shards: bool, *, quiet: bool) -> dict[str, Any] | None:
+def _plan(
+    store: Path, config: Any, hosts: int, links: Any, shards: bool, machine: Path | None, *, quiet: bool
+) -> dict[str, Any] | None:
     import os
     import sys
 
@@ -122,10 +130,10 @@ def _plan(store: Path, config: Any, hosts: int, links: Any, shards: bool, *, qui
     from partita.comm.local import workers_ready
     from partita.train.purposes import PURPOSES
 
-    if links is not None or hosts > 1 or shards:
+    if links is not None or hosts > 1 or shards or machine is not None:
         from partita.train.planning import make_plan
 
-        return make_plan(store, config, hosts=hosts, links=links, shards=shards).to_json()
+        return make_plan(store, config, hosts=hosts, links=links, shards=shards, machine=machine).to_json()
     arguments = {"store": str(store), "config": config.model_dump(mode="json"), "quiet": quiet}
     if "RANK" in os.environ or config.workers == 1:
         return plan_worker(None, **arguments)

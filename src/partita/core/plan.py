@@ -116,6 +116,8 @@ class Plan:
         approximate: candidates that are shown only: they train another model, and nobody has allowed that.
         notes: what the user should know of how rows were foreseen that come and go.
         error: what estimates of strategies that were not tried out are off by, as a part of them; ``None``: not known.
+        machine: as a file describes the one that the plan is for, with where each value is from; ``None``: the rates
+            of layers were measured.
     """
 
     candidates: tuple[Candidate, ...]
@@ -128,6 +130,7 @@ class Plan:
     approximate: tuple[Candidate, ...] = ()
     notes: tuple[str, ...] = ()
     error: float | None = None
+    machine: Mapping[str, Any] | None = None
 
     @property
     def best(self) -> Candidate:
@@ -154,7 +157,11 @@ class Plan:
             lists = {name: tuple(map(_from_json, values[name])) for name in _LISTS}
             rest = {name: values[name] for name in ("refused", "steps", "sampled_steps", "made_for", "rates", "links")}
             made_for = {OLD_NAMES.get(name, name): value for name, value in rest["made_for"].items()}
-            more = {"notes": tuple(values.get("notes", ())), "error": values.get("error")}
+            more = {
+                "notes": tuple(values.get("notes", ())),
+                "error": values.get("error"),
+                "machine": values.get("machine"),
+            }
             plan = typed(cls, {**rest, **lists, "made_for": made_for, **more})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"not a plan: {problem(error)}", where=where, fix=_AGAIN) from None

@@ -92,6 +92,9 @@ class Cost:
         row_bytes: of an input row of each node type; an untyped graph has one.
         ahead: how many batches may wait behind each stage before the trainer.
         cache: bytes that every worker keeps input rows in, of other hosts or of files.
+
+    Attributes:
+        gradients: seconds in which the workers sum gradients, and what they have done, in a step.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Cost:
         # were measured with all workers of a host at once.
         at_once = mesh.workers if mesh.hosts > 1 else 1
         summed = [sum_bytes(each, mesh.size) / at_once for each in (parameter_bytes, _SETTLED_BYTES)]
-        self._gradients = sum(links.seconds_of_sum(link, each) for each in summed) if mesh.size > 1 else 0.0
+        self.gradients = sum(links.seconds_of_sum(link, each) for each in summed) if mesh.size > 1 else 0.0
 
     def of_step(self, shares: Sequence[WorkerEstimate]) -> list[tuple[Seconds, float]]:
         """Of each worker what it does in a step, and what of its ``exchange`` is for messages, however small they are.
@@ -157,14 +160,20 @@ class Cost:
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=exchange,
-            load=rates.reading(share.read) + rates.file_byte * share.files.cost
-            if self._engine.inputs.prefetchable
-            else 0.0,
+            load=self._load(share),
             compute=rates.together * (sum(stage.of(block) for stage, block in layers) + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
-            gradients=self._gradients,
+            gradients=self.gradients,
         )
+
+    def _load(self, share: WorkerEstimate) -> float:
+        rates = self._rates
+        if rates.tier_byte:
+            return float(np.dot(rates.tier_byte, share.row_bytes))
+        if not self._engine.inputs.prefetchable:  # the first layer reads them, and its time says so
+            return 0.0
+        return rates.reading(share.read) + rates.file_byte * share.files.cost
 
     def memory(self, share: WorkerEstimate) -> int:
         """Private memory that a worker takes for a step, above what it takes to be there at all.

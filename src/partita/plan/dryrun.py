@@ -67,6 +67,8 @@ class DryRun:
         model: a user's own; ``None``: the one that the settings name.
         shards: every host has the feature rows of its own parts only, and not those of all nodes. So it is in any case
             with a cache of rows of other hosts that come and go, and if the store is a shard.
+        cache_device: where workers keep caches. On a CPU a cache on shards has no use for rows of the worker's own
+            host; on any other device it may keep them. Nothing is kept there: ``meta`` stands for any device.
         hot: where the store is a shard, of every host ascending store ids of its hot rows, ``None`` if it has none.
 
     Attributes:
@@ -90,6 +92,7 @@ class DryRun:
         model: Model | None = None,
         *,
         shards: bool = False,
+        cache_device: str = "cpu",
         hot: Sequence[Int64[torch.Tensor, "_"] | None] = (),
     ) -> None:
         _check(store, config, mesh)
@@ -109,7 +112,7 @@ class DryRun:
         self._order = seed_order(task, seeds, config)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
-        self._cache = cache_settings(config)
+        self._cache = cache_settings(config, cache_device)
         self._assumed = config.cache == 0 and not self._deals
         self._keeps = CACHE_STEPS if needs_dry_run(self._cache) else 0
         self._kept: dict[int, list[SampledLayer]] = {}

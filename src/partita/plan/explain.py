@@ -28,7 +28,8 @@ def why(plan: Plan) -> str:
     second = others[0]
     if second.epoch.total < best.epoch.total:
         less = 1 - second.epoch.total / best.epoch.total
-        return f"{second.name} seems {less:.0%} faster, within the precision of trials, and {best.name} sends less."
+        of = "trials" if plan.machine is None else "estimates"
+        return f"{second.name} seems {less:.0%} faster, within the precision of {of}, and {best.name} sends less."
     spent, other = best.epoch.to_json(), second.epoch.to_json()
     lost = second.epoch.total - best.epoch.total
     more = {name: other[name] - spent[name] for name in STAGES}

@@ -108,6 +108,8 @@ class Rates:
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
             with its rows in the processor's cache.
+        tier_byte: seconds for a byte of an input row from each of :data:`~partita.core.records.TIERS`; empty where
+            that is not known, and ``inputs`` says what a row takes, wherever it is.
         file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
             :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
@@ -127,6 +129,7 @@ class Rates:
     model_bytes: float
     composed: tuple[PerBlock, ...] = ()
     file_byte: float = 0.0
+    tier_byte: tuple[float, ...] = ()
 
     def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
         """Seconds to read so many rows of each node type."""
@@ -159,7 +162,7 @@ class Rates:
         per_block = ("stages", "kept", "composed")
         layers = {name: tuple(PerBlock(**layer) for layer in values.get(name, ())) for name in per_block}
         inputs = tuple(PerRow(**of_type) for of_type in values["inputs"])
-        return cls(**{**values, **layers, "inputs": inputs})
+        return cls(**{**values, **layers, "inputs": inputs, "tier_byte": tuple(values.get("tier_byte", ()))})
 
 
 def measure_rates(context: Context, store: GraphStore, config: Config, model: Model | None = None) -> Rates:

@@ -258,7 +258,21 @@ def plan_tables(plan: Plan, most: int) -> list[Table]:
     tables = [_estimates(plan, shown)]
     if plan.refused:
         tables.append(_refusals(plan))
+    if plan.machine is not None:
+        tables.append(_machine(plan.machine))
     return tables
+
+
+def _machine(machine: Mapping[str, Any]) -> Table:
+    """A machine that is not here, with where its values are from."""
+    title = f"{machine['name']}: {machine['processors']} processors on each host"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
+    table.add_column("")
+    table.add_column("value", no_wrap=True)
+    table.add_column("source", overflow="fold")
+    for key, value in machine["values"].items():
+        table.add_row(key, value["given"], value["source"] or "not stated")
+    return table
 
 
 def _estimates(plan: Plan, shown: Sequence[Candidate]) -> Table:

@@ -22,7 +22,8 @@ from partita.nn.model import Model
 from partita.parallel.strategies import AUTO, PLAIN
 from partita.plan.choose import choose, made_for
 from partita.plan.links import Links
-from partita.plan.remote import plan_elsewhere
+from partita.plan.machine import Machine
+from partita.plan.remote import plan_described, plan_elsewhere
 from partita.plan.trials import Trial
 from partita.setup.check import check_names
 from partita.setup.model import is_whole
@@ -37,7 +38,13 @@ from partita.train.trial_run import trial_run
 
 
 def make_plan(
-    store: str | os.PathLike[str], config: Config, *, hosts: int = 1, links: Links | None = None, shards: bool = False
+    store: str | os.PathLike[str],
+    config: Config,
+    *,
+    hosts: int = 1,
+    links: Links | None = None,
+    shards: bool = False,
+    machine: Machine | str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Measure the machine with all workers busy, sample some steps, price every strategy, and try the best ones out.
 
@@ -47,9 +54,13 @@ def make_plan(
         hosts: how many there are; for more than one, ``links`` must be given.
         links: between workers that are somewhere else; then nothing is tried out. ``None``: workers are started here.
         shards: every host has the feature rows of its own parts only, as ``partita shard`` deals them out.
+        machine: to plan for, described by its values or in a file; then nothing is measured or tried out, and
+            ``links`` must not be given. ``None``: what is measured here.
 
     Raises:
-        ConfigError: no strategy can be used, it is a run that cannot be planned, or a link is not known.
+        ConfigError: no strategy can be used, it is a run that cannot be planned, a link is not known, or the machine
+            is not described well.
+        ResourceError: no strategy fits into the memory.
         PartitaError: what a worker raised while it measured.
     """
     check_names(config)
@@ -72,6 +83,12 @@ def make_plan(
             where="shards",
             fix="Say how many hosts there are with --hosts, or leave shards out",
         )
+    if machine is not None:
+        if links is not None:
+            raise ConfigError("a machine and links are both given", where="links", fix="Leave one of them out")
+        described = machine if isinstance(machine, Machine) else Machine.load(machine)
+        where = "machine" if isinstance(machine, Machine) else os.fspath(machine)
+        return plan_described(store, config, hosts=hosts, machine=described, shards=shards, where=where)
     if links is not None:
         return plan_elsewhere(store, config, hosts=hosts, links=links, shards=shards)
     if hosts > 1:

@@ -15,6 +15,7 @@ from partita.core.records import Block, Reduce
 from partita.nn import initialize, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
+from partita.nn.work import LayerWork, Product, RowOf
 
 PROJECT_SOURCES_FROM = 4
 """Rows are projected before they are summed when the input is wider than this many times the output.
@@ -213,6 +214,10 @@ class Layer(nn.Module):
         """
         return cls(in_width, out_width, **options)
 
+    def work(self) -> LayerWork | None:
+        """What the layer computes; ``None``: that is not known, so plans for machines that are not here refuse it."""
+        return None
+
     def reset(self, key: int | None = None) -> None:
         """Initialize every parameter from a 64-bit key.
 
@@ -284,6 +289,13 @@ class ReducedLayer(Split, ColumnSplit, Layer):
     def project(self, rows: Float[Tensor, "n in"]) -> Float[Tensor, "n out"]:
         """The linear map, without bias, that commutes with the reduction."""
         raise NotImplementedError
+
+    def _reducing(self, *more: Product) -> LayerWork:
+        """The sum over the edges and the map that commutes with it, where it is cheapest; then more products."""
+        of: RowOf = "source" if self.projects_sources else "destination"
+        summed = self.out_width if self.projects_sources else self.in_width
+        own = Product(of, self.in_width, self.out_width)
+        return LayerWork((own, *more), summed, projected=self.projects_sources)
 
     def divisible(self, block: Block) -> Block:
         """See :meth:`Split.divisible`: a mean over k edges becomes a sum with weights 1/k."""

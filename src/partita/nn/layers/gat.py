@@ -19,6 +19,10 @@ from partita.nn.layers import softmax
 from partita.nn.layers.base import ColumnSplit, Layer, Split
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
+from partita.nn.work import LayerWork, Product
+
+_COLUMNS_PER_HEAD = 6
+"""Of an edge: the scores of its two ends, their sum, its leaky ReLU, the exponential, and the share."""
 
 OWN_LOOP = 2**32 - 1
 """Folded into the key of attention dropout for the loop that the layer adds; no edge of a block uses that key."""
@@ -117,6 +121,12 @@ class GAT(Split, ColumnSplit, Layer):
             "bias": self.bias is not None,
             "add_self_loops": self.add_self_loops,
         }
+
+    def work(self) -> LayerWork:
+        """See :meth:`Layer.work`: the projected sources with their scores, and the weighted sum of them."""
+        projected = self.heads * self.out_per_head
+        product = Product("source", self.in_width, projected + 2 * self.heads)
+        return LayerWork((product,), projected, projected=True, per_edge=_COLUMNS_PER_HEAD * self.heads)
 
     def pyg_code(self) -> str:
         """See :meth:`Layer.pyg_code`."""

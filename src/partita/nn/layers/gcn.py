@@ -17,6 +17,7 @@ from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
 from partita.nn.matmul import linear
+from partita.nn.work import LayerWork, Product
 
 
 class SymmetricNorm:
@@ -144,6 +145,11 @@ class GCN(ReducedLayer):
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "bias": self.bias is not None, "edge_weights": self.edge_weights}
+
+    def work(self) -> LayerWork:
+        """See :meth:`Layer.work`: the sum, and ``W`` of it; where sources are projected, of the own row as well."""
+        own = [Product("destination", self.in_width, self.out_width)] if self.projects_sources else []
+        return self._reducing(*own)
 
     def pyg_code(self) -> str:
         """See :meth:`Layer.pyg_code`."""

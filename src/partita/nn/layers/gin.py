@@ -16,6 +16,7 @@ from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
+from partita.nn.work import LayerWork, Product
 
 
 class GIN(ReducedLayer):
@@ -63,6 +64,11 @@ class GIN(ReducedLayer):
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "hidden": self.hidden, "eps": self.initial_eps}
+
+    def work(self) -> LayerWork | None:
+        """See :meth:`Layer.work`: the sum, and the two products of the mlp."""
+        first = Product("destination", self.in_width, self.hidden)
+        return LayerWork((first, Product("destination", self.hidden, self.out_width, first=False)), self.in_width)
 
     def pyg_code(self) -> str | None:
         """See :meth:`Layer.pyg_code`."""
@@ -127,6 +133,10 @@ class GINE(GIN):
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able."""
         return {**super().arguments(), "edge_width": self.edge_width}
+
+    def work(self) -> None:
+        """See :meth:`Layer.work`: what is computed for every edge is not told."""
+        return None
 
     def pyg_code(self) -> str | None:
         """See :meth:`Layer.pyg_code`; ``None`` without features of edges, which PyG's ``GINEConv`` must have."""

@@ -13,6 +13,7 @@ from partita.nn import initialize, ops
 from partita.nn.layers.base import ColumnSplit, Layer, Split
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
+from partita.nn.work import LayerWork, Product
 
 
 class MLP(Split, ColumnSplit, Layer):
@@ -39,6 +40,10 @@ class MLP(Split, ColumnSplit, Layer):
         self.sums_over_columns: Literal["rows", "sources"] = "rows"
         self.lin = initialize.linear(in_width, out_width, bias=True)
         self.reset()
+
+    def work(self) -> LayerWork:
+        """See :meth:`Layer.work`: one product."""
+        return LayerWork((Product("destination", self.in_width, self.out_width),))
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""

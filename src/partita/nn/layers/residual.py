@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from partita.nn import initialize, ops
 from partita.nn.layers.base import ColumnSplit, Layer, Split, global_key
 from partita.nn.matmul import linear
 from partita.nn.ops import Rows
+from partita.nn.work import LayerWork, Product
 
 
 class Residual(Split, ColumnSplit, Layer):
@@ -94,6 +96,14 @@ class Residual(Split, ColumnSplit, Layer):
     def arguments(self) -> dict[str, Any]:
         """Those of the layer's constructor, and that it is residual."""
         return {**self.inner.arguments(), "residual": True}
+
+    def work(self) -> LayerWork | None:
+        """See :meth:`Layer.work`: that of the layer, and ``R x_v`` where R is no identity."""
+        found = self.inner.work()
+        if found is None or self.lin_res is None:
+            return found
+        own = Product("destination", self.in_width, self.out_width)
+        return replace(found, products=(*found.products, own))
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""

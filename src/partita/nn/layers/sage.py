@@ -14,6 +14,7 @@ from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
 from partita.nn.matmul import linear, two_products
+from partita.nn.work import LayerWork, Product
 
 
 class SAGE(ReducedLayer):
@@ -62,6 +63,10 @@ class SAGE(ReducedLayer):
         """The constructor's arguments, JSON-able."""
         bias = self._neighbors.bias is not None
         return {**super().arguments(), "aggregator": self.aggregator, "bias": bias, "edge_weights": self.edge_weights}
+
+    def work(self) -> LayerWork:
+        """See :meth:`Layer.work`: the sum, ``W_l`` of it, and ``W_r`` of the destinations."""
+        return self._reducing(Product("destination", self.in_width, self.out_width))
 
     @property
     def _neighbors(self) -> nn.Linear:
