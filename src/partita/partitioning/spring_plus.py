@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from jaxtyping import Int32, Integer
 
 from partita.core.errors import ResourceError
 from partita.core.partitioning import PartitionTask, Requires
+from partita.partitioning.anneal import anneal, core_first, cost
 from partita.partitioning.clusters import Clusters
 from partita.partitioning.coarsen import ClusterGraph, contract
 from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import Unbounded, part_loads, spread_rest
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
+from partita.partitioning.near import counters
 from partita.partitioning.refine import refine
 
 _FEWEST_LINKS = 1 << 12
+_PASSES_PER_BIT = 20  # of annealing, per bit of the number of parts: the more parts, the more a node must be offered
+_FIRST_PASSES = 2  # of refinement before annealing: all that is to be gained quickly
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
 
 
@@ -56,8 +62,22 @@ class SpringPlus(Unbounded):
         parts = np.append(part_of, np.int32(-1))[clusters]  # -1, no cluster, finds the last one
         del clusters
         spread_rest(parts, task.num_parts, weights)
-        refine(task, parts, int(task.options.get("refine", 10)))
+        greedy = int(task.options.get("refine", 10))
+        passes = int(task.options.get("anneal", _PASSES_PER_BIT * math.log2(task.num_parts)))
+        if passes:
+            refine(task, parts, min(greedy, _FIRST_PASSES))
+            parts = _better_start(task, parts)
+            anneal(task, parts, passes)
+        refine(task, parts, greedy)
         return parts
+
+
+def _better_start(task: PartitionTask, parts: Int32[np.ndarray, "N"]) -> Int32[np.ndarray, "N"]:
+    """``parts``, or those of :func:`.core_first` where they cost less."""
+    other = core_first(task)
+    spread_rest(other, task.num_parts, task.weights())
+    near = counters(task)
+    return other if cost(task, other, near)[1] < cost(task, parts, near)[1] else parts
 
 
 def _shrink(task: PartitionTask) -> tuple[Integer[np.ndarray, "N"], ClusterGraph]:

@@ -1,0 +1,196 @@
+"""Simulated annealing by restreaming: nodes follow a random neighbor, at first also at a loss, later only for a gain."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int32, Int64, UInt8
+
+from partita.core import keys
+from partita.core.partitioning import PartitionTask
+from partita.kernels.compile import compiled
+from partita.partitioning.edge_streams import not_grouped
+from partita.partitioning.loads import class_caps, class_loads
+from partita.partitioning.near import count, counters, move, replicas, saved
+from partita.partitioning.random import hashed, partition_key
+
+_TEMPERATURE = 3.0  # replicas
+_COUNT_EVERY = 20  # passes; in between, counters that stand at their most go wrong, few of them
+
+
+def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> float:
+    """Make a partition cheaper by moves that may be for the worse, in place.
+
+    In every pass each node is offered, in order, the part of one of its in-neighbors, drawn at random. Into a part with
+    room it moves with probability ``min(1, exp(saved / T))`` (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
+    annealing", Science 1983; the acceptance is Metropolis's). The temperature T falls linearly, from 3 replicas to 0.
+    So nodes leave places from which a greedy pass sees no way out, and whole clusters can change parts. A pass is
+    cheap: a node whose drawn neighbor is in the same part costs one look.
+
+    What is saved are replicas, or, where :func:`.near.counters` are empty, cut edges: sums of weights of in-edges over
+    the mean weight. The room of a part is that of :func:`.refine`, and a node of a part with too much load takes what
+    it is offered. Draws are hashes of the seed, the pass and the node.
+
+    Args:
+        task: its stream must be grouped by destination.
+        parts: of every node, in [0, P). They stay as they are where the passes did not make them better, by
+            :func:`cost`.
+        passes: over the rows.
+
+    Returns:
+        What was saved: replicas, or weight of cut edges.
+
+    Raises:
+        InputError: the stream has no rows.
+    """
+    if passes <= 0 or task.num_parts == 1:
+        return 0
+    if not task.stream.grouped:
+        raise not_grouped()
+    weights, classes = task.weights(), task.class_of()
+    near = counters(task)
+    start, before = parts.copy(), cost(task, parts, near)
+    loads = class_loads(parts, task.num_parts, weights, classes)
+    caps = class_caps(loads, task.epsilon)
+    unit = _mean_weight(task)
+    key = int(partition_key(task.seed))
+    for number in range(passes):
+        if number and number % _COUNT_EVERY == 0 and len(near) > 0:
+            count(task, parts, near, f"count neighbors for pass {number + 1}")
+        temperature = _TEMPERATURE * (1 - number / passes)
+        for rows in task.stream.rows(f"anneal, pass {number + 1} of {passes}"):
+            _anneal_rows(
+                rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, near,
+                temperature, unit, np.uint64(keys.fold(key, number)),
+            )  # fmt: skip
+    after = cost(task, parts, near)
+    if after > before:
+        parts[:] = start
+        return 0
+    return before[1] - after[1]
+
+
+def cost(task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndarray, "n W"]) -> tuple[int, int]:
+    """By what two partitions are compared, the first number first.
+
+    Args:
+        task: its stream must be grouped by destination.
+        parts: of every node, in [0, P).
+        near: :func:`.near.counters`; receives the counts.
+
+    Returns:
+        The load that parts have beyond ``1 + task.epsilon`` times the mean, over all classes; and the replicas, or
+        where ``near`` is empty the weight of cut edges.
+    """
+    loads = class_loads(parts, task.num_parts, task.weights(), task.class_of())
+    beyond = int(np.maximum(loads - class_caps(loads, task.epsilon)[:, None], 0).sum())
+    if len(near) > 0:
+        count(task, parts, near, "count replicas")
+        return beyond, int(replicas(parts, near))
+    return beyond, sum(
+        int(_cut_rows(rows.first, rows.indptr, rows.src, rows.weight, parts)) for rows in task.stream.rows("count cuts")
+    )
+
+
+def core_first(task: PartitionTask) -> Int32[np.ndarray, "N"]:
+    """Parts of nodes in order of their degrees: the first gets those with the most neighbors, and so on.
+
+    In graphs without communities that have a few hubs with edges among themselves and to everyone, such as R-MAT, this
+    is close to what METIS finds, from all edges: most edges lie inside the first part, and the others need it alone.
+
+    Args:
+        task: with a survey.
+
+    Returns:
+        int32 (N); nodes without edges: -1. Loads of parts, of each class, are even but for one node.
+    """
+    degree, weights, classes = task.surveyed().degree, task.weights(), task.class_of()
+    order = np.argsort(-degree, kind="stable")
+    order = order[: np.count_nonzero(degree)]
+    parts = np.full(task.num_nodes, -1, dtype=np.int32)
+    parts[order] = 0
+    totals = _connected_loads(parts, weights, classes)
+    _deal_in_order(order, weights, classes, totals, np.int64(task.num_parts), parts)
+    return parts
+
+
+def _mean_weight(task: PartitionTask) -> float:
+    """Of an edge; 1 where edges have no weights."""
+    survey = task.survey
+    if not task.stream.weighted or survey is None or survey.volume == 0:
+        return 1.0
+    return survey.volume / 2 / max(survey.num_edges - survey.num_loops, 1)
+
+
+def _connected_loads(
+    parts: Int32[np.ndarray, "N"], weights: Int64[np.ndarray, "W"], classes: np.ndarray
+) -> Int64[np.ndarray, "K"]:
+    """Load of the nodes of every class that have a part."""
+    inside = parts >= 0
+    of_class = classes[inside].astype(np.int64) if len(classes) else np.zeros(np.count_nonzero(inside), dtype=np.int64)
+    count = int(classes.max()) + 1 if len(classes) else 1
+    return np.bincount(of_class, weights[inside] if len(weights) else None, minlength=count).astype(np.int64)
+
+
+@compiled
+def _deal_in_order(order, weights, classes, totals, num_parts, parts):
+    dealt = np.zeros(len(totals), dtype=np.int64)
+    for v in order:
+        c = np.int64(classes[v]) if len(classes) > 0 else np.int64(0)
+        parts[v] = dealt[c] * num_parts // totals[c]
+        dealt[c] += weights[v] if len(weights) > 0 else 1
+
+
+@compiled
+def _cut_rows(first, indptr, src, weight, parts):
+    cut = np.int64(0)
+    base = indptr[0]
+    for r in range(len(indptr) - 1):
+        own = parts[first + r]
+        for e in range(indptr[r] - base, indptr[r + 1] - base):
+            if parts[src[e]] != own:
+                cut += np.int64(weight[e]) if len(weight) > 0 else np.int64(1)
+    return cut
+
+
+@compiled
+def _cut_saved(src, weight, begin, end, v, own, to, parts):
+    total = np.int64(0)
+    for e in range(begin, end):
+        if src[e] != v:
+            w = np.int64(weight[e]) if len(weight) > 0 else np.int64(1)
+            total += w * (np.int64(parts[src[e]] == to) - np.int64(parts[src[e]] == own))
+    return total
+
+
+@compiled
+def _anneal_rows(
+    first, indptr, src, weight, parts, all_loads, weights, classes, caps, near, temperature, unit, key
+):  # fmt: skip
+    base = indptr[0]
+    for r in range(len(indptr) - 1):
+        v = first + r
+        begin, end = indptr[r] - base, indptr[r + 1] - base
+        if begin == end:
+            continue
+        draw = hashed(v, key)
+        own, to = parts[v], parts[src[begin + np.int64(draw % np.uint64(end - begin))]]
+        if to == own:
+            continue
+        its_class = np.int64(classes[v]) if len(classes) > 0 else np.int64(0)
+        loads, cap = all_loads[its_class], caps[its_class]
+        load = weights[v] if len(weights) > 0 else 1
+        if loads[to] + load > cap:
+            continue
+        if len(near) > 0:
+            gain = np.float64(saved(src, begin, end, v, own, to, parts, near))
+        else:
+            gain = _cut_saved(src, weight, begin, end, v, own, to, parts) / unit
+        if gain < 0 and loads[own] <= cap:
+            chance = np.float64(hashed(v, draw) >> np.uint64(11)) * 2.0**-53
+            if chance >= np.exp(gain / temperature):
+                continue
+        if len(near) > 0:
+            move(src, begin, end, v, own, to, near)
+        parts[v] = to
+        loads[own] -= load
+        loads[to] += load
