@@ -9,11 +9,11 @@ from partita.core import keys
 from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import compiled
 from partita.partitioning.edge_streams import not_grouped
-from partita.partitioning.loads import class_caps, class_loads
+from partita.partitioning.loads import class_caps, class_loads, spread_rest
 from partita.partitioning.near import count, counters, move, replicas, saved
-from partita.partitioning.random import hashed, partition_key
+from partita.partitioning.random import hashed, hashed_part, partition_key
 
-_TEMPERATURE = 3.0  # replicas
+_TEMPERATURE = 4.0  # replicas
 _COUNT_EVERY = 20  # passes; in between, counters that stand at their most go wrong, few of them
 
 
@@ -22,16 +22,16 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> f
 
     In every pass each node is offered, in order, the part of one of its in-neighbors, drawn at random. Into a part with
     room it moves with probability ``min(1, exp(saved / T))`` (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
-    annealing", Science 1983; the acceptance is Metropolis's). The temperature T falls linearly, from 3 replicas to 0.
+    annealing", Science 1983; the acceptance is Metropolis's). The temperature T falls linearly, from 4 replicas to 0.
     So nodes leave places from which a greedy pass sees no way out, and whole clusters can change parts. A pass is
     cheap: a node whose drawn neighbor is in the same part costs one look.
 
     What is saved are replicas, or, where :func:`.near.counters` are empty, cut edges: sums of weights of in-edges over
-    the mean weight. The room of a part is that of :func:`.refine`, and a node of a part with too much load takes what
-    it is offered. Draws are hashes of the seed, the pass and the node.
+    the mean weight. The room of a part is that of :func:`.refine`. A node of a part with too much load takes any offer, and is
+    offered any part where the neighbor's has no room. Draws are hashes of the seed, the pass and the node.
 
     Args:
-        task: its stream must be grouped by destination.
+        task: with a survey; its stream must be grouped by destination.
         parts: of every node, in [0, P). They stay as they are where the passes did not make them better, by
             :func:`cost`.
         passes: over the rows.
@@ -49,8 +49,9 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> f
     weights, classes = task.weights(), task.class_of()
     near = counters(task)
     start, before = parts.copy(), cost(task, parts, near)
+    caps = class_caps(class_loads(parts, task.num_parts, weights, classes), task.epsilon)
+    parts[np.equal(task.surveyed().degree, 0)] = -1  # they make room for others, and fill up what is left
     loads = class_loads(parts, task.num_parts, weights, classes)
-    caps = class_caps(loads, task.epsilon)
     unit = _mean_weight(task)
     key = int(partition_key(task.seed))
     for number in range(passes):
@@ -62,6 +63,7 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> f
                 rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, near,
                 temperature, unit, np.uint64(keys.fold(key, number)),
             )  # fmt: skip
+    spread_rest(parts, task.num_parts, weights)
     after = cost(task, parts, near)
     if after > before:
         parts[:] = start
@@ -115,8 +117,8 @@ def core_first(task: PartitionTask) -> Int32[np.ndarray, "N"]:
 
 def _mean_weight(task: PartitionTask) -> float:
     """Of an edge; 1 where edges have no weights."""
-    survey = task.survey
-    if not task.stream.weighted or survey is None or survey.volume == 0:
+    survey = task.surveyed()
+    if not task.stream.weighted or survey.volume == 0:
         return 1.0
     return survey.volume / 2 / max(survey.num_edges - survey.num_loops, 1)
 
@@ -174,18 +176,21 @@ def _anneal_rows(
             continue
         draw = hashed(v, key)
         own, to = parts[v], parts[src[begin + np.int64(draw % np.uint64(end - begin))]]
-        if to == own:
+        if own < 0 or to < 0:
             continue
         its_class = np.int64(classes[v]) if len(classes) > 0 else np.int64(0)
         loads, cap = all_loads[its_class], caps[its_class]
         load = weights[v] if len(weights) > 0 else 1
-        if loads[to] + load > cap:
+        forced = loads[own] > cap
+        if forced and (to == own or loads[to] + load > cap):
+            to = hashed_part(v, draw, len(loads))  # parts without nodes have no neighbors to follow
+        if to == own or loads[to] + load > cap:
             continue
         if len(near) > 0:
             gain = np.float64(saved(src, begin, end, v, own, to, parts, near))
         else:
             gain = _cut_saved(src, weight, begin, end, v, own, to, parts) / unit
-        if gain < 0 and loads[own] <= cap:
+        if gain < 0 and not forced:
             chance = np.float64(hashed(v, draw) >> np.uint64(11)) * 2.0**-53
             if chance >= np.exp(gain / temperature):
                 continue

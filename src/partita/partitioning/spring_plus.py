@@ -19,7 +19,7 @@ from partita.partitioning.near import counters
 from partita.partitioning.refine import refine
 
 _FEWEST_LINKS = 1 << 12
-_PASSES_PER_BIT = 20  # of annealing, per bit of the number of parts: the more parts, the more a node must be offered
+_PASSES_PER_BIT = 40  # of annealing, per bit of the number of parts: the more parts, the more a node must be offered
 _FIRST_PASSES = 2  # of refinement before annealing: all that is to be gained quickly
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
 
