@@ -1,9 +1,9 @@
-"""Simulated annealing by restreaming: nodes follow a random neighbor, at first also at a loss, later only for a gain."""
+"""Simulated annealing by restreaming: nodes follow random neighbors, at first also at a loss, later only for a gain."""
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64, UInt8
+from jaxtyping import Int32, UInt8
 
 from partita.core import keys
 from partita.core.partitioning import PartitionTask
@@ -13,31 +13,34 @@ from partita.partitioning.loads import class_caps, class_loads, spread_rest
 from partita.partitioning.near import count, counters, move, replicas, saved
 from partita.partitioning.random import hashed, hashed_part, partition_key
 
-_TEMPERATURE = 4.0  # replicas
-_COUNT_EVERY = 20  # passes; in between, counters that stand at their most go wrong, few of them
+_TEMPERATURE = 4.0  # at the start, in replicas or edges
+_COUNT_EVERY = 20  # passes
 
 
-def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> float:
+def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> int:
     """Make a partition cheaper by moves that may be for the worse, in place.
 
-    In every pass each node is offered, in order, the part of one of its in-neighbors, drawn at random. Into a part with
-    room it moves with probability ``min(1, exp(saved / T))`` (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
-    annealing", Science 1983; the acceptance is Metropolis's). The temperature T falls linearly, from 4 replicas to 0.
-    So nodes leave places from which a greedy pass sees no way out, and whole clusters can change parts. A pass is
-    cheap: a node whose drawn neighbor is in the same part costs one look.
+    In every pass each node is offered, in order, the part of one of its in-neighbors, drawn at random. It moves with
+    probability ``min(1, exp(saved / T))``, if the part has room (Kirkpatrick, Gelatt and Vecchi, "Optimization by
+    simulated annealing", Science 1983, with the acceptance of Metropolis et al., 1953). The temperature T falls
+    linearly from 4 to 0. So nodes leave places from which greedy moves see no way out, and whole clusters can change
+    parts. A pass is cheap: a node whose drawn neighbor is in the same part costs one look.
 
-    What is saved are replicas, or, where :func:`.near.counters` are empty, cut edges: sums of weights of in-edges over
-    the mean weight. The room of a part is that of :func:`.refine`. A node of a part with too much load takes any offer, and is
-    offered any part where the neighbor's has no room. Draws are hashes of the seed, the pass and the node.
+    - What is saved are replicas, as :func:`.refine` counts them; or, where :func:`.near.counters` are empty, cut
+      in-edges of the node, by their weight over the mean weight.
+    - A part has room up to ``1 + task.epsilon`` times the mean load, of each class where ``task`` has classes. A node
+      of a part beyond that takes any offer, and is offered any part where the neighbor's has no room.
+    - Nodes without edges make room, and fill up what is left at the end (unless there are classes).
+    - Draws are hashes of the seed, the pass and the node.
 
     Args:
         task: with a survey; its stream must be grouped by destination.
         parts: of every node, in [0, P). They stay as they are where the passes did not make them better, by
             :func:`cost`.
-        passes: over the rows.
+        passes: over the rows; as many temperatures.
 
     Returns:
-        What was saved: replicas, or weight of cut edges.
+        What was saved: replicas, or weight of cut edges. May be negative where loads had to be made even.
 
     Raises:
         InputError: the stream has no rows.
@@ -50,11 +53,13 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> f
     near = counters(task)
     start, before = parts.copy(), cost(task, parts, near)
     caps = class_caps(class_loads(parts, task.num_parts, weights, classes), task.epsilon)
-    parts[np.equal(task.surveyed().degree, 0)] = -1  # they make room for others, and fill up what is left
+    if task.classes is None:  # nodes without edges make room for others, and fill up what is left
+        parts[np.equal(task.surveyed().degree, 0)] = -1
     loads = class_loads(parts, task.num_parts, weights, classes)
     unit = _mean_weight(task)
     key = int(partition_key(task.seed))
     for number in range(passes):
+        # Afresh: counters that stand at their most cannot be counted down.
         if number and number % _COUNT_EVERY == 0 and len(near) > 0:
             count(task, parts, near, f"count neighbors for pass {number + 1}")
         temperature = _TEMPERATURE * (1 - number / passes)
@@ -93,53 +98,12 @@ def cost(task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndar
     )
 
 
-def core_first(task: PartitionTask) -> Int32[np.ndarray, "N"]:
-    """Parts of nodes in order of their degrees: the first gets those with the most neighbors, and so on.
-
-    In graphs without communities that have a few hubs with edges among themselves and to everyone, such as R-MAT, this
-    is close to what METIS finds, from all edges: most edges lie inside the first part, and the others need it alone.
-
-    Args:
-        task: with a survey.
-
-    Returns:
-        int32 (N); nodes without edges: -1. Loads of parts, of each class, are even but for one node.
-    """
-    degree, weights, classes = task.surveyed().degree, task.weights(), task.class_of()
-    order = np.argsort(-degree, kind="stable")
-    order = order[: np.count_nonzero(degree)]
-    parts = np.full(task.num_nodes, -1, dtype=np.int32)
-    parts[order] = 0
-    totals = _connected_loads(parts, weights, classes)
-    _deal_in_order(order, weights, classes, totals, np.int64(task.num_parts), parts)
-    return parts
-
-
 def _mean_weight(task: PartitionTask) -> float:
-    """Of an edge; 1 where edges have no weights."""
+    """Of an edge; 1 where edges have no weights, or no edge has one."""
     survey = task.surveyed()
     if not task.stream.weighted or survey.volume == 0:
         return 1.0
     return survey.volume / 2 / max(survey.num_edges - survey.num_loops, 1)
-
-
-def _connected_loads(
-    parts: Int32[np.ndarray, "N"], weights: Int64[np.ndarray, "W"], classes: np.ndarray
-) -> Int64[np.ndarray, "K"]:
-    """Load of the nodes of every class that have a part."""
-    inside = parts >= 0
-    of_class = classes[inside].astype(np.int64) if len(classes) else np.zeros(np.count_nonzero(inside), dtype=np.int64)
-    count = int(classes.max()) + 1 if len(classes) else 1
-    return np.bincount(of_class, weights[inside] if len(weights) else None, minlength=count).astype(np.int64)
-
-
-@compiled
-def _deal_in_order(order, weights, classes, totals, num_parts, parts):
-    dealt = np.zeros(len(totals), dtype=np.int64)
-    for v in order:
-        c = np.int64(classes[v]) if len(classes) > 0 else np.int64(0)
-        parts[v] = dealt[c] * num_parts // totals[c]
-        dealt[c] += weights[v] if len(weights) > 0 else 1
 
 
 @compiled
