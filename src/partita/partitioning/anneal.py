@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, UInt8
+from jaxtyping import Int32, Int64, UInt8
 
 from partita.core import keys
 from partita.core.partitioning import PartitionTask
@@ -30,6 +30,8 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
       in-edges of the node, by their weight over the mean weight.
     - A part has room up to ``1 + task.epsilon`` times the mean load, of each class where ``task`` has classes. A node
       of a part beyond that takes any offer, and is offered any part where the neighbor's has no room.
+    - A part gives nothing away below ``1 - task.epsilon`` times the mean load of nodes with edges, and a part below
+      that is offered to nodes at random, which take it. (Else some parts would run empty, which saves replicas.)
     - Nodes without edges make room, and fill up what is left at the end (unless there are classes).
     - Draws are hashes of the seed, the pass and the node.
 
@@ -56,17 +58,18 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     if task.classes is None:  # nodes without edges make room for others, and fill up what is left
         parts[np.equal(task.surveyed().degree, 0)] = -1
     loads = class_loads(parts, task.num_parts, weights, classes)
+    floors = _floors(loads, task.epsilon)
     unit = _mean_weight(task)
     key = int(partition_key(task.seed))
     for number in range(passes):
         # Afresh: counters that stand at their most cannot be counted down.
         if number and number % _COUNT_EVERY == 0 and len(near) > 0:
             count(task, parts, near, f"count neighbors for pass {number + 1}")
-        temperature = _TEMPERATURE * (1 - number / passes)
+        temperature, lacking = _TEMPERATURE * (1 - number / passes), loads.min(axis=1) < floors
         for rows in task.stream.rows(f"anneal, pass {number + 1} of {passes}"):
             _anneal_rows(
-                rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, near,
-                temperature, unit, np.uint64(keys.fold(key, number)),
+                rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, floors,
+                lacking, near, temperature, unit, np.uint64(keys.fold(key, number)),
             )  # fmt: skip
     spread_rest(parts, task.num_parts, weights)
     after = cost(task, parts, near)
@@ -85,17 +88,23 @@ def cost(task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndar
         near: :func:`.near.counters`; receives the counts.
 
     Returns:
-        The load that parts have beyond ``1 + task.epsilon`` times the mean, over all classes; and the replicas, or
-        where ``near`` is empty the weight of cut edges.
+        The load that parts have beyond ``1 + task.epsilon`` times the mean, or lack of ``1 - task.epsilon`` times
+        the mean, over all classes; and the replicas, or where ``near`` is empty the weight of cut edges.
     """
     loads = class_loads(parts, task.num_parts, task.weights(), task.class_of())
     beyond = int(np.maximum(loads - class_caps(loads, task.epsilon)[:, None], 0).sum())
+    beyond += int(np.maximum(_floors(loads, task.epsilon)[:, None] - loads, 0).sum())
     if len(near) > 0:
         count(task, parts, near, "count replicas")
         return beyond, int(replicas(parts, near))
     return beyond, sum(
         int(_cut_rows(rows.first, rows.indptr, rows.src, rows.weight, parts)) for rows in task.stream.rows("count cuts")
     )
+
+
+def _floors(loads: Int64[np.ndarray, "K P"], epsilon: float) -> Int64[np.ndarray, "K"]:
+    """The least of each class that a part is to have."""
+    return np.floor(max(0.0, 1 - epsilon) * loads.sum(axis=1) / loads.shape[1]).astype(np.int64)
 
 
 def _mean_weight(task: PartitionTask) -> float:
@@ -130,7 +139,7 @@ def _cut_saved(src, weight, begin, end, v, own, to, parts):
 
 @compiled
 def _anneal_rows(
-    first, indptr, src, weight, parts, all_loads, weights, classes, caps, near, temperature, unit, key
+    first, indptr, src, weight, parts, all_loads, weights, classes, caps, floors, lacking, near, temperature, unit, key
 ):  # fmt: skip
     base = indptr[0]
     for r in range(len(indptr) - 1):
@@ -146,9 +155,11 @@ def _anneal_rows(
         loads, cap = all_loads[its_class], caps[its_class]
         load = weights[v] if len(weights) > 0 else 1
         forced = loads[own] > cap
-        if forced and (to == own or loads[to] + load > cap):
-            to = hashed_part(v, draw, len(loads))  # parts without nodes have no neighbors to follow
-        if to == own or loads[to] + load > cap:
+        if (forced and (to == own or loads[to] + load > cap)) or lacking[its_class]:
+            anyone = hashed_part(v, draw, len(loads))  # a part without nodes has none that could be followed
+            if forced or loads[anyone] < floors[its_class]:
+                to, forced = anyone, True
+        if to == own or loads[to] + load > cap or loads[own] - load < floors[its_class]:
             continue
         if len(near) > 0:
             gain = np.float64(saved(src, begin, end, v, own, to, parts, near))

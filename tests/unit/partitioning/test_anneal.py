@@ -39,9 +39,12 @@ def task_of(stream, num_parts, **kwargs):
 
 
 def beyond(task, parts):
-    """Load of parts beyond what they may have."""
+    """Load of parts beyond what they may have, or short of what they are to have."""
     loads = class_loads(parts, task.num_parts, task.weights(), task.class_of())
-    return int(np.maximum(loads - class_caps(loads, task.epsilon)[:, None], 0).sum())
+    least = np.floor(max(0.0, 1 - task.epsilon) * loads.sum(axis=1, keepdims=True) / task.num_parts)
+    return int(
+        np.maximum(loads - class_caps(loads, task.epsilon)[:, None], 0).sum() + np.maximum(least - loads, 0).sum()
+    )
 
 
 # Annealing
@@ -104,7 +107,8 @@ def test_compiled_and_plain_loops_move_the_same_nodes(stream, num_parts, data):
             for rows in stream.rows("anneal"):
                 loops(
                     rows.first, rows.indptr, rows.src, rows.weight, parts, loads, task.weights(), task.class_of(),
-                    class_caps(loads, 0.5), counted, 2.0, 1.0, np.uint64(7),
+                    class_caps(loads, 0.5), loads.sum(axis=1) // (2 * num_parts),
+                    np.ones(1, dtype=bool), counted, 2.0, 1.0, np.uint64(7),
                 )  # fmt: skip
         found.append((parts.tolist(), loads.tolist(), counted.tolist()))
     assert found[0] == found[1]
@@ -136,16 +140,24 @@ def test_parts_without_nodes_are_filled():
     assert np.bincount(parts, minlength=4).max() <= 17
 
 
-def test_nodes_without_edges_make_room():
-    """Each clique fits into a part only if nobody else is there."""
-    cliques = [list(range(8 * c, 8 * c + 8)) for c in range(2)]
-    pairs = sorted(((u, v) for clique in cliques for u in clique for v in clique if u != v), key=lambda pair: pair[1])
+def test_nodes_without_edges_fill_up_what_others_leave():
+    """Two cliques and as many nodes without edges; neither part has room, and one has too few nodes with edges."""
+    pairs = [(8 * c + i, 8 * c + j) for c in range(2) for j in range(8) for i in range(8) if i != j]
     indptr = np.concatenate([np.arange(0, 7 * 16 + 1, 7), np.full(16, 7 * 16)])
     stream = RowStream(indptr, np.array([u for u, _ in pairs], dtype=np.int32))
-    parts = (np.arange(32) % 4).astype(np.int32)
-    anneal(task_of(stream, 4, epsilon=0.0), parts, 100)
+    parts = np.array(([0] * 6 + [1] * 2) * 2 + [0] * 4 + [1] * 12, dtype=np.int32)
+    anneal(task_of(stream, 2, epsilon=0.2), parts, 100)
     assert replicas(stream, parts) == 0
-    assert np.bincount(parts).tolist() == [8] * 4
+    assert np.bincount(parts).tolist() == [16, 16]
+
+
+def test_no_part_runs_empty_for_the_sake_of_replicas():
+    generator = np.random.default_rng(0)
+    stream = both_ways(RowStream(np.arange(0, 1001, 5), generator.integers(0, 200, 1000, dtype=np.int32)))
+    for start in (np.arange(200) % 20, np.arange(200) % 19):  # the last part has its share, or nothing
+        parts = start.astype(np.int32)
+        anneal(task_of(stream, 20, epsilon=0.2), parts, 50)
+        assert 8 <= np.bincount(parts, minlength=20).min() <= np.bincount(parts).max() <= 12
 
 
 def test_it_needs_rows_and_does_nothing_for_one_part_or_without_passes():
