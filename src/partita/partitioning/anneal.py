@@ -54,18 +54,21 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     weights, classes = task.weights(), task.class_of()
     near = counters(task)
     start, before = parts.copy(), cost(task, parts, near)
-    caps = class_caps(class_loads(parts, task.num_parts, weights, classes), task.epsilon)
+    whole = class_loads(parts, task.num_parts, weights, classes)
+    caps = class_caps(whole, task.epsilon)
     if task.classes is None:  # nodes without edges make room for others, and fill up what is left
         parts[np.equal(task.surveyed().degree, 0)] = -1
     loads = class_loads(parts, task.num_parts, weights, classes)
-    floors = _floors(loads, task.epsilon)
+    floors = np.repeat(_floors(loads, task.epsilon), task.num_parts).reshape(loads.shape)
+    enough = whole >= _floors(whole, task.epsilon)[:, None]
+    floors[enough] = np.minimum(floors, loads)[enough]  # METIS may have filled a part with nodes without edges
     unit = _mean_weight(task)
     key = int(partition_key(task.seed))
     for number in range(passes):
         # Afresh: counters that stand at their most cannot be counted down.
         if number and number % _COUNT_EVERY == 0 and len(near) > 0:
             count(task, parts, near, f"count neighbors for pass {number + 1}")
-        temperature, lacking = _TEMPERATURE * (1 - number / passes), loads.min(axis=1) < floors
+        temperature, lacking = _TEMPERATURE * (1 - number / passes), (loads < floors).any(axis=1)
         for rows in task.stream.rows(f"anneal, pass {number + 1} of {passes}"):
             _anneal_rows(
                 rows.first, rows.indptr, rows.src, rows.weight, parts, loads, weights, classes, caps, floors,
@@ -88,12 +91,11 @@ def cost(task: PartitionTask, parts: Int32[np.ndarray, "N"], near: UInt8[np.ndar
         near: :func:`.near.counters`; receives the counts.
 
     Returns:
-        The load that parts have beyond ``1 + task.epsilon`` times the mean, or lack of ``1 - task.epsilon`` times
-        the mean, over all classes; and the replicas, or where ``near`` is empty the weight of cut edges.
+        The load that parts have beyond ``1 + task.epsilon`` times the mean, over all classes; and the replicas, or
+        where ``near`` is empty the weight of cut edges.
     """
     loads = class_loads(parts, task.num_parts, task.weights(), task.class_of())
     beyond = int(np.maximum(loads - class_caps(loads, task.epsilon)[:, None], 0).sum())
-    beyond += int(np.maximum(_floors(loads, task.epsilon)[:, None] - loads, 0).sum())
     if len(near) > 0:
         count(task, parts, near, "count replicas")
         return beyond, int(replicas(parts, near))
@@ -157,9 +159,9 @@ def _anneal_rows(
         forced = loads[own] > cap
         if (forced and (to == own or loads[to] + load > cap)) or lacking[its_class]:
             anyone = hashed_part(v, draw, len(loads))  # a part without nodes has none that could be followed
-            if forced or loads[anyone] < floors[its_class]:
+            if forced or loads[anyone] < floors[its_class, anyone]:
                 to, forced = anyone, True
-        if to == own or loads[to] + load > cap or loads[own] - load < floors[its_class]:
+        if to == own or loads[to] + load > cap or loads[own] - load < floors[its_class, own]:
             continue
         if len(near) > 0:
             gain = np.float64(saved(src, begin, end, v, own, to, parts, near))
