@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
 import importlib.util
 import multiprocessing
 import os
@@ -111,6 +112,7 @@ def measure_apart(path: Path, name: str, num_parts: int, **kwargs) -> Row:
 
 
 def _measure_store(path: Path, name: str, num_parts: int, **kwargs) -> Row:
+    ctypes.CDLL(None).malloc_trim(0)  # else the peak is hidden in what the parent has freed
     Peak.base = 0
     return measure(name, partita.open(path), num_parts, **kwargs)
 
@@ -222,7 +224,9 @@ def budget_tables(rows: list[tuple[float, Row]]) -> str:
             if not pairs:
                 cells += ["", ""]
                 continue
-            worst, row = max(((a.replication_factor / m.replication_factor, a) for a, m in pairs), key=lambda pair: pair[0])
+            worst, row = max(
+                ((a.replication_factor / m.replication_factor, a) for a, m in pairs), key=lambda pair: pair[0]
+            )
             cells += [
                 f"{mean(a.replication_factor / m.replication_factor for a, m in pairs):.3f}",
                 f"{worst:.3f} ({row.graph}, {row.parts})",

@@ -31,7 +31,8 @@ def anneal(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     - A part has room up to ``1 + task.epsilon`` times the mean load, of each class where ``task`` has classes. A node
       of a part beyond that takes any offer, and is offered any part where the neighbor's has no room.
     - A part gives nothing away below ``1 - task.epsilon`` times the mean load of nodes with edges, and a part below
-      that is offered to nodes at random, which take it. (Else some parts would run empty, which saves replicas.)
+      that is offered to nodes at random, which take it: else some parts would run empty, which saves replicas. (A
+      part that nodes without edges have filled may stay below.)
     - Nodes without edges make room, and fill up what is left at the end (unless there are classes).
     - Draws are hashes of the seed, the pass and the node.
 
