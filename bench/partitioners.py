@@ -224,16 +224,12 @@ def budget_tables(rows: list[tuple[float, Row]]) -> str:
             if not pairs:
                 cells += ["", ""]
                 continue
-            worst, row = max(
-                ((a.replication_factor / m.replication_factor, a) for a, m in pairs), key=lambda pair: pair[0]
-            )
-            cells += [
-                f"{mean(a.replication_factor / m.replication_factor for a, m in pairs):.3f}",
-                f"{worst:.3f} ({row.graph}, {row.parts})",
-            ]
+            ratios = [a.replication_factor / m.replication_factor for a, m in pairs]
+            row = pairs[int(np.argmax(ratios))][0]
+            cells += [f"{mean(ratios):.3f}", f"{max(ratios):.3f} ({row.graph}, {row.parts})"]
             if not made:
                 cells += [
-                    f"{np.mean([a.replication_factor > 1.03 * m.replication_factor for a, m in pairs]):.0%}",
+                    f"{np.mean(np.array(ratios) > 1.03):.0%}",
                     f"{mean(max(a.edge_cut, 1e-4) / max(m.edge_cut, 1e-4) for a, m in pairs):.3f}",
                 ]
         every = [(row, by[0, row.graph, row.parts]) for s, row in rows if s == share]
