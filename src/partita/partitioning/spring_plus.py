@@ -20,7 +20,7 @@ from partita.partitioning.near import counters
 from partita.partitioning.refine import refine
 
 _FEWEST_LINKS = 1 << 12
-_PASSES_PER_DOUBLING = 40  # of annealing: the more parts, the more offers a node needs
+_PASSES_PER_DOUBLING = 30  # of annealing: the more parts, the more offers a node needs
 _FIRST_PASSES = 2  # of refinement before annealing: most of what greedy moves gain
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
 
@@ -41,7 +41,7 @@ class SpringPlus(Unbounded):
 
     Options (``task.options``): ``sample``, the fewest edges kept per node before clusters are used (4); ``links``, the
     most links of the graph that METIS cuts (from the memory limit); ``settle``, passes in which clusters settle (3);
-    ``anneal``, passes of annealing (40 for every doubling of the number of parts; 0: none); ``refine``, the most
+    ``anneal``, passes of annealing (30 for every doubling of the number of parts; 0: none); ``refine``, the most
     refinement passes (10); ``cuts``, see :class:`~partita.partitioning.metis.Metis`.
     """
 
