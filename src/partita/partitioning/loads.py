@@ -66,10 +66,10 @@ def class_loads(
     weights: Int64[np.ndarray, "W"],
     classes: UInt16[np.ndarray, "C"],
 ) -> Int64[np.ndarray, "K P"]:
-    """Load of every class in every part.
+    """Load of every class in every part; nodes without a part (-1) are left out.
 
     Args:
-        parts: of every node, all in [0, P).
+        parts: of every node.
         num_parts: P.
         weights: load of every node, or empty (every node weighs 1).
         classes: of every node, or empty (there is one).
@@ -117,7 +117,8 @@ def _add_loads(parts, weights, loads):
 @compiled
 def _add_class_loads(parts, weights, classes, loads):
     for v in range(len(parts)):
-        loads[classes[v] if len(classes) > 0 else 0, parts[v]] += weights[v] if len(weights) > 0 else 1
+        if parts[v] >= 0:
+            loads[classes[v] if len(classes) > 0 else 0, parts[v]] += weights[v] if len(weights) > 0 else 1
 
 
 @compiled

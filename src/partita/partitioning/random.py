@@ -19,13 +19,18 @@ def partition_key(seed: int) -> np.uint64:
 
 
 @compiled
-def hashed_part(node, key, num_parts):
-    """``fold(key, node) % num_parts`` with :func:`partita.core.keys.fold`; ``key`` is uint64."""
+def hashed(node, key):
+    """:func:`partita.core.keys.fold` of two uint64."""
     z = key + _GOLDEN * (np.uint64(node) + np.uint64(1))
     z = (z ^ (z >> np.uint64(30))) * _MIX_1
     z = (z ^ (z >> np.uint64(27))) * _MIX_2
-    z ^= z >> np.uint64(31)
-    return np.int64(z % np.uint64(num_parts))
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def hashed_part(node, key, num_parts):
+    """``hashed(node, key) % num_parts``."""
+    return np.int64(hashed(node, key) % np.uint64(num_parts))
 
 
 @compiled

@@ -9,6 +9,7 @@ from partita.core.partitioning import PartitionTask
 from partita.kernels.compile import AHEAD, compiled, prefetch
 from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import class_caps, class_loads
+from partita.partitioning.near import count, counters, move, saved
 
 _ENOUGH = 0.0005  # of the nodes moved in a pass: further passes change next to nothing
 _CANDIDATES = 3  # parts that are tried for a node, those with most of its in-neighbors
@@ -22,8 +23,8 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     classes, that is said of the load of each class. Passes end early when hardly a node moves. What is cheaper:
 
     - an unweighted stream: fewer replicas, that is pairs of a node and a foreign part with an out-neighbor of it
-      (METIS calls their number the communication volume), then fewer cut in-edges of the node. For every node and
-      part it must be known whether there are no, one or more out-neighbors in it: ``N x parts / 4`` bytes;
+      (METIS calls their number the communication volume), then fewer cut in-edges of the node. For this, out-neighbors
+      of every node in every part are counted (:func:`.near.counters`): ``N x parts / 2`` bytes;
     - a weighted stream, or where ``task.memory_limit`` has no room for that: less weight of cut edges
       (Nishimura and Ugander, "Restreaming graph partitioning", KDD 2013, with a hard cap instead of a penalty).
 
@@ -45,15 +46,11 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
     weights, classes = task.weights(), task.class_of()
     loads = class_loads(parts, task.num_parts, weights, classes)
     caps = class_caps(loads, task.epsilon)
-    width = -(-task.num_parts // 4)
-    by_volume = not task.stream.weighted and task.num_nodes * width <= task.memory_limit
-    near = np.zeros((task.num_nodes if by_volume else 0, width), dtype=np.uint8)
+    near = counters(task)
     moved_by_all = 0
     for number in range(1, passes + 1):
-        if by_volume:  # afresh: counters that stand at "more" cannot be counted down
-            near[:] = 0
-            for rows in task.stream.rows(f"count neighbors for pass {number}"):
-                _count_rows(rows.first, rows.indptr, rows.src, parts, near)
+        if len(near) > 0:
+            count(task, parts, near, f"count neighbors for pass {number}")
         moved = 0
         for rows in task.stream.rows(f"refine, pass {number} of at most {passes}"):
             moved += refine_rows(
@@ -63,55 +60,6 @@ def refine(task: PartitionTask, parts: Int32[np.ndarray, "N"], passes: int) -> i
         if moved <= _ENOUGH * task.num_nodes:
             break
     return moved_by_all
-
-
-# ``near[u]`` holds two bits for every part p: out-neighbors of u in p, 0, 1, 2, or 3 for three and more.
-
-
-@compiled
-def _get(near, u, p):
-    return (near[u, p >> 2] >> np.uint8(2 * (p & 3))) & np.uint8(3)
-
-
-@compiled
-def _raise(near, u, p):
-    if _get(near, u, p) < 3:
-        near[u, p >> 2] += np.uint8(1 << (2 * (p & 3)))
-
-
-@compiled
-def _lower(near, u, p):
-    now = _get(near, u, p)
-    if 0 < now < 3:
-        near[u, p >> 2] -= np.uint8(1 << (2 * (p & 3)))
-
-
-@compiled
-def _count_rows(first, indptr, src, parts, near):
-    base = indptr[0]
-    for r in range(len(indptr) - 1):
-        v = first + r
-        for e in range(indptr[r] - base, indptr[r + 1] - base):
-            if e + AHEAD < len(src):
-                prefetch(near, np.int64(src[e + AHEAD]) * near.shape[1])
-            if src[e] != v:
-                _raise(near, src[e], parts[v])
-
-
-@compiled
-def _replicas_saved(src, begin, end, v, own, to, parts, near):
-    """How many replicas vanish when v moves from part ``own`` to part ``to``."""
-    saved = np.int64(_get(near, v, to) > 0) - np.int64(_get(near, v, own) > 0)
-    for e in range(begin, end):
-        u = src[e]
-        if u == v:
-            continue
-        home = parts[u]
-        if home != own and _get(near, u, own) == 1:
-            saved += 1
-        if home != to and _get(near, u, to) == 0:
-            saved -= 1
-    return saved
 
 
 @compiled
@@ -147,7 +95,7 @@ def refine_rows(first, indptr, src, weight, parts, all_loads, weights, classes, 
             counts[p] += w
         own = parts[v]
         load = weights[v] if len(weights) > 0 else 1
-        best, best_saved, best_count = own, np.int64(0), counts[own]
+        best, best_gain, best_count = own, np.int64(0), counts[own]
         own_count = counts[own]
         counts[own] = 0
         for candidate in range(min(num_touched, _CANDIDATES) if len(near) > 0 else num_touched):
@@ -161,9 +109,9 @@ def refine_rows(first, indptr, src, weight, parts, all_loads, weights, classes, 
             touched[candidate] = p
             if p == own or loads[p] + load > cap:
                 continue
-            saved = _replicas_saved(src, begin, end, v, own, p, parts, near) if len(near) > 0 else np.int64(0)
-            if (forced and best == own) or saved > best_saved or (saved == best_saved and counts[p] > best_count):
-                best, best_saved, best_count = p, saved, counts[p]
+            gain = saved(src, begin, end, v, own, p, parts, near) if len(near) > 0 else np.int64(0)
+            if (forced and best == own) or gain > best_gain or (gain == best_gain and counts[p] > best_count):
+                best, best_gain, best_count = p, gain, counts[p]
             if len(near) == 0:  # sorted by what counts: the first that has room is the best
                 break
         counts[own] = own_count
@@ -171,10 +119,7 @@ def refine_rows(first, indptr, src, weight, parts, all_loads, weights, classes, 
             counts[touched[i]] = 0
         if best != own:
             if len(near) > 0:
-                for e in range(begin, end):
-                    if src[e] != v:
-                        _lower(near, src[e], own)
-                        _raise(near, src[e], best)
+                move(src, begin, end, v, own, best, near)
             parts[v] = best
             loads[own] -= load
             loads[best] += load

@@ -1,20 +1,27 @@
-"""SPRING+: METIS's quality in bounded memory: a sampled graph of clusters, cut by METIS, refined by restreaming."""
+"""SPRING+: METIS's quality in bounded memory: a sampled graph of clusters, cut by METIS, annealed by restreaming."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from jaxtyping import Int32, Integer
 
 from partita.core.errors import ResourceError
 from partita.core.partitioning import PartitionTask, Requires
+from partita.partitioning.anneal import anneal, cost
 from partita.partitioning.clusters import Clusters
 from partita.partitioning.coarsen import ClusterGraph, contract
+from partita.partitioning.core_first import core_first
 from partita.partitioning.edge_streams import not_grouped
 from partita.partitioning.loads import Unbounded, part_loads, spread_rest
 from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load_metis
+from partita.partitioning.near import counters
 from partita.partitioning.refine import refine
 
 _FEWEST_LINKS = 1 << 12
+_PASSES_PER_DOUBLING = 30  # of annealing: the more parts, the more offers a node needs
+_FIRST_PASSES = 2  # of refinement before annealing: most of what greedy moves gain
 _LARGEST_CAP = 0.1  # SPRING's own cap, as a share of the volume of a part
 
 
@@ -25,16 +32,20 @@ class SpringPlus(Unbounded):
        that does not fit into the budget, SPRING's streaming clusters take the place of nodes, with a volume cap that
        is doubled until their graph fits.
     2. METIS cuts that graph. Loads of clusters are those of their nodes; METIS may miss ``epsilon`` on them.
-    3. Nodes are refined by restreaming (:func:`.refine`), which keeps within ``epsilon`` what is within.
+    3. Nodes move in passes over the rows: greedily (:func:`.refine`), then also at a loss (:func:`.anneal`), then
+       greedily again. Where parts by degree (:func:`.core_first`) cost less than METIS's, annealing starts from these.
+       Loads within ``epsilon`` stay within.
 
-    Memory: O(nodes), and ``task.memory_limit`` for the graph that METIS cuts.
+    Memory: O(nodes), and ``task.memory_limit`` for the graph that METIS cuts; then for the counters of replicas,
+    ``N x parts / 2`` bytes, or without these, where there is no room, cut edges count in place of replicas.
 
     Options (``task.options``): ``sample``, the fewest edges kept per node before clusters are used (4); ``links``, the
     most links of the graph that METIS cuts (from the memory limit); ``settle``, passes in which clusters settle (3);
-    ``refine``, the most refinement passes (10); ``cuts``, see :class:`~partita.partitioning.metis.Metis`.
+    ``anneal``, passes of annealing (30 for every doubling of the number of parts; 0: none); ``refine``, the most
+    refinement passes (10); ``cuts``, see :class:`~partita.partitioning.metis.Metis`.
     """
 
-    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.25), budget=True)
+    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.5), budget=True)
     order_independent = False
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:
@@ -56,8 +67,22 @@ class SpringPlus(Unbounded):
         parts = np.append(part_of, np.int32(-1))[clusters]  # -1, no cluster, finds the last one
         del clusters
         spread_rest(parts, task.num_parts, weights)
-        refine(task, parts, int(task.options.get("refine", 10)))
+        greedy = int(task.options.get("refine", 10))
+        passes = int(task.options.get("anneal", _PASSES_PER_DOUBLING * math.log2(task.num_parts)))
+        if passes:
+            refine(task, parts, min(greedy, _FIRST_PASSES))
+            parts = _better_start(task, parts)
+            anneal(task, parts, passes)
+        refine(task, parts, greedy)
         return parts
+
+
+def _better_start(task: PartitionTask, parts: Int32[np.ndarray, "N"]) -> Int32[np.ndarray, "N"]:
+    """``parts``, or those of :func:`.core_first` where they cost less; loads do not count, they are made even later."""
+    other = core_first(task)
+    spread_rest(other, task.num_parts, task.weights())
+    near = counters(task)
+    return other if cost(task, other, near)[1] < cost(task, parts, near)[1] else parts
 
 
 def _shrink(task: PartitionTask) -> tuple[Integer[np.ndarray, "N"], ClusterGraph]:

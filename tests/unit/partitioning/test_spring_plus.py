@@ -7,6 +7,7 @@ import pytest
 from array_stream import ArrayStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_streams import both_ways, cut_weight, edges_of, replicas, row_streams
 
 import partita
 from partita.core.errors import InputError, ResourceError
@@ -14,31 +15,12 @@ from partita.core.partitioning import PartitionTask
 from partita.graph.generate import generate_sbm
 from partita.partitioning.clusters import Clusters
 from partita.partitioning.coarsen import contract
-from partita.partitioning.edge_streams import RowStream, StoreStream
+from partita.partitioning.edge_streams import StoreStream
 from partita.partitioning.metis import Metis
 from partita.partitioning.quality import quality
 from partita.partitioning.refine import refine
 from partita.partitioning.spring_plus import SpringPlus
 from partita.partitioning.stream_stats import survey
-
-
-@st.composite
-def row_streams(draw, weights=False):
-    num_nodes = draw(st.integers(1, 16))
-    rows = draw(st.lists(st.lists(st.integers(0, num_nodes - 1), max_size=8), min_size=num_nodes, max_size=num_nodes))
-    indptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    src = np.array([u for row in rows for u in row], dtype=np.int32)
-    weight = None
-    if weights:
-        weight = np.array(draw(st.lists(st.integers(0, 4), min_size=len(src), max_size=len(src))), dtype=np.uint32)
-    return RowStream(indptr, src, weight)
-
-
-def edges_of(stream):
-    dst = np.repeat(np.arange(stream.num_nodes), np.diff(stream._indptr))
-    weight = stream._weight if stream.weighted else np.ones(len(dst), dtype=int)
-    return list(zip(stream._src.tolist(), dst.tolist(), weight.tolist()))
-
 
 # The graph of clusters
 
@@ -123,22 +105,6 @@ def test_settled_clusters_keep_their_cap_and_volumes(stream, cap):
 
 
 # Refinement
-
-
-def replicas(stream, parts):
-    return len({(parts[v], u) for u, v, _ in edges_of(stream) if parts[u] != parts[v]})
-
-
-def cut_weight(stream, parts):
-    return sum(w for u, v, w in edges_of(stream) if parts[u] != parts[v])
-
-
-def both_ways(stream):
-    """The same edges, each in both directions."""
-    pairs = [(u, v) for u, v, _ in edges_of(stream)]
-    pairs = sorted(((u, v) for a, b in pairs for u, v in ((a, b), (b, a))), key=lambda pair: pair[1])
-    counts = np.bincount([v for _, v in pairs], minlength=stream.num_nodes)
-    return RowStream(np.concatenate([[0], np.cumsum(counts)]), np.array([u for u, _ in pairs], dtype=np.int32))
 
 
 @settings(max_examples=200)
