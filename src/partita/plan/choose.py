@@ -31,10 +31,10 @@ from partita.setup.tiers import keeps_rows_of_hosts
 
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
-DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.02
+DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.01
 TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.02
 """What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time;
-trying out may take that part in any case."""
+for trying out this part in any case."""
 PLANNING_SHARE = 0.08
 """No other trial begins when planning has taken this part of the run's time."""
 LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.1, 1.0, 0.01

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
@@ -190,6 +190,11 @@ class DryRun:
                 task.advance()
                 if time.monotonic() - begun > seconds:
                     return
+
+    def keep(self, strategies: Collection[Strategy]) -> None:
+        """Foresee no others in steps to come. Where rows come and go all steps are foreseen before the first one is
+        given, for all strategies."""
+        self.engines = {strategy: engine for strategy, engine in self.engines.items() if strategy in strategies}
 
     def _foreseen(self, step: int) -> dict[Strategy, list[WorkerEstimate]]:
         drawn = self._drawn(step)

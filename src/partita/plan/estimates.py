@@ -34,7 +34,7 @@ is no more precise than that. Of these, the one is taken that sends least, as it
 
 PRECISION, LEAST_STEPS, FAR = 0.02, 2, 2.0
 """Standard error, as a part of it, of the mean of sampled steps that are enough; how many there are at least; and
-strategies that seem to take so many times what the best one takes may be known less well."""
+strategies that seem to take so many times what the best one takes are known less well."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
@@ -48,7 +48,7 @@ class Estimates:
         found: of the sampled steps, by strategy.
         refused: why others cannot be used.
         steps: of an epoch.
-        sampled_steps: of the dry run.
+        sampled_steps: of the dry run; of strategies that were left out early, fewer.
         rates: what was measured of the model.
         links: what was measured between workers.
         mesh: of any worker.
@@ -73,10 +73,14 @@ class Estimates:
 
     def foreseen(self, strategy: Strategy) -> Seconds:
         """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
-        return self.found[strategy].seconds.scaled(self.steps / self.sampled_steps)
+        return self.found[strategy].seconds.scaled(self._share(strategy))
 
     def _latency(self, strategy: Strategy) -> float:
-        return self.found[strategy].latency * self.steps / self.sampled_steps
+        return self.found[strategy].latency * self._share(strategy)
+
+    def _share(self, strategy: Strategy) -> float:
+        """How many times the steps of the epoch are those that were sampled for a strategy."""
+        return self.steps / self.found[strategy].steps
 
     def _shown(self) -> list[tuple[Seconds, float, float]]:
         """Of every strategy that was tried, what was estimated, the latency in it, and what it took."""
@@ -206,11 +210,10 @@ class Estimates:
             approximate: what trains another model.
             allowed: that may be chosen.
         """
-        share = self.steps / self.sampled_steps
         candidates, epochs = [], self.epochs()
         chosen = self._chosen(epochs)
         for strategy, epoch in {chosen: epochs[chosen], **epochs}.items():
-            estimate, trial = self.found[strategy], self.trials.get(strategy)
+            estimate, trial, share = self.found[strategy], self.trials.get(strategy), self._share(strategy)
             sent = {kind: round(share * num_bytes) for kind, num_bytes in estimate.traffic.to_json().items()}
             summed = round(share * estimate.gradient_bytes)
             rows = {where: round(share * each) for where, each in estimate.row_sources.items()}
@@ -266,7 +269,8 @@ def make_estimates(
         links: between the workers.
         seconds: how long to sample, at most; one step in any case.
         memory: bytes that every worker may take; strategies that take more are refused. ``None``: any.
-        precise: sample no more steps than it takes to know the mean of each strategy's steps to :data:`PRECISION`.
+        precise: sample no more steps than it takes to know the mean of each strategy's steps to :data:`PRECISION`, and
+            after the first one only for strategies that may win, or have a name.
 
     Raises:
         ConfigError: a link is not known.
@@ -286,12 +290,22 @@ def make_estimates(
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
-        totals.append([each.seconds.total for each in found.values()])
+        if precise and sampled == 1:
+            dry_run.keep(_may_win(found))
+        totals.append([found[each].seconds.total for each in dry_run.engines])
         if precise and _is_precise(np.diff(totals, axis=0, prepend=0.0)):
             break
     return Estimates(
         found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory, notes=dry_run.notes
     )
+
+
+def _may_win(found: Mapping[Strategy, Estimate]) -> set[Strategy]:
+    """Those that are not far behind, or have a name; and whatever comes to the very same thing as one of them."""
+    least = min(estimate.seconds.total for estimate in found.values())
+    near = {each for each, estimate in found.items() if each.is_named or estimate.seconds.total <= FAR * least}
+    same = {(found[each].counts, found[each].traffic) for each in near}
+    return {each for each, estimate in found.items() if (estimate.counts, estimate.traffic) in same}
 
 
 def _is_precise(steps: Float64[np.ndarray, "n S"]) -> bool:

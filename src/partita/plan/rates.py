@@ -40,7 +40,7 @@ from partita.setup.sampler import make_sampler
 from partita.setup.topology import open_topology
 from partita.tasks.task import make_task, seed_order, training_seeds
 
-REPEATS, LONG_SECONDS = 3, 0.1
+REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH = 1 << 16, 1 << 14, 128
