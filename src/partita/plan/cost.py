@@ -118,6 +118,8 @@ class Cost:
             seconds, kept = rates.composed
             self._stages, self._kept = (seconds, *rates.stages[1:]), (kept, *rates.kept[1:])
         self._over, self._mesh = shares_of_links(axis, mesh), mesh
+        # Input rows of other hosts come over their link, whatever workers place along.
+        self._reached = [*self._over] if mesh.hosts == 1 else [*dict.fromkeys([*self._over, "other_host"])]
         link = "other_host" if mesh.hosts > 1 else "same_host"
         # Beside the gradients, workers add up in every step what they have done. A ring leaves each host once; links
         # were measured with all workers of a host at once.
@@ -146,9 +148,9 @@ class Cost:
     def _over_links(self, share: WorkerEstimate) -> dict[str, Float64[np.ndarray, "M 4"]]:
         """Bytes of each message and kind over each link. Of input rows it is known; others go to all workers alike."""
         messages = np.array([part.values() for part in self._messages(share)], np.float64)
-        found = {link: part * messages for link, part in self._over.items()}
+        found = {link: self._over.get(link, 0.0) * messages for link in self._reached}
         rows = {"same_host": share.row_bytes[TIERS.index("peers")], "other_host": share.row_bytes[TIERS.index("hosts")]}
-        if len(found) > 1 and any(rows.values()):
+        if any(rows.values()):
             for link, sent in found.items():
                 sent[0] = rows[link] / sum(rows.values()) * messages[0]
         return found

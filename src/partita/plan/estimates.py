@@ -178,7 +178,7 @@ class Estimates:
         Where some were tried out, of all others the one that seems fastest is rather one whose estimate is too low, so
         it must be ahead by what estimates are off.
         """
-        doubt = 1 + self.error if self.trials else 1.0
+        doubt = 1 + min(self.error, ERROR) if self.trials else 1.0
         takes = {each: epoch.total * (1.0 if each in self.trials else doubt) for each, epoch in epochs.items()}
         least = min(takes.values())
         as_fast = [strategy for strategy, seconds in takes.items() if seconds <= (1 + CLEARLY) * least]
@@ -194,7 +194,8 @@ class Estimates:
         near, far = rows["workers"], rows["hosts"]
         of_rows = {"same_host": near / (near + far), "other_host": far / (near + far)} if near + far else over
         others = sum(sent.values()) - sent["features"]
-        found = {link: of_rows[link] * sent["features"] + part * others for link, part in over.items()}
+        links = dict.fromkeys([*over, *(link for link, part in of_rows.items() if part)])
+        found = {link: of_rows.get(link, 0.0) * sent["features"] + over.get(link, 0.0) * others for link in links}
         leaving = 1 / mesh.workers if mesh.hosts > 1 else 0.0  # of a host's workers one has the next host's as its next
         for link, part in (("same_host", 1 - leaving), ("other_host", leaving)):
             found[link] = found.get(link, 0.0) + part * summed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_up_machine import SETTINGS, Machine
+from made_up_machine import SETTINGS, Machine, planned
 
 import partita
 from partita.config import Config
@@ -80,3 +80,19 @@ def test_input_rows_go_over_the_links_that_they_are_read_over(store):
 
         found = [seconds.exchange for seconds, _ in of_first_step(store, machine, change)]
         assert found == pytest.approx([(hosts + 200) * 1e-6] * 4)
+
+
+@pytest.mark.parametrize("name", ["dnp@workers+data@hosts", "by-owner,data,data@workers", "gdp"])
+def test_rows_of_other_hosts_come_over_their_link_however_workers_place(store, name):
+    """On shards: those that place among the workers of a host also read rows of other hosts."""
+    free, slow = (
+        planned(store, Machine(send=0.0, far=far, compute=0.0, edge=0.0), hosts=2, shards=True) for far in (0.0, 1e-6)
+    )
+    plan = slow.plan({})
+    candidate = next(each for each in plan.candidates if each.name == name)
+    strategy = next(each for each in slow.found if each.name == name)
+    more = slow.foreseen(strategy).exchange - free.foreseen(strategy).exchange
+    # Of the bytes that all receive, those of the host that receives more; which is half of them at least.
+    assert candidate.epoch_rows["hosts"] > 0
+    assert candidate.epoch_links["other_host"] >= candidate.epoch_rows["hosts"]
+    assert 0.49 * candidate.epoch_rows["hosts"] / 2 * 1e-6 <= more <= candidate.epoch_rows["hosts"] * 1e-6
