@@ -147,15 +147,17 @@ class Estimates:
         self.trials[strategy] = trial if before is None else before.joined(trial)
 
     def next_to_try(self) -> Strategy | None:
-        """The one that seems to be the fastest of those not yet tried; then those that are close to the best, once
-        more, as the machine may have been busy with something else. ``None`` if none is worth it.
+        """The one that seems to be the fastest of those not yet tried, or of those that seem as fast the one that sends
+        least; then those that are close to the best, once more, as the machine may have been busy with something else.
+        ``None`` if none is worth it.
         """
         epochs, error = {strategy: epoch.total for strategy, epoch in self.epochs().items()}, self.error
         tried = [strategy for strategy in epochs if strategy in self.trials]
         best = min((epochs[strategy] for strategy in tried), default=float("inf"))
-        for strategy in epochs:
-            if strategy not in self.trials and epochs[strategy] < (1 + error) * best:
-                return strategy
+        new = [strategy for strategy in epochs if strategy not in self.trials and epochs[strategy] < (1 + error) * best]
+        if new:
+            as_fast = [strategy for strategy in new if epochs[strategy] <= (1 + CLEARLY) * epochs[new[0]]]
+            return min(as_fast, key=lambda strategy: self.found[strategy].traffic.total)
         close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
         again = [strategy for strategy in close if self.trials[strategy].times == 1]
         return again[0] if len(close) > 1 and again else None
