@@ -32,12 +32,12 @@ from partita.setup.tiers import keeps_rows_of_hosts
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
 DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.01
-TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.02
+TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.03
 """What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time;
 for trying out this part in any case."""
 PLANNING_SHARE = 0.08
 """No other trial begins when planning has taken this part of the run's time."""
-LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.1, 1.0, 0.01
+LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.4, 1.0, 0.01
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes; the latter no more
 than this part of the run's time."""
 
