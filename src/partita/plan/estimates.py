@@ -92,7 +92,12 @@ class Estimates:
     @property
     def correction(self) -> Correction:
         """What trials say of strategies that were not tried."""
-        return Correction.fitted(self._shown())
+        return Correction.fitted(self._shown(), self._least)
+
+    @property
+    def _least(self) -> float:
+        """Seconds of the strategy that seems to be the fastest."""
+        return min(self.foreseen(strategy).total for strategy in self.found)
 
     @property
     def error(self) -> float:
@@ -103,7 +108,7 @@ class Estimates:
         tried = self._shown()
         off = [math.log1p(ERROR)]
         for number, (estimated, latency, took) in enumerate(tried):
-            others = Correction.fitted([*tried[:number], *tried[number + 1 :]])
+            others = Correction.fitted([*tried[:number], *tried[number + 1 :]], self._least)
             off.append(math.log(max(others.of(estimated, latency).total, 1e-9) / took))
         return max(LEAST_ERROR, math.expm1(math.hypot(*off) / len(off) ** 0.5))
 

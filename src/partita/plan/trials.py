@@ -88,15 +88,16 @@ class Correction:
         return replace(own, exchange=exchange, gradients=gradients, compute=own.compute + self.besides)
 
     @classmethod
-    def fitted(cls, trials: Sequence[tuple[Seconds, float, float]]) -> Correction:
+    def fitted(cls, trials: Sequence[tuple[Seconds, float, float]], least: float = 1.0) -> Correction:
         """Those with which estimates come closest to what trials took, in squares of relative errors.
 
         Args:
             trials: for each strategy tried: an estimate, the latency in it, and the seconds that it took.
+            least: seconds of the estimate of the strategy that seems to be the fastest, tried or not: what every step
+                takes besides is of that size at most, and not of that of what a slow strategy sends.
         """
         # What a trial of something that sends nothing says of computing, it does not say of sending, so estimates
         # have a word of their own, where trials have little to say.
-        least = min((estimated.total for estimated, _, _ in trials), default=1.0)
         weights = np.sqrt(PRIORS)
         rows, wanted = [*np.diag(weights)], [*weights[:3], 0.0]
         for estimated, messages, took in trials:

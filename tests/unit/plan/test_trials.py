@@ -28,7 +28,7 @@ def test_what_trials_show_of_some_holds_for_others(local, latency, besides):
     """After ten trials of four strategies, a fifth is estimated to a quarter, or better than before."""
     truth = Correction(local, 1.0, latency, besides)
     for left in LATENCY:
-        found = Correction.fitted(10 * taken(truth, LATENCY.keys() - {left}))
+        found = Correction.fitted(10 * taken(truth, LATENCY.keys() - {left}), PLAIN.total)
         ((_, _, took),) = taken(truth, [left])
         before, after = (abs(each.of(left, LATENCY[left]).total / took - 1) for each in (Correction(), found))
         assert after <= max(0.25, before)
@@ -42,7 +42,7 @@ def test_without_trials_estimates_stay():
 
 def test_one_trial_is_taken_for_what_every_step_takes_besides():
     """More than for factors of what was measured: a second trial that sends takes as much more, not as many times."""
-    found = Correction.fitted([(PLAIN, 0.0, 2 * PLAIN.total)])
+    found = Correction.fitted([(PLAIN, 0.0, 2 * PLAIN.total)], PLAIN.total)
     assert found.of(PLAIN, 0.0).total == pytest.approx(2 * PLAIN.total, rel=0.1)
     assert found.of(WIDE, 0.3).total == pytest.approx(WIDE.total + PLAIN.total, rel=0.1)
     assert 1.0 <= found.local < 1.1
@@ -51,7 +51,7 @@ def test_one_trial_is_taken_for_what_every_step_takes_besides():
 
 def test_small_messages_say_little_of_large_ones():
     """Where messages take three times as long as was thought, what sends many bytes is not three times as slow."""
-    found = Correction.fitted(5 * taken(Correction(latency=3.0), [PLAIN, SENDS, MANY]))
+    found = Correction.fitted(5 * taken(Correction(latency=3.0), [PLAIN, SENDS, MANY]), PLAIN.total)
     assert found.latency > 1.5
     assert found.transfer < 1.5
 
@@ -75,3 +75,11 @@ def test_a_corrected_time_is_never_negative() -> None:
     corrected = Correction(transfer=3.0, latency=0.5).of(Seconds(compute=1.0, exchange=0.01), latency=0.04)
     assert corrected.exchange == 0.005
     assert Correction().of(Seconds(exchange=0.01), latency=-0.01).exchange >= 0
+
+
+def test_what_a_slow_link_takes_longer_is_not_added_to_what_does_not_use_it():
+    """A strategy that sends all the time took a fifth longer than was thought; the fastest one sends nothing."""
+    slow, fast = Seconds(exchange=10.0, compute=0.5), Seconds(compute=0.5)
+    found = Correction.fitted([(slow, 0.0, 1.2 * slow.total)], fast.total)
+    assert found.of(slow, 0.0).total == pytest.approx(1.2 * slow.total, rel=0.1)
+    assert found.of(fast, 0.0).total < 1.5 * fast.total
