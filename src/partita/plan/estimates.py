@@ -183,13 +183,14 @@ class Estimates:
         """The fastest, or of those that are as fast the one that sends least: of those tried out, if any was.
 
         Where some were tried out, of all others the one that seems fastest is rather one whose estimate is too low, so
-        it must be ahead by what estimates are off.
+        it must be ahead by what estimates are off. That does not hold for the one that was looked at anyway.
         """
         doubt = 1 + min(self.error, ERROR) if self.trials else 1.0
-        takes = {each: epoch.total * (1.0 if each in self.trials else doubt) for each, epoch in epochs.items()}
+        seen = {*self.trials, *([] if self.look is None else [self.look[0]])}
+        takes = {each: epoch.total * (1.0 if each in seen else doubt) for each, epoch in epochs.items()}
         least = min(takes.values())
         as_fast = [strategy for strategy, seconds in takes.items() if seconds <= (1 + CLEARLY) * least]
-        tried = [strategy for strategy in as_fast if strategy in self.trials]
+        tried = [strategy for strategy in as_fast if self.trials and strategy in seen]
         return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
 
     def _by_link(

@@ -328,6 +328,9 @@ def test_what_was_not_tried_must_be_ahead_by_what_estimates_are_off(store, monke
         monkeypatch.setattr(type(plan), "epochs", lambda _, found=found: found)
         monkeypatch.setattr(type(plan), "error", 0.25)
         assert plan.plan({}).best.name == taken
+        plan.look = other, Trial(4, plan.steps, 0.0, 1.0 / plan.steps)
+        assert plan.plan({}).best.name == "dnp"  # no winner among many
+        plan.look = None
 
 
 def test_a_look_says_something_of_all_strategies_but_is_no_trial(store):
