@@ -32,7 +32,7 @@ REPEATS, QUICK_REPEATS = 9, 3
 STALE = timedelta(days=30)
 _AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
 _COLUMNS = 64
-_PROBE_BYTES, _PROBE_TIMES = 2**18, 1.5
+_PROBE_BYTES, _PROBE_TIMES = 2**18, 3.0
 """Links are as they were measured where a message of so many bytes takes no more than so many times longer, and no
 less."""
 
