@@ -23,7 +23,7 @@ from partita.parallel.strategies import PLAIN, parse_strategy
 from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
-from partita.plan.kept import keep_plan, kept_links, kept_plan
+from partita.plan.kept import keep_plan, kept_links, kept_plan, same_plan
 from partita.plan.links import Links, links_hold, measure_links
 from partita.plan.rates import measure_rates
 from partita.plan.trials import Trial, TrialRun
@@ -72,7 +72,8 @@ def choose(
         ResourceError: likewise: no strategy fits into the memory.
     """
     mesh = context.mesh
-    begun, same = time.monotonic(), _same(store, config, mesh) if model is None else None
+    begun = time.monotonic()
+    same = same_plan(made_for(store, config, mesh), config, store) if model is None else None
     kept = None if thorough or same is None else _kept(context, config, same)
     if kept is not None:
         return kept
@@ -118,13 +119,6 @@ def choose(
         return found.to_json()
 
     return Plan.from_json(context.agree(conclude))
-
-
-def _same(store: GraphStore, config: Config, mesh: Mesh) -> dict[str, Any]:
-    """What runs share for which the same plan is made on the same machine."""
-    hot = None if store.shard is None or store.hot is None else len(store.hot[0])
-    own = {"threads": config.threads, "prefetch": config.prefetch, "hot": hot}
-    return {**made_for(store, config, mesh), **own}
 
 
 def _kept(context: Context, config: Config, same: Mapping[str, Any]) -> Plan | None:

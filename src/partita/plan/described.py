@@ -57,7 +57,7 @@ def layer_rates(layer: Layer, number: int, processor: Processor, item: int) -> t
     Raises:
         ConfigError: it is not known what the layer computes.
     """
-    work = layer.work()
+    work = layer.known_work()
     if work is None:
         raise ConfigError(
             f"it is not known what the layer '{layer.name}' computes",

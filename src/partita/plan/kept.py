@@ -10,11 +10,20 @@ from typing import Any
 
 import xxhash
 
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.files import write_text
 from partita.core.mesh import Mesh
 from partita.core.plan import Plan
-from partita.plan.links import Links, links_file
+from partita.graph.store import GraphStore
+from partita.plan.links import Links, cache_folder, links_file
+
+_ANY = (
+    "strategy", "replan", "epochs", "seed", "lr", "weight_decay", "momentum", "schedule", "lr_step", "lr_decay",
+    "lr_patience", "warmup", "patience", "metric", "eval_every", "trace", "checkpoint_minutes", "checkpoint_steps",
+    "copy_checkpoints", "keep_checkpoints", "heartbeat", "relative_paths",
+)  # fmt: skip
+"""Settings on which a plan does not depend."""
 
 
 def kept_links(mesh: Mesh) -> Links | None:
@@ -29,14 +38,28 @@ def kept_links(mesh: Mesh) -> Links | None:
     return found if found.is_of_here else None
 
 
+def same_plan(made_for: Mapping[str, Any], config: Config, store: GraphStore) -> dict[str, Any]:
+    """What runs share for which the same plan is made on the same machine.
+
+    Args:
+        made_for: see :class:`~partita.core.plan.Plan`.
+        config: the settings of a run.
+        store: the graph store, or the shard of a host.
+    """
+    settings = {name: value for name, value in config.model_dump(mode="json").items() if name not in _ANY}
+    hot = store.hot if store.shard is not None else None
+    ids = None if hot is None else xxhash.xxh3_64_hexdigest(hot[0].tobytes())
+    return {"made_for": dict(made_for), "settings": settings, "hot": ids}
+
+
 def plan_file(made_for: Mapping[str, Any]) -> Path:
     """Where a plan for such runs is kept.
 
     Args:
-        made_for: all that a plan depends on, beside the machine.
+        made_for: :func:`same_plan`, all that a plan depends on beside the machine.
     """
     said = json.dumps(made_for, sort_keys=True, default=str)
-    return links_file(1, 1).with_name("plans") / f"{xxhash.xxh3_64_hexdigest(said.encode())}.json"
+    return cache_folder() / "plans" / f"{xxhash.xxh3_64_hexdigest(said.encode())}.json"
 
 
 def kept_plan(made_for: Mapping[str, Any]) -> Plan | None:

@@ -173,8 +173,12 @@ def _check(link: str, curve: Curve, where: str) -> None:
 
 def links_file(hosts: int, workers: int) -> Path:
     """Where what was measured with so many workers on each of so many hosts is kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "partita" / f"links-{hosts}x{workers}.json"
+    return cache_folder() / f"links-{hosts}x{workers}.json"
+
+
+def cache_folder() -> Path:
+    """Where what was measured on this machine is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partita"
 
 
 def measure_links(context: Context, *, quick: bool = False) -> Links:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from partita.config import Config
 from partita.core.machine import machine, now
 from partita.core.plan import Candidate, Plan, Seconds
-from partita.plan.kept import keep_plan, kept_plan, plan_file
+from partita.plan.kept import keep_plan, kept_plan, plan_file, same_plan
 from partita.plan.links import STALE, Curve, Links
+from partita.testing.graphs import small_random_store
 
 FOR = {"store": "a", "workers": 2, "fanout": [3, 2]}
 
@@ -78,3 +80,24 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
 def test_the_file_is_a_plan_that_can_be_followed():
     keep_plan(plan(), FOR)
     assert json.loads(plan_file(FOR).read_text())["strategy"] == "gdp"
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ({"seed": 3, "lr": 0.1, "epochs": 99, "eval_every": 0, "schedule": "cosine", "strategy": "snp"}, True),
+        ({"model": "gat", "attn_dropout": 0.5}, False),
+        ({"model": "gat"}, False),
+        ({"aggregator": "max"}, False),
+        ({"edge_weights": True}, False),
+        ({"replace": True}, False),
+        ({"hidden": 8}, False),
+        ({"threads": 1}, False),
+        ({"memory_per_worker": "1GiB"}, False),
+    ],
+)
+def test_a_plan_is_for_all_settings_that_a_strategy_may_depend_on(tmp_path, settings, same):
+    """Attention dropout, for one, forbids some strategies: a plan made without it may name one of these."""
+    store = small_random_store(tmp_path / "store", 30, 100)
+    keys = [same_plan(FOR, Config.make(each, where="test"), store) for each in ({}, settings)]
+    assert (plan_file(keys[0]) == plan_file(keys[1])) == same

@@ -21,7 +21,7 @@ from partita.core.errors import ConfigError, ResourceError
 from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.core.records import TIERS, Block
-from partita.nn.layers import GAT, GCN, GIN, GINE, MLP, SAGE, Layer
+from partita.nn.layers import GAT, GCN, GIN, GINE, MLP, SAGE, GraphConv, Layer
 from partita.nn.layers.residual import Residual
 from partita.plan.described import described_links, layer_rates
 from partita.plan.explain import why
@@ -123,7 +123,7 @@ class TestFile:
         assert str(error.value).startswith(message)
 
     def test_a_latency_may_be_nothing(self):
-        assert made({"network.latency": 0}).network.latency.value == 0.0  # type: ignore[union-attr]
+        assert made({"network.latency": 0}).quantities()["network.latency"].value == 0.0
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -161,7 +161,7 @@ def block_of(destinations: int, sources: int, edges_each: int) -> Block:
 LAYERS: dict[str, Layer] = {
     "sage": SAGE(16, 8), "sage-wide": SAGE(64, 8), "gcn": GCN(16, 8), "gcn-wide": GCN(64, 8),
     "gin": GIN(16, 8, hidden=12), "gat": GAT(16, 4, 2), "gat-last": GAT(16, 4, 2, concat=False), "mlp": MLP(16, 8),
-    "residual": Residual(GCN(16, 8)),
+    "residual": Residual(GCN(16, 8)), "graphconv": GraphConv(16, 8),
 }  # fmt: skip
 
 
@@ -178,16 +178,22 @@ class TestLayers:
         rows = torch.randn(200, layer.in_width)
         with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: added_product}) as counter:
             layer(block, rows)
-        work = layer.work()
+        work = layer.known_work()
         assert work is not None
         size = {"destination": 50, "source": 200}
         expected = sum(2 * each.in_width * each.out_width * size[each.of] for each in work.products)
-        if name.startswith("gat"):  # scores of destinations are computed of destinations only, and W^T a of nothing
-            expected -= 2 * layer.in_width * layer.heads * 150  # type: ignore[attr-defined, operator]
+        if isinstance(layer, GAT):  # scores of destinations are computed of destinations only, and W^T a of nothing
+            expected -= 2 * layer.in_width * layer.heads * 150
         assert counter.get_total_flops() == expected
 
     def test_a_layer_of_which_nothing_is_known_is_refused(self):
+        class Twice(SAGE):
+            """Computes something else than the class that says what it computes."""
+
         assert GINE(4, 4).work() is None
+        for layer in (Twice(4, 4), Residual(Twice(4, 4))):
+            with pytest.raises(ConfigError, match="it is not known what the layer"):
+                layer_rates(layer, 1, made().processor, 4)
         with pytest.raises(ConfigError, match="it is not known what the layer 'gine' computes"):
             layer_rates(GINE(4, 4), 1, made().processor, 4)
 

@@ -218,6 +218,10 @@ class Layer(nn.Module):
         """What the layer computes; ``None``: that is not known, so plans for machines that are not here refuse it."""
         return None
 
+    def known_work(self) -> LayerWork | None:
+        """:meth:`work`, if the layer's own class says it: a class derived from it may compute something else."""
+        return self.work() if "work" in vars(type(self)) else None
+
     def reset(self, key: int | None = None) -> None:
         """Initialize every parameter from a 64-bit key.
 

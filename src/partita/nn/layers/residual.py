@@ -99,7 +99,7 @@ class Residual(Split, ColumnSplit, Layer):
 
     def work(self) -> LayerWork | None:
         """See :meth:`Layer.work`: that of the layer, and ``R x_v`` where R is no identity."""
-        found = self.inner.work()
+        found = self.inner.known_work()
         if found is None or self.lin_res is None:
             return found
         own = Product("destination", self.in_width, self.out_width)

@@ -139,6 +139,7 @@ class GraphConv(SAGE):
 
     name = "graphconv"
     names: ClassVar[tuple[str, str]] = ("lin_rel", "lin_root")
+    work = SAGE.work
 
     def __init__(
         self, in_width: int, out_width: int, *, aggregator: str = "sum", bias: bool = True, edge_weights: bool = False
