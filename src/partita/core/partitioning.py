@@ -107,6 +107,8 @@ class Requires:
         in_memory: it holds the whole graph, O(edges), in memory.
         node_bytes: private bytes per node at the peak, as a function of the number of parts: ``a + b * parts``.
         budget: besides, it uses what ``memory_limit`` allows, or what the graph takes if that is less.
+        options: names of the numbers in :attr:`PartitionTask.options` that it knows, none of them negative; ``None``:
+            any.
     """
 
     passes: int
@@ -115,6 +117,7 @@ class Requires:
     in_memory: bool = False
     node_bytes: tuple[float, float] = (16.0, 0.0)
     budget: bool = False
+    options: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)

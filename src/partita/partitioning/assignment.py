@@ -33,7 +33,7 @@ class AssignmentFile(Unbounded):
         path: of the file.
     """
 
-    requires = Requires(passes=0, survey=False, node_bytes=(24.0, 0.0))
+    requires = Requires(passes=0, survey=False, node_bytes=(24.0, 0.0), options=())
     order_independent = True
 
     def __init__(self, path: Path) -> None:

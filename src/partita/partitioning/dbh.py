@@ -17,7 +17,7 @@ class Dbh(EdgePartitioner):
     So hubs are cut and nodes of low degree are not. Degrees are exact.
     """
 
-    requires = Requires(passes=1, grouped=True, node_bytes=(12.0, 0.0))
+    requires = Requires(passes=1, grouped=True, node_bytes=(12.0, 0.0), options=())
 
     def __init__(self, owner: str = "majority") -> None:
         super().__init__(owner)

@@ -19,7 +19,7 @@ from partita.partitioning.owners import EdgePartitioner, Owners, edge_limit
 class Greedy(EdgePartitioner):
     """Edges where their ends already are; where they are nowhere, to the least load."""
 
-    requires = Requires(passes=1, grouped=True, node_bytes=(20.0, 1 / 8))
+    requires = Requires(passes=1, grouped=True, node_bytes=(20.0, 1 / 8), options=())
     edge_bound = staticmethod(edge_limit)
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:

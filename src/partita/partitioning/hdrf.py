@@ -41,7 +41,7 @@ _PLACE[[((_DE_BRUIJN << place) & (2**64 - 1)) >> 58 for place in range(64)]] = n
 class Hdrf(EdgePartitioner):
     """Edges where their ends already are, the end of lower degree first; where they are nowhere, to the least load."""
 
-    requires = Requires(passes=1, grouped=True, node_bytes=(28.0, 1 / 8))
+    requires = Requires(passes=1, grouped=True, node_bytes=(28.0, 1 / 8), options=())
     edge_bound = staticmethod(edge_limit)
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:

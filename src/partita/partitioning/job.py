@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import xxhash
 from jaxtyping import Int32
 
 from partita.core import progress
-from partita.core.errors import ConfigError, InputError
+from partita.core.errors import ConfigError, InputError, nearest
 from partita.core.memory import PeakMemory, available_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import Size, size_of, takes
@@ -283,6 +283,23 @@ class PartitionJob:
         )
 
 
+def _check_options(partitioner: Partitioner, given: Mapping[str, float]) -> None:
+    """Refuse options that the algorithm does not have.
+
+    Raises:
+        ConfigError: an option is not one of its own, or negative.
+    """
+    known = partitioner.requires.options
+    if known is None:
+        return
+    for name, value in given.items():
+        if name not in known:
+            fix = nearest(name, known) if known else "It has none"
+            raise ConfigError(f"the algorithm has no option '{name}'", where="options", fix=fix)
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{value} is not a number from 0", where=f"options, {name}", fix="Give 0 or more")
+
+
 def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: PartitionOptions) -> PartitionJob:
     """Check the arguments of :func:`partition`, open what they name, and do nothing else.
 
@@ -293,6 +310,7 @@ def prepare(source: GraphStore | EdgeStream | str | os.PathLike[str], options: P
     store, stream = _open(source, options)
     algorithm, weights = options.algorithm, options.weights
     partitioner = find_partitioner(algorithm)
+    _check_options(partitioner, options.options or {})
     if num_parts > max(1, stream.num_nodes):
         raise InputError(
             f"{num_parts:,} parts are more than the {stream.num_nodes:,} nodes", where="parts", fix="Ask for fewer"

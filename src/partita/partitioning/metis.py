@@ -32,7 +32,7 @@ class Metis(Unbounded):
     Options (``task.options``): ``cuts``, how many partitions METIS makes to choose the best from (1).
     """
 
-    requires = Requires(passes=1, in_memory=True, node_bytes=(16.0, 0.0), budget=True)
+    requires = Requires(passes=1, in_memory=True, node_bytes=(16.0, 0.0), budget=True, options=("cuts",))
     order_independent = True
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:

@@ -45,7 +45,7 @@ class Random(Unbounded):
     Draws are independent, so loads differ by chance.
     """
 
-    requires = Requires(passes=0, survey=False, node_bytes=(4.0, 0.0))
+    requires = Requires(passes=0, survey=False, node_bytes=(4.0, 0.0), options=())
     order_independent = True
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:

@@ -24,7 +24,7 @@ class Spring:
     part (1.05).
     """
 
-    requires = Requires(passes=1, node_bytes=(40.0, 0.0))
+    requires = Requires(passes=1, node_bytes=(40.0, 0.0), options=("cap", "beta"))
     order_independent = False
 
     def bound(self, task: PartitionTask) -> float | None:

@@ -19,6 +19,7 @@ from partita.partitioning.metis import BYTES_PER_LINK, BYTES_PER_NODE, cut, load
 from partita.partitioning.near import counters
 from partita.partitioning.refine import refine
 
+_OPTIONS = ("sample", "links", "settle", "anneal", "refine", "cuts")
 _FEWEST_LINKS = 1 << 12
 _PASSES_PER_DOUBLING = 30  # of annealing: the more parts, the more offers a node needs
 _FIRST_PASSES = 2  # of refinement before annealing: most of what greedy moves gain
@@ -45,7 +46,7 @@ class SpringPlus(Unbounded):
     refinement passes (10); ``cuts``, see :class:`~partita.partitioning.metis.Metis`.
     """
 
-    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.5), budget=True)
+    requires = Requires(passes=4, grouped=True, node_bytes=(40.0, 0.5), budget=True, options=_OPTIONS)
     order_independent = False
 
     def partition(self, task: PartitionTask) -> Int32[np.ndarray, "N"]:

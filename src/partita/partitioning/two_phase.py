@@ -20,7 +20,7 @@ from partita.partitioning.random import hashed_part, partition_key
 class TwoPhase(EdgePartitioner):
     """Edges to the part of their ends' clusters; parts with ``1 + epsilon`` times the mean number of edges are full."""
 
-    requires = Requires(passes=3, grouped=True, node_bytes=(48.0, 1 / 8))
+    requires = Requires(passes=3, grouped=True, node_bytes=(48.0, 1 / 8), options=())
     edge_bound = staticmethod(edge_limit)
 
     def place(self, task: PartitionTask, sets: Shaped[np.ndarray, "N words"], owners: Owners) -> None:

@@ -257,3 +257,18 @@ def test_a_core_is_found_without_its_edges(folder):
     found = by_links(store, 16, 1 / 16)
     assert found.replication_factor < 1.08 * by_links(store, 16, 1, anneal=0).replication_factor
     assert found.nodes.balance <= 1.051
+
+
+def test_a_part_that_everybody_wants_takes_no_more_than_it_has_room_for():
+    """One community of half of the nodes among eight parts: annealing saves replicas without what parts may not have.
+
+    Where it let a part grow beyond its room, all of its moves would be taken back at the end.
+    """
+    generator = np.random.default_rng(0)
+    own = np.where(np.arange(320)[:, None] < 160, 0, 160) + generator.integers(0, 160, (320, 6))
+    stream = both_ways(RowStream(np.arange(0, 1921, 6), own.ravel().astype(np.int32)))
+    task = task_of(stream, 8, epsilon=0.1)
+    parts = (np.arange(320) % 8).astype(np.int32)
+    before = replicas(stream, parts)
+    assert anneal(task, parts, 60) == before - replicas(stream, parts) > 0.1 * before
+    assert np.bincount(parts).max() <= 44
