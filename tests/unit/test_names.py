@@ -21,6 +21,8 @@ ALLOWED = {
     ("partita/cli/plans.py", "strategy"): "a setting",
     ("partita/nn/model.py", "layer"): "a key of a described model",
     ("partita/partitioning/spring_plus.py", "links"): "an option of a partitioner",
+    ("partita/plan/described.py", "source"): "an end of edges",
+    ("partita/plan/machine.py", "source"): "a key of a described value",
     ("partita/report/figures.py", "step"): "an event of a run",
     ("partita/report/terminal.py", "strategy"): "an event of a run",
     ("partita/sources/objects.py", "data"): "an array that SciPy writes",
