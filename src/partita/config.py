@@ -227,6 +227,11 @@ class Config(LinkSettings):
         description="Relations that walks go along in turn, against their direction, in typed graphs (sampler walk), "
         "for instance 'writes rev_writes'; a step is then a traversal of all of them.",
     )
+    temporal_strategy: Literal["auto", "none", "uniform", "last"] = Field(
+        "auto",
+        description="In stores whose edges have times, neighbors not later than the time of each seed: uniform (random "
+        "ones), last (the latest); none: times are ignored; auto: uniform where edges have times.",
+    )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
     edge_weights: bool = Field(

@@ -1,6 +1,6 @@
 """What becomes of the columns of a store, by their table. A new one in it is covered without a new test.
 
-Two columns are added from outside, by nothing but an entry: a type of every edge, and a time of every node.
+Two columns are added from outside, by nothing but an entry: a type of every edge, and a year of every node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from partita.testing.graphs import formula_store
 
 ADDED = {
     "edge_kind": ColumnSpec("edges", "|u1", view="all", export="edge_kind"),
-    "node_time": ColumnSpec("nodes", "<i8", view="all", export="time"),
+    "node_year": ColumnSpec("nodes", "<i8", view="all", export="year"),
     "node_place": ColumnSpec("nodes", lambda of: (("<f8",), (2,)), finite=True, shard="own", view="owned"),
 }
 TYPED = {"edge_type"}
@@ -63,6 +63,8 @@ def store(tmp_path):
         form = spec.expected(base.metadata, name)
         if form is not None and name not in TYPED and not base.has(name):
             numbers = 2 + np.arange(np.prod(form[1])) % 97
+            if name == "edge_time":  # in order within each row
+                numbers.sort()
             missing[name] = numbers.reshape(form[1]).astype(form[0][0])
     store = copied(base, tmp_path / "store", missing)
     assert set(ROWS) | set(ADDED) <= set(store.columns)
@@ -125,7 +127,7 @@ def test_shards_hold_the_rows_of_their_host(store, tmp_path, topology):
             assert np.array_equal(held, wanted)
             assert first == (rows[spec.of].start if cut else 0)
             assert (name in part.shard.cut) == cut
-    assert {"edge_kind": topology == "partitioned", "node_time": False, "node_place": True}.items() <= {
+    assert {"edge_kind": topology == "partitioned", "node_year": False, "node_place": True}.items() <= {
         name: name in part.shard.cut for name in store.columns
     }.items()
 
@@ -177,7 +179,7 @@ def test_export_writes_what_has_a_name(store, tmp_path):
         arrays = dict(file)
     names = {spec.export for spec in known(store.columns).values() if spec.export}
     assert set(arrays) == names | {"edge_index", "num_nodes", "name"}
-    assert {"edge_kind", "time"} <= names
+    assert {"edge_kind", "year"} <= names
     for name, spec in known(store.columns).items():
         if spec.export and spec.of != "list":
             rows = by_original(store, name)
@@ -206,5 +208,5 @@ def test_entries_that_cannot_be():
         ColumnSpec("edges", "|u1", view="all", shard="whole")
     with pytest.raises(ValueError, match="of all of its nodes, or none"):
         ColumnSpec("type", view="owned")
-    with pytest.raises(ConfigError, match="there is a column 'node_time' already"):
-        COLUMNS.register("node_time", ColumnSpec("nodes", "<f4"))
+    with pytest.raises(ConfigError, match="there is a column 'node_year' already"):
+        COLUMNS.register("node_year", ColumnSpec("nodes", "<f4"))

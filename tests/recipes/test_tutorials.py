@@ -68,6 +68,15 @@ def test_edge_weights_and_features(folder):
     assert record["metrics"]["test"]["accuracy"] > 0.8
 
 
+def test_time(folder):
+    """The purchases before the question tell the answer; all are predicted, in the order of the file."""
+    run_python("docs/time.md", folder)
+    run_commands("docs/time.md", folder)
+    record = json.loads((folder / "asked" / "run.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["test"]["accuracy"] > 0.75
+    assert len((folder / "answers.csv").read_text(encoding="utf-8").splitlines()) == 2051
+
+
 def test_typed_tables(folder):
     """The last piece of Python reads what the commands have written."""
     page = "docs/typed_tables.md"

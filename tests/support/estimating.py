@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from steps import KEY, Step
+from steps import KEY, Step, keys_of_dry_run
 
 from partita.comm.fake import FakeContext
 from partita.comm.threads import ThreadGroups
@@ -51,7 +51,17 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
         engine, parsed, offsets = engine_of(context, step, strategy), strategy_of(step, strategy), step.part_offsets()
         order = SeedOrder(step.batch_seeds(), KEY.seed, len(step.seeds))
         share = partial(share_of, mesh=context.mesh, seed_split="owner", part_offsets=offsets)
-        fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, share, KEY.seed)
+        fill_caches(
+            engine,
+            parsed,
+            context,
+            step.cache,
+            step.store,
+            offsets,
+            order,
+            share,
+            keys_of_dry_run,
+        )
         batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
         return batch.counts, messages(engine, batch), by_type(batch.inputs)
 

@@ -71,7 +71,9 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list[list]:
         engine, parsed, offsets = engine_of(context, step, strategy), strategy_of(step, strategy), step.part_offsets()
         share = partial(share_of, mesh=context.mesh, seed_split="owner", part_offsets=offsets)
         order = SeedOrder(step.batch_seeds(), 5, SEEDS)
-        fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, share, 5)
+        fill_caches(
+            engine, parsed, context, step.cache, step.store, offsets, order, share, lambda at: StepKey(5, 0, at)
+        )
         batches = [engine.sample(share(seeds), key) for key, seeds in batches_of(step)]
         found, announced = [], 0
         for number in range(STEPS):

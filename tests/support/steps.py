@@ -310,6 +310,11 @@ def reference(step: Step) -> Outcome:
     return Outcome(done.loss, done.gradients, done.output, [done.batch])
 
 
+def keys_of_dry_run(step: int) -> StepKey:
+    """Those by which caches are filled."""
+    return StepKey(KEY.seed, 0, step)
+
+
 def run_worker(
     context: Workers, step: Step, strategy: str, seed_split: SeedSplit = "owner", *, model: Model | None = None,
     share: Share | None = None,
@@ -327,7 +332,17 @@ def run_worker(
         lambda found: share_of(found, context.mesh, seed_split, offsets)
     )  # fmt: skip
     order = SeedOrder(seeds, KEY.seed, 6)
-    fill_caches(engine, parsed, context, step.cache, step.store, offsets, order, deal_out, KEY.seed)
+    fill_caches(
+        engine,
+        parsed,
+        context,
+        step.cache,
+        step.store,
+        offsets,
+        order,
+        deal_out,
+        keys_of_dry_run,
+    )
     learnt = step.learnt_rows(model, context.group("all"))
     reset(context.meter)
     mine = deal_out(seeds)

@@ -14,6 +14,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jaxtyping import Int64
+    from torch import Tensor
+
     from partita.core.records import TargetEdges
 
 MASK64 = (1 << 64) - 1
@@ -68,12 +71,15 @@ class StepKey:
         step: 0-based within the epoch.
         excluded: edges that carry no messages in the step. It has no part in which step is meant, nor in the keys: rows
             without such edges draw what they draw in any case.
+        times: int64 (T), the distinct times of the seeds of all workers, ascending, where seeds have times; it names
+            no step either.
     """
 
     seed: int
     epoch: int
     step: int
     excluded: TargetEdges | None = field(default=None, compare=False, repr=False)
+    times: Int64[Tensor, "T"] | None = field(default=None, compare=False, repr=False)
 
     def at(self, purpose: Purpose, layer: int) -> int:
         """The 64-bit key of one purpose in one layer (1 = input-side layer, K = seed layer)."""

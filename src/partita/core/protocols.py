@@ -43,6 +43,8 @@ class Topology(Protocol):
         loop_weights: float64 (N), weight of every node's last self loop, 1 where it has none; ``None`` without weights.
         node_types: which type every node has; ``None`` where the graph is untyped.
         num_relations: R; 1 where the graph is untyped.
+        slots: what is asked for is a node at one of so many times of a batch, as ``node * slots + slot``; 1: a node. Of
+            requests are ``num_nodes``, ``id_dtype``, ``node_types`` and all ids.
     """
 
     num_nodes: int
@@ -55,6 +57,7 @@ class Topology(Protocol):
     loop_weights: Float64[Tensor, "N"] | None
     node_types: NodeTypes | None
     num_relations: int
+    slots: int
 
     def at_owners(
         self, ids: Int[Tensor, "n"], rule: Rule, *, payload: Tensor | None = None, one_each: bool = False
@@ -79,6 +82,19 @@ class Topology(Protocol):
 
         Raises:
             ConfigError: the graph does not have one of them.
+        """
+        ...
+
+    @property
+    def of_nodes(self) -> Topology:
+        """What is known of nodes, by store id, whenever they are asked for: input rows belong to them."""
+        ...
+
+    def at_times(self, times: Int64[Tensor, "T"]) -> Topology:
+        """The same one, which knows what time each slot of a batch stands for; itself where there is one slot.
+
+        Args:
+            times: the distinct times of the seeds of all workers, ascending.
         """
         ...
 

@@ -40,6 +40,31 @@ _NO_KINDS = np.empty(0, dtype=np.uint8)
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
 
 
+ALWAYS = np.iinfo(np.int64).min
+"""The time of edges and nodes that were always there; NumPy writes dates that are missing so."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTimes:
+    """When edges are there: from the later of their own time and that of their source on.
+
+    Attributes:
+        by_number: int64, time of each numbered edge; ``None``: edges have none of their own.
+        of_nodes: int64 (N), time of each node by its final id; ``None``: nodes were always there.
+    """
+
+    by_number: Int64[np.ndarray, "n"] | None = None
+    of_nodes: Int64[np.ndarray, "N"] | None = None
+
+    def of(self, src: Int[np.ndarray, "n"], number: Int64[np.ndarray, "p"]) -> Int64[np.ndarray, "n"]:
+        """Times of edges; those that were added, whose number is -1, have that of their source."""
+        found = np.full(len(src), ALWAYS)
+        if self.by_number is not None and len(number):
+            own = number >= 0
+            found[own] = self.by_number[number[own]]
+        return found if self.of_nodes is None else np.maximum(found, self.of_nodes[src])
+
+
 @dataclass(frozen=True, slots=True)
 class TopologySummary:
     """What was built.
@@ -78,9 +103,11 @@ class TopologyBuilder:
     On disk it takes, at most, twice the size of the edges (8 or 16 bytes each, weights 4 more, types 1 or 2, numbers
     8).
 
+    Where edges have times, those of one type in a row are in order of time, of equal times in input order.
+
     Args:
         writer: of the store.
-        memory_limit: bytes.
+        memory_limit: bytes; one row of edges with times is sorted in memory, whatever its size.
         weighted: every edge has a weight.
         edge_dtype: every edge has a type of this dtype, by which rows are sorted; ``None``: there are none.
         numbered: every edge has a number, by which its features are found.
@@ -192,6 +219,7 @@ class TopologyBuilder:
         num_nodes: int,
         rank: Integer[np.ndarray, "N"] | None = None,
         features: Float[np.ndarray, "n A"] | None = None,
+        times: EdgeTimes | None = None,
     ) -> TopologySummary:
         """Sort all edges and write the columns.
 
@@ -200,6 +228,7 @@ class TopologyBuilder:
             rank: final id of each provisional id, each of 0..N-1 once; -1: its edges are left out. ``None`` if they
                 are the same.
             features: of numbered edges, by number; zeros are those of self loops that are added.
+            times: when edges are there; they are written as ``edge_time``.
 
         Raises:
             InputError: an edge names a node outside [0, num_nodes).
@@ -220,7 +249,7 @@ class TopologyBuilder:
         ranges = self._choose_ranges(indptr)
         rows = _Rows(
             self._writer, self._num_nodes, self._index_dtype, self._weighted, self._edge_dtype, self._numbered,
-            self._deduplicate,
+            self._deduplicate, times,
         )  # fmt: skip
         self._sort(indptr, ranges, rows)
         if self._weighted:
@@ -228,6 +257,8 @@ class TopologyBuilder:
             self._sum_weights(indptr)
         if features is not None:
             self._write_features(rows.numbers, features)
+        elif self._numbered:
+            rows.numbers.unlink()
         self._writer.write("indptr", indptr)
         if rows.loops.any():
             self._writer.write("self_loops", rows.loops)
@@ -305,7 +336,9 @@ class TopologyBuilder:
     ) -> None:
         """Put one range of destinations into rows. ``indptr[low]`` is final already, the rest of the range not."""
         begin = int(indptr[low])
-        if high - low == 1:  # one row needs no sorting but by type, and may be larger than memory
+        if (
+            high - low == 1 and not out.in_order_of_time
+        ):  # one row needs no sorting but by type, and may be larger than memory
             kept = 0
             for part in self._by_kind(chunks):
                 kept += out.put(
@@ -487,7 +520,9 @@ class _Rows:
         edge_dtype: np.dtype[Any] | None,
         numbered: bool,
         deduplicate: bool,
+        times: EdgeTimes | None = None,
     ) -> None:
+        self._times, self._time_column = times, None if times is None else writer.append("edge_time", np.int64)
         self._indices = writer.append("indices", index_dtype)
         self._weights: ColumnStream | None = writer.append("edge_weight", np.float32) if weighted else None
         self._kinds: ColumnStream | None = None if edge_dtype is None else writer.append("edge_type", edge_dtype)
@@ -515,6 +550,11 @@ class _Rows:
         """
         rows = slice(low, low + len(length))
         src, weight, kind, number = (np.ascontiguousarray(each) for each in (src, weight, kind, number))
+        if self._times is not None:
+            # Stable: of a row the edges of one type, and of these the ones of one time, stay in input order.
+            time, of_row = self._times.of(src, number), np.repeat(np.arange(len(length)), length)
+            by = np.lexsort((time, kind, of_row) if len(kind) else (time, of_row))
+            src, weight, kind, number = (each[by] if len(each) else each for each in (src, weight, kind, number))
         kept, repeats = kernels.finish_rows(
             low, length, src, weight, kind, number, self._deduplicate, self._last_seen, self._last_kind,
             self.loops[rows], self.largest[rows],
@@ -527,11 +567,18 @@ class _Rows:
             self._kinds.append(kind[:kept])
         if self._numbers is not None:
             number[:kept].tofile(self._numbers)
+        if self._times is not None and self._time_column is not None:  # of the edges that are left
+            self._time_column.append(self._times.of(src[:kept], number[:kept]))
         return int(kept)
+
+    @property
+    def in_order_of_time(self) -> bool:
+        """Whether a row must be given as a whole."""
+        return self._times is not None
 
     def close(self) -> None:
         self._indices.close()
-        for stream in (self._weights, self._kinds):
+        for stream in (self._weights, self._kinds, self._time_column):
             if stream is not None:
                 stream.close()
         if self._numbers is not None:

@@ -397,6 +397,17 @@ class GraphStore:
         return self.metadata.columns["edge_attr"].shape[1] if self.has("edge_attr") else 0
 
     @property
+    def edge_time(self) -> Int64[np.ndarray, "E"] | None:
+        """int64 (E): from when on an edge is there, ascending in the edges of a row that are of one relation; the
+        smallest number is always. ``None``: edges have no times."""
+        return self._whole_or_none("edge_time")
+
+    @property
+    def seed_time(self) -> Int64[np.ndarray, "N"] | None:
+        """int64 (N): when a node is asked about as a seed; ``None``: at no time in particular."""
+        return self._whole_or_none("seed_time" if self.has("seed_time") else "node_time")
+
+    @property
     def edge_weight_quantised(self) -> UInt32[np.ndarray, "E"] | None:
         """uint32 (E): weights scaled so that the largest of a row is 2^32-1, or ``None``."""
         return self._whole_or_none("edge_weight_quantised")
@@ -704,6 +715,7 @@ class GraphStore:
             "parts": self.num_parts,
             "weighted": self.has("edge_weight"),
             "edge_features": self.num_edge_features,
+            "times": self.has("edge_time"),
             "self_loops": self.self_loops is not None,
             "source": metadata.source,
             "split_rule": metadata.split_rule,

@@ -148,6 +148,24 @@ def _check_weights(store: GraphStore, task: progress.Bar) -> str | None:
     return None
 
 
+def _check_times(store: GraphStore, task: progress.Bar) -> str | None:
+    """The edges of a relation are in order of time in every row: neighbors until a time are found by search."""
+    if not store.has("edge_time"):
+        return None
+    (times, first), indptr = store.held("edge_time"), store.indptr
+    kinds = store.held("edge_type")[0] if store.has("edge_type") else None
+    for start, part in _chunks(times, task, overlap=1):
+        time = times[part]
+        rows = rows_of(indptr, first + start, first + start + len(time))
+        wrong = (time[1:] < time[:-1]) & (rows[1:] == rows[:-1])
+        if kinds is not None:
+            kind = kinds[part]
+            wrong &= kind[1:] == kind[:-1]
+        if wrong.any():
+            return f"the row of node {int(rows[np.argmax(wrong)]):,} is not in order of time"
+    return None
+
+
 def _check_finite(name: str, spec: ColumnSpec, store: GraphStore, task: progress.Bar) -> str | None:
     rows, first = store.held(name)
     position = _not_finite(store, rows, task)
@@ -309,6 +327,7 @@ _CHECKS: _Checks = [
     (("indices", "self_loops"), _check_indices),
     (("edge_type",), _check_types),
     (("edge_weight", "edge_weight_quantised"), _check_weights),
+    (("edge_time",), _check_times),
     (("y",), _check_labels),
     (("original_index",), _check_permutation),
     (("name",), _check_name_numbers),

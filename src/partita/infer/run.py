@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 from jaxtyping import Int64
 from torch import Tensor, nn
@@ -24,12 +26,15 @@ from partita.infer.memory_need import inference_parts
 from partita.infer.neighbors import check_walkable
 from partita.infer.ranges import Ranges
 from partita.infer.row_table import RowTable
+from partita.infer.temporal import TemporalInference
 from partita.infer.whole import WholeInference
 from partita.nn.model import Model
+from partita.sample.temporal import TemporalTopology
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.setup.inputs import feature_column, is_encoded, open_columns, open_features
 from partita.setup.model import check_edge_columns
-from partita.setup.sampler import evaluation_sampler
+from partita.setup.sampler import evaluation_sampler, make_sampler
+from partita.setup.temporal import check_temporal, seed_times, with_times
 from partita.setup.topology import mapped_topology
 
 _THREADS = 8
@@ -120,10 +125,15 @@ def inference_of(
     """
     check_edge_columns(model, store)
     topology, inputs = opened or open_inference(store, config, context.mesh)
-    kind = LayerwiseInference
+    kind: Callable[..., LayerwiseInference] = LayerwiseInference
     if model.whole:
         store.require_whole("a model that is computed as a whole")
         kind = WholeInference
+    if (times := seed_times(config, store)) is not None:
+        check_temporal(config, store, "cpu", model)
+        draws = make_sampler(config, context.group("all"), store.schema)
+        temporal = cast(TemporalTopology, with_times(topology, config, store))
+        kind = partial(TemporalInference, temporal=temporal, times=times, draws=draws)
     return kind(
         model,
         topology,

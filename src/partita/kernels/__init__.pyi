@@ -14,6 +14,7 @@ from partita.kernels.pairs import pair_edges as pair_edges
 from partita.kernels.relabeller import Relabeller as Relabeller
 from partita.kernels.relations import pick_relation_arrivals as pick_relation_arrivals
 from partita.kernels.relations import relation_arrival_times as relation_arrival_times
+from partita.kernels.relations import relation_runs as relation_runs
 from partita.kernels.relations import relation_step as relation_step
 from partita.kernels.relations import sample_relations as sample_relations
 from partita.kernels.rows import aggregate as aggregate
@@ -37,6 +38,9 @@ from partita.kernels.sampling import sample_neighbors as sample_neighbors
 from partita.kernels.shared_draws import SharedKey as SharedKey
 from partita.kernels.shared_draws import sample_shared as sample_shared
 from partita.kernels.softmax import side_softmax as side_softmax
+from partita.kernels.temporal import edges_until as edges_until
+from partita.kernels.temporal import rows_until as rows_until
+from partita.kernels.temporal import to_requests as to_requests
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads
 from partita.kernels.triples import complex_rows as complex_rows

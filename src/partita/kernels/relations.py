@@ -108,7 +108,7 @@ def relation_arrival_times(
         ValueError: a number is out of range; lengths do not fit.
         IndexError: a destination is no node of the store, or its edges are not there.
     """
-    runs = _runs(indptr, edge_type, dst, dst_original, [number != 0 for number in wanted], first_edge)
+    runs = relation_runs(indptr, edge_type, dst, dst_original, [number != 0 for number in wanted], first_edge)
     keys, last_edge, times = runs.keys(dst_original, len(wanted)), first_edge + edge_type.shape[0], list[Tensor]()
     for number, of_relation in zip(wanted, runs.by_relation(len(wanted)), strict=True):
         if number:
@@ -157,7 +157,7 @@ def pick_relation_arrivals(
     """
     _types_match(edge_type, indices.shape[0])
     weights, indices = checks.weights_match(weights, indices.shape[0]), checks.as_ids(indices)
-    runs = _runs(indptr, edge_type, dst, dst_original, [time != 0 for time in before], first_edge)
+    runs = relation_runs(indptr, edge_type, dst, dst_original, [time != 0 for time in before], first_edge)
     keys, drawn = runs.keys(dst_original, len(before)), list[DrawnRuns]()
     for time, of_relation in zip(before, runs.by_relation(len(before)), strict=True):
         rows, which = runs.store(of_relation)
@@ -215,7 +215,9 @@ def relation_step(
     """
     _types_match(edge_type, indices.shape[0])
     indices = checks.as_ids(indices)
-    runs = _runs(indptr, edge_type, ids, ids, [number == relation for number in range(num_relations)], first_edge)
+    runs = relation_runs(
+        indptr, edge_type, ids, ids, [number == relation for number in range(num_relations)], first_edge
+    )
     rows, which = runs.store(torch.arange(runs.row.shape[0], device=ids.device))
     out = torch.full(ids.shape, -1, dtype=indices.dtype, device=ids.device)
     if which.shape[0]:
@@ -224,7 +226,7 @@ def relation_step(
     return out
 
 
-def _runs(
+def relation_runs(
     indptr: Int[Tensor, "N_1"],
     edge_type: UInt8[Tensor, "M"] | UInt16[Tensor, "M"],
     dst: Int[Tensor, "D"],
@@ -232,7 +234,20 @@ def _runs(
     chosen: Sequence[bool],
     first_edge: int,
 ) -> Runs:
-    """The edges of the chosen relations in the rows of destinations."""
+    """The edges of the chosen relations in the rows of destinations: those relations that a row has edges of.
+
+    Args:
+        indptr: rows of the store, int64.
+        edge_type: number of the relation of every edge that is here, ascending in every row.
+        dst: store ids.
+        dst_original: their original indices.
+        chosen: says of each of the R relations whether it is meant.
+        first_edge: position in the store of the first of ``edge_type``.
+
+    Raises:
+        ValueError: lengths do not fit.
+        IndexError: a destination is no node of the store, or its edges are not here.
+    """
     checks.destinations(indptr, dst, dst_original, first_edge, first_edge + edge_type.shape[0])
     found: Runs = implementation(dst).relation_runs(
         checks.as_int64(indptr), edge_type.contiguous(), checks.as_int64(dst), tuple(chosen), first_edge

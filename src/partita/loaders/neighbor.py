@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -85,6 +85,7 @@ class NeighborLoader:
         transform: is given every batch; what it returns is handed out.
         rank, world_size: which of how many processes this is.
         pin_memory: put batches into pinned memory, where there is a CUDA device.
+        temporal_strategy: ``"none"`` says that edges of all times are sampled, in a store whose edges have times.
         others: arguments of PyG's loader. Those that have nothing to do here, such as ``persistent_workers`` (batches
             are made by threads), are taken and change nothing; all others are refused.
 
@@ -117,9 +118,11 @@ class NeighborLoader:
         rank: int = 0,
         world_size: int = 1,
         pin_memory: bool = False,
+        temporal_strategy: Literal["none"] | None = None,
         **others: Any,
     ) -> None:
         self._open(store, others)
+        self._check_times(temporal_strategy)
         schema = self.store.schema
         self.num_neighbors = _fanouts(schema, num_neighbors, f"{self._name}, num_neighbors")
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
@@ -154,6 +157,21 @@ class NeighborLoader:
             )
         self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.store.require_whole("a loader")
+
+    def _check_times(self, temporal_strategy: str | None) -> None:
+        """Edges of the future must not be sampled by accident."""
+        if temporal_strategy not in (None, "none"):
+            raise ConfigError(
+                f"loaders have no temporal_strategy {temporal_strategy!r}, so far; runs do",
+                where=f"{self._name}, temporal_strategy",
+                fix='Use partita.Trainer, or give "none": then edges of all times are sampled',
+            )
+        if temporal_strategy is None and self.store.has("edge_time"):
+            raise ConfigError(
+                "the edges have times, and loaders do not sample by time, so far; runs do",
+                where=f"{self._name}, temporal_strategy",
+                fix='Use partita.Trainer, or give temporal_strategy="none": then edges of all times are sampled',
+            )
 
     def _inputs(self, given: Any) -> tuple[Int64[Tensor, "S ..."], Int64[Tensor, "S"]]:
         """The seeds, and their places in an order that does not depend on how the store is partitioned."""

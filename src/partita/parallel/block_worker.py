@@ -22,7 +22,7 @@ from partita.core.protocols import Inputs, Sampler, Topology
 from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
-from partita.kernels import Relabeller, rank_masks, transpose
+from partita.kernels import Relabeller, rank_masks, relabel, transpose
 from partita.nn.encoder import Encoding
 from partita.nn.layers import ColumnSplit, Layer, Split
 from partita.nn.model import Model
@@ -262,6 +262,15 @@ class BlockWorker:
         out = self.stages[layer - 1](block, rows, key, layer)
         # A layer of others may skip its input where there is nothing to do, but the workers below wait for gradients.
         return order_backward(out, h) if isinstance(h, Tensor) else out
+
+    def input_rows(self, requests: Int[Tensor, "S"]) -> tuple[Int[Tensor, "n"], Int[Tensor, "S"] | None]:
+        """Whose input rows are needed: the nodes, each once, and which of them each request is about; ``None``: they
+        are asked for themselves."""
+        slots = self.topology.slots
+        if slots == 1:
+            return requests, None
+        nodes = requests // slots
+        return relabel(nodes[:0], nodes, self._scratch())
 
     def _scratch(self) -> Relabeller:
         if not hasattr(self._local, "relabeller"):

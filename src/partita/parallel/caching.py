@@ -52,7 +52,7 @@ def fill_caches(
     part_offsets: Int64[Tensor, "P_1"],
     seed_order: SeedOrder,
     share: Callable[[Int[Tensor, "B"]], Int[Tensor, "b"]],
-    seed: int,
+    key: Callable[[int], StepKey],
 ) -> None:
     """Choose rows and copy them into this worker's cache. All workers call this, before any batch is sampled.
 
@@ -67,7 +67,7 @@ def fill_caches(
         part_offsets: int64 (P+1) of the store.
         seed_order: the seeds; the dry run takes those of epoch 0.
         share: the nodes that this worker requests for a global batch.
-        seed: of the run: the dry run samples what epoch 0 will.
+        key: of a step of epoch 0: the dry run samples what that will.
 
     Raises:
         ConfigError: the policy is not known.
@@ -76,7 +76,7 @@ def fill_caches(
     caches = _caches_of(engine)
     if all(cache is None for cache in caches):
         return
-    found = _MeasuredStatistics(store, strategy.cache_rule, settings, engine, context, seed_order, share, seed)
+    found = _MeasuredStatistics(store, strategy.cache_rule, settings, engine, context, seed_order, share, key)
     scores = _score(settings, found)
     chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
     for cache, ids in zip(caches, chosen, strict=True):
@@ -255,7 +255,7 @@ class _MeasuredStatistics(_Statistics):
     context: Workers
     seed_order: SeedOrder
     share: Callable[[Int[Tensor, "B"]], Int[Tensor, "b"]]
-    seed: int
+    key: Callable[[int], StepKey]
 
     def own_frequencies(self) -> Int32[Tensor, "N"]:
         order = self.seed_order
@@ -264,7 +264,7 @@ class _MeasuredStatistics(_Statistics):
             self.store.num_nodes,
             order.num_steps,
             lambda step: self.share(order.batch(0, step)),
-            lambda step: StepKey(self.seed, 0, step),
+            self.key,
         )
 
     def frequencies(self) -> Int32[Tensor, "N"]:

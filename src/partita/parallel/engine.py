@@ -28,6 +28,8 @@ class MiniBatch:
         inputs: which input rows will be read.
         counts: edges and rows of this worker.
         rows: the input rows, or where to read them, once they are loaded.
+        places: (S) where seeds have times, which of the input rows layer 1 is given for each node at a time; ``None``:
+            all of them as they are.
     """
 
     key: StepKey
@@ -37,6 +39,7 @@ class MiniBatch:
     inputs: InputWork
     counts: Counts
     rows: Any = None
+    places: Int[Tensor, "S"] | None = None
 
 
 class Engine:
@@ -84,15 +87,17 @@ class Engine:
             work, requests = self.placements[layer - 1].expand(layer, requests, key)
             works.append(work)
         works.reverse()
-        inputs = self.inputs.expand(requests, key)
+        nodes, places = self.worker.input_rows(requests)
+        inputs = self.inputs.expand(nodes, key)
         counts = _counts(works, inputs)
-        return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts)
+        return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts, places=places)
 
     @property
     def composes_encoder(self) -> bool:
         """Whether layer 1 is given the raw rows of all node types, and the encoder with them."""
         takes_encoded = getattr(self.placements[0], "takes_encoded", False)
-        return self.worker.model.composes_encoder and not takes_encoded
+        by_time = self.worker.topology.slots > 1  # rows are encoded once for a node, and then repeated
+        return self.worker.model.composes_encoder and not takes_encoded and not by_time
 
     def announce(self, batch: MiniBatch) -> None:
         """Say that the input rows of a batch will be read, behind those of the batches announced before.
@@ -121,6 +126,8 @@ class Engine:
         h: Any = self.load(batch).rows
         if self.worker.model.encoder is not None:
             h = self.worker.model.encoder.over(h) if self.composes_encoder else self.worker.model.encoder(h)
+        if batch.places is not None:
+            h = h.index_select(0, batch.places)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
@@ -147,4 +154,6 @@ class WholeModelEngine(Engine):
         if isinstance(h, RowsByType):
             return self.worker.model(blocks, h, batch.key)
         rows = h if isinstance(h, Tensor) else h.rows(blocks[0], batch.key)
+        if batch.places is not None:
+            rows = rows.index_select(0, batch.places)
         return self.worker.model(blocks, ops.all_rows(rows), batch.key)

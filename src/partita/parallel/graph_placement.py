@@ -150,4 +150,4 @@ def place_topology(
         return local
     whole_axis = "workers" if store.num_parts == context.mesh.workers else "all"
     axis = "hosts" if store.edges_are_cut else whole_axis
-    return CollectiveTopology(local, make_axis(context, axis, as_tensor(store.part_offsets)))
+    return CollectiveTopology(local, make_axis(context, axis, as_tensor(store.part_offsets) * local.slots))

@@ -241,10 +241,11 @@ def build_engine(
     source = None if model.encoder is None else model.encoder.source
     learnt = source if isinstance(source, LearntRows) else None
     inputs = _make_inputs(strategy, host, topology, context, part_offsets, cache, learnt)
+    of_requests = part_offsets * topology.slots
     worker = BlockWorker(model, topology, inputs, sampler, dtype)
 
     def make(name: str, worker: BlockWorker, context: Workers) -> Placement:
-        return make_placement(name, strategy, worker, context, host, part_offsets)
+        return make_placement(name, strategy, worker, context, host, of_requests)
 
     made = {name: make(name, worker, context) for name in strategy.placements}
     estimators = [
@@ -279,7 +280,7 @@ def make_placement(
         worker: draws and computes blocks.
         context: of this process.
         host: the input rows of this host.
-        part_offsets: int64 (P+1) of the store.
+        part_offsets: int64 (P+1): where parts begin in the ids of what the topology is asked for.
     """
     axis = _axis(strategy, context, part_offsets)
     # Where nothing of the strategy is collective there is no axis, and no placement looks for one.
@@ -313,7 +314,7 @@ def _make_inputs(
     """The input placement of a strategy."""
     axis = _axis(strategy, context, part_offsets)
     if isinstance(host, TypedColumns):
-        return _typed_inputs(strategy, host, topology, context, part_offsets, axis, cache, learnt)
+        return _typed_inputs(strategy, host, topology.of_nodes, context, part_offsets, axis, cache, learnt)
     level, mesh = INPUT_PLACEMENTS.find(strategy.inputs), context.mesh
     if level.sliced and axis is not None:
         if not host.whole and strategy.axis != "workers" and mesh.hosts > 1:
@@ -326,7 +327,7 @@ def _make_inputs(
         host = host.sliced(_columns(strategy, host, axis))
     readable = host.home.readable_on(torch.device(cache.device))
     in_place = host.whole and cache.bytes == 0 and cache.memory is None
-    if in_place and not level.collective and readable:
+    if in_place and not level.collective and readable and topology.slots == 1:
         return Direct(host.home, topology.num_nodes)
     hosts = None if host.whole else make_axis(context, "hosts", part_offsets)
     workers = None
@@ -337,7 +338,7 @@ def _make_inputs(
     tier, held = make_tiers(host, cache, hosts=hosts, workers=workers, per_host=mesh.workers)
     if level.by_owner and axis is not None:
         tier = Peers(axis, tier, axis.owner, mesh.workers)
-    return Tiered(tier, host.home, host.columns, topology.original, held)
+    return Tiered(tier, host.home, host.columns, topology.of_nodes.original, held)
 
 
 def _typed_inputs(

@@ -36,6 +36,7 @@ from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
+from partita.setup.temporal import is_temporal
 from partita.setup.tiers import (
     cache_settings,
     check_look_ahead,
@@ -313,6 +314,12 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             "plans are for runs on the CPU, so far",
             where=f"device {config.device}",
             fix="Name a strategy, or use device cpu",
+        )
+    if is_temporal(config, store):
+        raise ConfigError(
+            "sampling by time is not priced, so far",
+            where="temporal_strategy",
+            fix="Name a strategy; gdp exchanges nothing while it samples",
         )
     require_features(store, config)
     if store.shard is not None:

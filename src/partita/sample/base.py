@@ -89,6 +89,7 @@ class BaseSampler:
             graph can correct for those out of sight.
         may_draw_nothing: its fanouts may be 0, for models that read no neighbors.
         numbers_by_relation: its fanouts, or budgets, are numbers for each relation of a typed graph.
+        draws_by_time: it can draw from the edges that are not later than the time of a seed.
         plannable_in_parts: what workers send to draw can be estimated where each has a part of the edges.
     """
 
@@ -98,6 +99,7 @@ class BaseSampler:
     counts_neighbors: ClassVar[bool] = False
     may_draw_nothing: ClassVar[bool] = False
     numbers_by_relation: ClassVar[bool] = False
+    draws_by_time: ClassVar[bool] = False
     plannable_in_parts: ClassVar[bool] = True
     collective: bool = False
     has_importance: bool = False

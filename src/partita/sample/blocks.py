@@ -70,6 +70,8 @@ def sample_block(
     """
     dst = requests.to(topology.id_dtype)
     key = step_key.at(Purpose.SAMPLE, layer)
+    if step_key.times is not None:
+        topology = topology.at_times(step_key.times)
     if step_key.excluded is not None:
         topology = topology.without(step_key.excluded)
     if edge_columns:

@@ -48,7 +48,8 @@ class CollectiveTopology:
         num_nodes: N, of the whole graph.
         id_dtype: of store ids; ids travel in it.
         collective: the axis has more than one worker.
-        frugal, degree_offsets, self_loops, weight_sums, loop_weights, node_types, num_relations: those of ``local``.
+        frugal, degree_offsets, self_loops, weight_sums, loop_weights, node_types, num_relations, slots: those of
+            ``local``.
     """
 
     def __init__(self, local: ArrayTopology, axis: Axis) -> None:
@@ -60,6 +61,7 @@ class CollectiveTopology:
         self.self_loops = local.self_loops
         self.weight_sums, self.loop_weights = local.weight_sums, local.loop_weights
         self.node_types, self.num_relations = local.node_types, local.num_relations
+        self.slots = local.slots
         self._local = local
         self._axis = axis
         self._count_removed: Callable[[], Removed] | None = None
@@ -68,6 +70,17 @@ class CollectiveTopology:
         """See :class:`partita.core.protocols.Topology`."""
         other = copy(self)
         other._local = self._local.drawing(columns)
+        return other
+
+    @property
+    def of_nodes(self) -> ArrayTopology:
+        """What this worker knows of nodes; see :class:`partita.core.protocols.Topology`."""
+        return self._local.of_nodes
+
+    def at_times(self, times: Int64[Tensor, "T"]) -> CollectiveTopology:
+        """See :class:`partita.core.protocols.Topology`. All workers know the times of the whole batch."""
+        other = copy(self)
+        other._local = self._local.at_times(times)
         return other
 
     def without(self, excluded: TargetEdges) -> CollectiveTopology:
@@ -185,6 +198,8 @@ class CollectiveTopology:
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """In-degrees of store ids, int64; parallel edges and self loops count."""
+        if self.slots > 1:
+            return self._local.degrees(ids)
         offsets, ids = self.degree_offsets, ids.long()
         return remaining_degrees(offsets[ids + 1] - offsets[ids], ids, self.removed())
 

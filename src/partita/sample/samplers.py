@@ -55,6 +55,7 @@ class NodeWise(BaseSampler):
 
     settings = ("fanout",)
     draws_on_device = True
+    draws_by_time = True
     counts_neighbors = True
     may_draw_nothing = True
     draws_relations = True

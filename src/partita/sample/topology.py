@@ -96,6 +96,7 @@ class ArrayTopology:
         self_loops, weight_sums, loop_weights, replace, weighted, node_types, num_relations: as given.
         collective: no: sampling exchanges nothing.
         frugal: no: there is memory for each thread that samples to have tables of all nodes.
+        slots: 1: what is asked for are nodes.
 
     Raises:
         ConfigError: ``weighted`` without weights.
@@ -103,6 +104,7 @@ class ArrayTopology:
 
     collective = False
     frugal = False
+    slots = 1
 
     def __init__(
         self,
@@ -189,6 +191,15 @@ class ArrayTopology:
         other._drawn_rows = {name: self._edge_rows[name] for name in stored}
         other._tells_degrees = len(stored) < len(columns)
         return other
+
+    @property
+    def of_nodes(self) -> ArrayTopology:
+        """Itself; see :class:`partita.core.protocols.Topology`."""
+        return self
+
+    def at_times(self, times: Int64[Tensor, "T"]) -> ArrayTopology:
+        """Itself: what it draws does not depend on time."""
+        return self
 
     def without(self, excluded: TargetEdges) -> ArrayTopology:
         """The same one without some edges; see :class:`partita.core.protocols.Topology`.

@@ -6,6 +6,9 @@ The names are those of PyTorch Geometric. Features may be dense (``x``) or the p
 (``x_indptr``, ``x_indices``, ``x_data``, ``x_shape``); edges may be stored once for both directions
 (``is_directed = 0``, ``both_directions = 0``).
 
+Edges and nodes may have times from which on they are there (``edge_time``, ``node_time``), and seeds one at which they
+are asked about (``seed_time``), integers of one unit.
+
 Edges may be held out: those with a 1 (validation) or a 2 (test) in ``edge_split``, or ``held_val`` and ``held_test``
 (n, 2), with relations in ``held_val_type`` and ``held_test_type``. A file with ``edge_type`` and ``edge_split`` but
 without ``node_type`` is a knowledge graph: all nodes are of one type.
@@ -32,8 +35,9 @@ from partita.sources.typed_arrays import TypedArrays
 _SPARSE = tuple(f"x_{part}" for part in PARTS)
 _IGNORED = {"edge_type": "relation types"}
 _HELD_TYPES = {split: f"{name}{HELD_TYPE_SUFFIX}" for split, name in HELD.items()}
+_TIMES = ("edge_time", "node_time", "seed_time")
 _EDGES = ("edge_index", "edge_weight", "edge_attr", "edge_split", "num_nodes", "is_directed", "both_directions", "name")
-_READ = frozenset((*_EDGES, *_SPARSE, *MASKS.values(), *HELD.values(), "x", "y", "class_names"))
+_READ = frozenset((*_EDGES, *_SPARSE, *_TIMES, *MASKS.values(), *HELD.values(), "x", "y", "class_names"))
 
 
 class ArrayGraph:
@@ -44,6 +48,9 @@ class ArrayGraph:
         weighted: whether the edges have weights (``edge_weight``).
         names: the user's ids of the nodes (``name``), integers or text; ``None``: they are their numbers.
         edge_features: of the edges (``edge_attr``), with a row for each; ``None`` without them.
+        edge_times: when edges are there (``edge_time``), integers of any unit; ``None``: they have no times.
+        node_times: when nodes are there (``node_time``), and when they are asked about as seeds (``seed_time``, if that
+            is another time), in the same unit; as far as these arrays are there.
         mirrored: whether every edge stands for both directions.
         both_directions: whether the file says that both directions of every edge are stored.
         num_nodes: N.
@@ -80,6 +87,10 @@ class ArrayGraph:
             raise self.edge_features.fail(f"has {self.edge_features.shape[0]} rows for {edges.shape[1]} edges")
         if self.edge_features is not None and 0 in self.edge_features.shape[1:]:
             raise self.edge_features.fail("has no columns", "Leave the array out")
+        self.edge_times = arrays["edge_time"].expect("i", 1) if "edge_time" in arrays else None
+        self.node_times = {name: arrays[name].expect("i", 1) for name in _TIMES[1:] if name in arrays}
+        if self.edge_times is not None and len(self.edge_times) != edges.shape[1]:
+            raise self.edge_times.fail(f"has {len(self.edge_times):,} times for {edges.shape[1]:,} edges")
         self.names = arrays["name"].expect("iuU", 1) if "name" in arrays else None
         directed, both = self._scalar("is_directed", 1), self._scalar("both_directions", 0)
         self.mirrored = directed == 0 and both == 0
@@ -261,6 +272,7 @@ class ArrayGraph:
         for key in MASKS.values():
             if key in self._arrays:
                 counts[key] = self._arrays[key].expect("bu", 1, 2).shape[-1]
+        counts |= {name: len(times) for name, times in self.node_times.items()}
         if "name" in self._arrays:
             counts["name"] = self._arrays["name"].shape[0]
         if "num_nodes" in self._arrays:

@@ -19,7 +19,7 @@ from partita.core.files import map_array
 from partita.core.memory import available_bytes, available_memory, held_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
-from partita.graph.build import TopologyBuilder, TopologySummary
+from partita.graph.build import EdgeTimes, TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.small import BITS
@@ -265,12 +265,14 @@ class _Job:
         typed = TypedEdges.of(graph, reverse=undirected)
         held = HeldOut(writer.scratch, None if typed is None else typed.dtype)
         features = self._edge_features(writer)
+        edge_time, node_times = _times_of(graph, writer)
+        numbered = features is not None or edge_time is not None
         builder = TopologyBuilder(
             writer,
             memory_limit=self.memory_limit,
             weighted=graph.weighted,
             edge_dtype=None if typed is None else typed.dtype,
-            numbered=features is not None,
+            numbered=numbered,
             undirected=undirected and typed is None,
             unless_both=True,
             deduplicate=self.options.deduplicate,
@@ -281,7 +283,7 @@ class _Job:
             for batch in batches:
                 src, dst = ids.add_edges(batch)
                 weight = batch.floats(2) if graph.weighted else None
-                number = None if features is None else np.arange(done, done + len(batch))
+                number = np.arange(done, done + len(batch)) if numbered else None
                 kind = None if typed is None else typed.numbers(src, dst, batch, graph.kind_column)
                 done += len(batch)
                 if features is not None and isinstance(graph, EdgeTable):
@@ -315,7 +317,15 @@ class _Job:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         of_nodes = {"nodes": _NODE_BYTES * len(ids)}
         MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
-        found = builder.finish(len(ids), rank, None if features is None else features.rows())
+        times = None
+        node_times = {name: _moved(values, rank) for name, values in node_times.items()}
+        if edge_time is not None or "node_time" in node_times:
+            times = EdgeTimes(edge_time, node_times.get("node_time"))
+        found = builder.finish(len(ids), rank, None if features is None else features.rows(), times)
+        for name, values in node_times.items():
+            writer.write(name, values)
+        if times is not None and node_times:
+            self.notes.append("edges have times: neighbors are sampled not later than the time of each seed")
         self.edge_features = 0 if features is None else features.width
         self._hold_out(writer, held, rank)
         if typed is not None:
@@ -565,3 +575,29 @@ def _require_memory(limit: int) -> None:
     need = MemoryNeed.of({"sorting": limit, "reading": _READING_BYTES}, threads=_THREADS)
     progress.say(f"{need.text}, and some {_NODE_BYTES} bytes for each node")
     need.require("ingest", _FIX)
+
+
+def _times_of(
+    graph: ArrayGraph | EdgeTable, writer: StoreWriter
+) -> tuple[Int64[np.ndarray, "E"] | None, dict[str, Int64[np.ndarray, "N"]]]:
+    """Times of edges, in a file, and columns of times of nodes, as far as a source has them."""
+    if not isinstance(graph, ArrayGraph):
+        return None, {}
+    of_nodes = {name: array.load().astype(np.int64) for name, array in graph.node_times.items()}
+    if graph.edge_times is None:
+        return None, of_nodes
+    path = writer.scratch / "edge-times"
+    with path.open("wb") as file:
+        for _, times in graph.edge_times.blocks():
+            times.astype(np.int64).tofile(file)
+    held = path.stat().st_size > 0
+    return np.memmap(path, np.int64, "r") if held else np.empty(0, np.int64), of_nodes
+
+
+def _moved(values: Int64[np.ndarray, "N"], rank: Int64[np.ndarray, "N"] | None) -> Int64[np.ndarray, "N"]:
+    """Values of nodes by their numbers in a source, by their ids."""
+    if rank is None:
+        return values
+    found = np.empty_like(values)
+    found[rank] = values
+    return found

@@ -94,6 +94,7 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     known = {*found, "y"}
     names = data.keys()  # a method of PyG's, no dictionary's
     found |= {name: data[name] for name in names if name not in known and hasattr(data[name], "shape")}
+    found |= _times_of_data(found, data)
     y = getattr(data, "y", None)
     found["y"] = None if y is None else labels_of(array_of(f"{where}, y", y))
     for name in MASKS.values():
@@ -102,9 +103,18 @@ def _of_pyg(where: str, data: Any) -> dict[str, Any]:
     return found
 
 
+def _times_of_data(found: dict[str, Any], data: Any) -> dict[str, Any]:
+    """PyG's attribute ``time``, which is of nodes, or of edges where it has as many entries as there are edges only."""
+    time = found.get("time")
+    if time is None:
+        return {}
+    name = "node_time" if len(time) == data.num_nodes else "edge_time"
+    return {"time": None, name: time} if name not in found else {}
+
+
 def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
     nodes, edges = {name: data[name] for name in data.node_types}, {each: data[each] for each in data.edge_types}
-    used = {"x", "y", "num_nodes", "edge_index", "edge_weight", *MASKS.values(), *HELD.values()}
+    used = {"x", "y", "num_nodes", "edge_index", "edge_weight", "time", "seed_time", *MASKS.values(), *HELD.values()}
     features = {name: of.edge_attr for name, of in edges.items() if getattr(of, "edge_attr", None) is not None}
     if len(features) == len(edges) and len({rows.shape[1:] for rows in features.values()}) == 1:
         used.add("edge_attr")
@@ -138,6 +148,8 @@ def _of_hetero_data(where: str, data: Any) -> dict[str, Any]:
         {name: array_of(f"{where}, edge_attr of {name}", rows) for name, rows in features.items()},
         {name: array_of(f"{where}, {name}", value) for name, value in unused.items()},
         {name: found for name in HELD.values() if (found := held(name, edges))},
+        held("time", {**nodes, **edges}),
+        held("seed_time", nodes),
     ).arrays()
 
 

@@ -1,7 +1,7 @@
 """Typed graphs that are objects of other libraries, as the arrays of :mod:`partita.sources.typed_arrays`.
 
-- PyG's ``HeteroData``: ``num_nodes``, ``x``, ``y`` and the masks of each node type, ``edge_index`` and ``edge_weight``
-  of each edge type. Features of edges are left out.
+- PyG's ``HeteroData``: ``num_nodes``, ``x``, ``y``, ``time``, ``seed_time`` and the masks of each node type,
+  ``edge_index``, ``edge_weight`` and ``time`` of each edge type. Features of edges are left out.
 - A DGL graph of several types: its edges, and ``feat``, ``label`` and the masks of its nodes.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from partita.core.errors import InputError
+from partita.graph.build import ALWAYS
 
 _Triple = tuple[str, str, str]
 
@@ -33,6 +34,8 @@ class TypedObject:
         features: of the edges of relations, all of one width, or of none.
         held: held-out edges (n, 2) of relations, by name of the array.
         unused: arrays that are not used, by what to call them.
+        times: integers from which on nodes of types, and edges of relations, are there; as far as there are some.
+        seed_times: integers at which nodes of types are asked about as seeds.
     """
 
     where: str
@@ -45,6 +48,8 @@ class TypedObject:
     features: Mapping[_Triple, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     unused: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     held: Mapping[str, Mapping[_Triple, Shaped[np.ndarray, "..."]]] = field(default_factory=dict)
+    times: Mapping[Any, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    seed_times: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, Any]:
         """All of it by the names of a file.
@@ -88,7 +93,29 @@ class TypedObject:
             for kind, marks in of_types.items():
                 mask[first[kind] : first[kind] + len(marks)] = marks
             found[name] = mask
-        return {**found, **self.unused}
+        return {**found, **self._times(), **self.unused}
+
+    def _times(self) -> dict[str, Any]:
+        """Times of all nodes and of all edges; nodes and edges of types without times were always there."""
+        sizes: dict[Any, int] = {name: each.shape[1] for name, each in self.edges.items()}
+        sizes |= self.num_nodes
+        found = dict[str, Any]()
+        of_kinds: tuple[tuple[str, Mapping[Any, Any], list[Any]], ...] = (
+            ("node_time", self.times, list(self.num_nodes)),
+            ("edge_time", self.times, list(self.edges)),
+            ("seed_time", self.seed_times, list(self.num_nodes)),
+        )
+        for key, given, names in of_kinds:
+            there: dict[Any, Any] = {name: given[name] for name in names if name in given}
+            for name, times in there.items():
+                if times.shape != (sizes[name],) or times.dtype.kind not in "iu":
+                    where = f"{self.where}, {key} of {name if isinstance(name, str) else ':'.join(name)}"
+                    what = f"holds {times.dtype.name} of shape {times.shape}, not {sizes[name]:,} integers"
+                    raise InputError(what, where=where, fix="Give one time for each")
+            if there:
+                parts = [there.get(name, np.full(sizes[name], ALWAYS)) for name in names]
+                found[key] = np.concatenate([np.asarray(part, np.int64) for part in parts])
+        return found
 
     def _check_forms(self) -> None:
         """See that every array has one row for each of its nodes or edges: they are put one behind the other."""

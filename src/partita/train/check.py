@@ -23,12 +23,13 @@ from partita.setup.inputs import DTYPES, open_rows, require_features
 from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, evaluation_sampler, make_sampler
+from partita.setup.temporal import with_times
 from partita.setup.tiers import cache_settings, check_look_ahead
 from partita.setup.topology import check_topology_memory, mapped_topology
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import make_task, task_name, training_seeds
 from partita.train.isolated import check_views
-from partita.train.job import check_computed
+from partita.train.job import check_computed, check_times
 from partita.train.links import with_held_out
 from partita.train.parts import with_dealt_parts
 
@@ -67,6 +68,7 @@ def check_run(
     check_walkable(opened, evaluation_sampler(config, opened.schema))
     model = named_model(config, opened, task.width)
     check_computed(model, config, opened)
+    check_times(config, opened, config.device, model, task)
     check_learnt(config, model)
     check_look_ahead(config, opened, config.device, hosts=1)
     check_topology_memory(config, opened, config.device)
@@ -79,7 +81,8 @@ def check_run(
         return
     context = FakeContext(mesh)
     build_engine(
-        strategy, model, place_topology(mapped_topology(opened, config), config.topology, opened, context),
+        strategy, model,
+        place_topology(with_times(mapped_topology(opened, config), config, opened), config.topology, opened, context),
         open_rows(opened, config), make_sampler(config, context.group("all", "sample"), opened.schema),
         DTYPES[config.precision], context, part_offsets,
         cache_settings(config),

@@ -23,10 +23,11 @@ from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt, make_
 from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
+from partita.setup.temporal import check_temporal, is_temporal
 from partita.setup.tiers import check_look_ahead
 from partita.setup.topology import check_topology_memory
 from partita.tasks.metrics import selection_metric
-from partita.tasks.task import AdjustableTask, EdgeTask, Task, adjusted_task, task_name, training_seeds
+from partita.tasks.task import AdjustableTask, EdgeTask, SampledTask, Task, adjusted_task, task_name, training_seeds
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
@@ -92,6 +93,7 @@ class Job:
             model = named_model(config, store, task.width)
         _check_model(model, config, task)
         check_computed(model, config, store)
+        check_times(config, store, context.device.type, model, task)
         if isinstance(task, AdjustableTask) and task.target_scale is not None:
             model.scale_output(*task.target_scale)
         if isinstance(task, EdgeTask):
@@ -140,6 +142,22 @@ def check_computed(model: Model, config: Config, store: GraphStore) -> None:
             "a model that is computed as a whole trains on the whole graph only",
             where=f"views {config.views}",
             fix="Leave views out, or make the model of layers: partita.Model.from_layers",
+        )
+
+
+def check_times(config: Config, store: GraphStore, device: str, model: Model, task: Task) -> None:
+    """Refuse what is not asked about at times; see :func:`partita.setup.temporal.check_temporal`.
+
+    Raises:
+        ConfigError: a setting, or the task, does not go with it.
+        StoreError: the store is the shard of a host.
+    """
+    check_temporal(config, store, device, model)
+    if is_temporal(config, store) and (isinstance(task, SampledTask) or task.seeds("train").ndim > 1):
+        raise ConfigError(
+            "only nodes are asked about at times, so far; links, and other rows of nodes, are not",
+            where="task",
+            fix="Set temporal_strategy to none, so that edges of the future carry messages, too",
         )
 
 

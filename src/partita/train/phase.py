@@ -20,6 +20,7 @@ from partita.isolated.coverage import Covered
 from partita.isolated.syncs import Sync
 from partita.parallel.engine import Engine, MiniBatch
 from partita.runs.checkpoint import TrainState
+from partita.sample.temporal import SeedTimes
 from partita.tasks.task import Task
 from partita.train.pipeline import PipelineStage
 
@@ -52,6 +53,7 @@ class TrainPhase:
             exchanges.
         streams: of the device that batches are made on.
         apart: sampling and loading may have streams of their own.
+        times: when seeds are asked about; ``None``: at no time in particular.
     """
 
     engine: Engine
@@ -72,6 +74,7 @@ class TrainPhase:
     communicators: int = 1
     streams: Streams = field(default_factory=Streams)
     apart: bool = True
+    times: SeedTimes | None = None
 
     def sample(self, step: int) -> MiniBatch | None:
         """This worker's share of the batch of a step; ``None`` where it has none."""
@@ -80,8 +83,10 @@ class TrainPhase:
         # Several steps are sampled side by side, so each of them needs no further threads.
         with communicator(step % self.communicators), current(self.streams.device), kernels.limited(1):
             seeds = self.seeds(step)
-            requests = self.task.requests(seeds).to(self.streams.device)
-            return self.engine.sample(requests, self.key(step), seeds=seeds)
+            key, requests = self.key(step), self.task.requests(seeds)
+            if self.times is not None and key.times is not None:
+                requests = self.times.requests(requests, key.times)
+            return self.engine.sample(requests.to(self.streams.device), key, seeds=seeds)
 
     def outline(self, step: int) -> MiniBatch | None:
         """Of the batch of a step only which input rows it reads."""

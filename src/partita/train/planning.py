@@ -29,6 +29,7 @@ from partita.setup.check import check_names
 from partita.setup.model import is_whole
 from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
+from partita.setup.temporal import is_temporal
 from partita.train.job import Job
 from partita.train.matmul_backend import Choice, choose_products
 from partita.train.parts import with_dealt_parts
@@ -181,9 +182,17 @@ def resolve_strategy(
     found = None
     if config.embed is not None and context.mesh.size > 1 and context.mesh.rank == 0:
         progress.say(f"the planner does not price learnt rows: the strategy is {PLAIN}; --strategy names another")
+    temporal = is_temporal(config, store)
+    if temporal and context.mesh.size > 1 and context.mesh.rank == 0:
+        progress.say(f"the planner does not price sampling by time: the strategy is {PLAIN}; --strategy names another")
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
-    elif context.mesh.size > 1 and not is_whole(config, model) and _can_be_planned(context, store, config):
+    elif (
+        context.mesh.size > 1
+        and not is_whole(config, model)
+        and not temporal
+        and _can_be_planned(context, store, config)
+    ):
         plan, found = plan_run(context, store, config, model=model)
     changes = {"strategy": PLAIN} if plan is None else {"strategy": plan.best.name, **_settings_of(plan, config)}
     return Resolved(Config.make({**config.model_dump(), **changes}, where="plan"), plan, found)

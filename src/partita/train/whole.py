@@ -26,6 +26,7 @@ from partita.sample.disk import DiskTopology
 from partita.sample.topology import as_tensor
 from partita.setup.inputs import DTYPES, open_rows
 from partita.setup.sampler import make_sampler, sampler_type
+from partita.setup.temporal import seed_times, with_times
 from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note, row_bytes
 from partita.setup.topology import open_topology, topology_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
@@ -74,7 +75,8 @@ class WholeGraph(Views):
             )  # fmt: skip
             local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)
-        topology = place_topology(local, config.topology, store, context)
+        self._times = seed_times(config, store)
+        topology = place_topology(with_times(local, config, store), config.topology, store, context)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             topology = topology.without(supervision)
             topology.removed()  # workers exchange it, and steps that are sampled at once would ask in any order
@@ -94,18 +96,30 @@ class WholeGraph(Views):
         assert weights is not None
         return float(weights.sum())
 
+    def _key(self, epoch: int, step: int) -> StepKey:
+        """The key of a step, with what its batch leaves out, and the times of its seeds."""
+        return self._at_times(key_of(self._task, self.seed_order, StepKey(self._config.seed, epoch, step)))
+
+    def _at_times(self, key: StepKey) -> StepKey:
+        if self._times is None:
+            return key
+        return replace(key, times=self._times.of(self.seed_order.batch(key.epoch, key.step)))
+
     def _requests(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "R"]:
-        """Nodes whose rows this worker wants for a batch."""
-        return self._task.requests(self._team.share(seeds)).to(self._team.context.device)
+        """Nodes whose rows this worker wants for a batch; where seeds have times, at these."""
+        requests = self._task.requests(self._team.share(seeds))
+        if self._times is not None:
+            requests = self._times.requests(requests, self._times.of(seeds))
+        return requests.to(self._team.context.device)
 
     def start(self) -> list[str]:
         """Choose the feature rows to cache, and read them; find what steps leave out, before the first is timed."""
-        key = key_of(self._task, self.seed_order, StepKey(self._config.seed, 0, 0))
+        key = self._key(0, 0)  # what steps leave out is found now
         if looks_ahead(self._config) or self._pages:
             self._look_ahead(key)
         fill_caches(
             self.engine, self._strategy, self._team.context, self._cache, self._store, self._part_offsets,
-            self.seed_order, self._requests, self._config.seed,
+            self.seed_order, self._requests, lambda step: self._at_times(StepKey(self._config.seed, 0, step)),
         )  # fmt: skip
         workers = self._team.context.mesh.workers
         notes = [
@@ -185,7 +199,8 @@ class WholeGraph(Views):
             size=order.size,
             task=self._task,
             seeds=lambda step: team.share(order.batch(epoch, step)),
-            key=lambda step: key_of(self._task, order, StepKey(config.seed, epoch, step)),
+            key=lambda step: self._key(epoch, step),
+            times=self._times,
             progress=lambda step: (epoch * order.num_steps + step, config.epochs * order.num_steps),
             divisor=(lambda step, _: self._weight(order.batch(epoch, step))) if self._weighs else None,
             reductions=state.lr_reductions,

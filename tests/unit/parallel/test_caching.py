@@ -52,7 +52,9 @@ def made(
         found = input_frequencies(
             engine, 60, order.num_steps, lambda at: share(order.batch(0, at)), lambda at: StepKey(SEED, 0, at)
         )
-        fill_caches(engine, parsed, context, settings, step.store, offsets, order, share, SEED)
+        fill_caches(
+            engine, parsed, context, settings, step.store, offsets, order, share, lambda at: StepKey(SEED, 0, at)
+        )
         (cache,) = engine.inputs.caches  # type: ignore[attr-defined]
         cached = []
         if cache is not None:

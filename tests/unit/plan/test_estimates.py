@@ -165,7 +165,9 @@ def counted(store, strategy: str, cache: dict) -> Counts:
             make_sampler(config, context.group("all", "sample")),
             torch.float32, context, offsets, settings,
         )  # fmt: skip
-        fill_caches(engine, parsed, context, settings, store, offsets, order, share, config.seed)
+        fill_caches(
+            engine, parsed, context, settings, store, offsets, order, share, lambda at: StepKey(config.seed, 0, at)
+        )
         keys = (StepKey(config.seed, 0, step) for step in range(order.num_steps))
         batches = [engine.sample(share(order.batch(0, key.step)), key) for key in keys]
         return sum((batch.counts for batch in batches), Counts.zero(2))

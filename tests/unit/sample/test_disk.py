@@ -11,37 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from edge_files import in_files
+from edge_files import N, in_files, topology
 
 from partita.core.errors import EdgesError, StoreError
 from partita.core.records import TargetEdges
 from partita.sample.disk import DiskTopology, edges_on_disk, how_often
 from partita.sample.topology import ArrayTopology, as_tensor
 
-N = 200
 RANK = 4 * N
-
-
-def topology(*, weighted: bool = False, replace: bool = False, typed: bool = False, attributes: bool = False):
-    """A graph of rows of 0 to 40 edges, whose nodes have moved since ingest."""
-    random = np.random.default_rng(5)
-    lengths = random.integers(0, 41, N)
-    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
-    edges, owner = int(indptr[-1]), np.repeat(np.arange(N), lengths)
-    kinds = np.sort(3 * owner + random.integers(0, 3, edges)) % 3
-    weights = torch.from_numpy(random.integers(0, 9, edges).astype(np.uint32))
-    rows = {}
-    if attributes:
-        rows = {
-            "edge_weight": torch.rand(edges, generator=torch.Generator().manual_seed(1)),
-            "edge_attr": torch.rand((edges, 3), generator=torch.Generator().manual_seed(2)).half(),
-        }
-    return ArrayTopology(
-        indptr, torch.from_numpy(random.integers(0, N, edges).astype(np.int32)),
-        original=torch.from_numpy(random.permutation(N)), weights=weights if weighted else None, weighted=weighted,
-        replace=replace, edge_type=torch.from_numpy(kinds.astype(np.uint8)) if typed else None,
-        num_relations=3 if typed else 1, edge_rows=rows,
-    )  # fmt: skip
 
 
 def on_disk(local: ArrayTopology, budget: int) -> DiskTopology:

@@ -1,0 +1,202 @@
+"""Sampling not later than the time of a seed: the graph as it was known at each of a batch's times.
+
+Edges have times, and a seed is asked about at a time of its own. Everything that is computed for it is of that time: at
+every hop only those edges count that are not later. So the same node has other neighbors for another seed, and other
+rows in every layer above the input. What is requested of workers is therefore not a node but a *node at a time*. It has
+an id of its own, by which it is requested, owned, de-duplicated and computed like any node::
+
+    request = node * slots + slot
+
+where the slot says which of the distinct times of the batch is meant. The nodes of a part, or of a type, are still a
+range of ids, so that ownership needs no other code. Seeds of equal time share what they have in common. Only the rows
+of layer 1 do not depend on time: they are read once for every node.
+
+In the rows of a store the edges of a relation are in order of time, so that those which are not later than a time are
+the first of them (pyg-lib finds them likewise). They are drawn as if there were no others: uniformly, or in proportion
+to their weights; or the last of them are taken. The draws of node v at time t are those of a node whose original index
+is ``fold(v, t)``: they do not depend on what else is in the batch, nor on the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita import kernels
+from partita.core.errors import ConfigError
+from partita.core.node_types import NodeTypes
+from partita.core.records import Sampled, TargetEdges
+from partita.graph.hashing import fold_arrays
+from partita.kernels import checks
+from partita.kernels.reference.relations import DrawnRuns, Runs
+from partita.sample.topology import ArrayTopology
+
+
+class TemporalTopology(ArrayTopology):
+    """Edges with times; it draws for requests, see the module, once it was told the times of a batch.
+
+    Args:
+        local: all the edges, or those of some nodes.
+        edge_time: int64 (M), time of every edge that is here, ascending in the edges of a row that are of one relation.
+        slots: most distinct times of a batch, a power of two.
+        last: take the last edges before a time in place of random ones.
+
+    Attributes:
+        slots: as given.
+        num_nodes, nodes, node_types, id_dtype: of requests.
+    """
+
+    frugal = True  # no table has room for all requests
+
+    def __init__(self, local: ArrayTopology, edge_time: Int64[Tensor, "M"], slots: int, *, last: bool = False) -> None:
+        super().__init__(**local.arrays())
+        if slots & (slots - 1) or slots < 1:
+            raise ValueError(f"{slots} slots: must be a power of two")
+        if self.num_nodes * slots > 2**62:
+            raise ConfigError(
+                f"{self.num_nodes:,} nodes at {slots:,} times have no ids of 62 bits",
+                where="batch_size",
+                fix="Use smaller batches, which have fewer times",
+            )
+        self._local, self._last, self._num_stored = local, last, self.num_nodes
+        self._edge_time, self._times = edge_time, edge_time[:0]
+        self.slots = slots
+        self.num_nodes *= slots
+        self.id_dtype = torch.int64
+        self.nodes = range(self.nodes.start * slots, self.nodes.stop * slots)
+        if self.node_types is not None:
+            self.node_types = NodeTypes(self.node_types.offsets * slots, self.node_types.count)
+
+    @property
+    def of_nodes(self) -> ArrayTopology:
+        """The same edges whenever they were there, with store ids."""
+        return self._local
+
+    def at_times(self, times: Int64[Tensor, "T"]) -> TemporalTopology:
+        """The same one, for requests at the distinct times of a batch."""
+        other = copy(self)
+        other._times = times
+        return other
+
+    def without(self, excluded: TargetEdges) -> ArrayTopology:
+        """No edges can be left out so far.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            "edges that are predicted cannot be left out where neighbors are sampled by time",
+            where="temporal",
+            fix="Set temporal to none",
+        )
+
+    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Keys of the draws of requests, int64: ``fold(original index, time)``."""
+        nodes, times = self._split(ids)
+        keys = fold_arrays(super().original(nodes).numpy().view(np.uint64), times.numpy())
+        return torch.from_numpy(keys.view(np.int64))
+
+    def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Nobody knows degrees at any time of nodes that another worker owns.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("in-degrees at a time")
+
+    def sample(
+        self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
+    ) -> Sampled:
+        """Draw in-neighbors of requests, at the same times; see :meth:`ArrayTopology.sample`."""
+        dst = dst.long()
+        fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else tuple(fanout)
+        self._check_relations("fanouts", fanouts)
+        keys, placed = self.original(dst), positions or bool(self._drawn_rows)
+        if self._edge_type is None:
+            rows = kernels.rows_until(
+                self._indptr, self._edge_time, dst, self._times, self.slots, first_edge=self._first_edge
+            )
+            drawn = self._draw(rows, keys, key, fanouts[0], positions=placed)
+        else:
+            drawn = self._draw_relations(dst, keys, key, fanouts, positions=placed)
+        checks.sources(drawn.indices, self._num_stored)
+        drawn = replace(drawn, indices=kernels.to_requests(drawn.indptr, drawn.indices, dst, self.slots))
+        return self._with_rows(drawn, positions=positions)
+
+    def _draw(
+        self, rows: Int64[Tensor, "_"], keys: Int64[Tensor, "n"], key: int, fanout: int, *, positions: bool
+    ) -> Sampled:
+        """Draw from n pieces of the store, of each of which ``rows`` says where it begins and ends."""
+        if self._last and fanout > 0:
+            rows[0::2] = torch.maximum(rows[0::2], rows[1::2] - fanout)
+        return kernels.sample_neighbors(
+            rows, self._indices, torch.arange(0, len(rows), 2), keys, key, -1 if self._last else fanout,
+            positions=positions, **self._edges,
+        )  # fmt: skip
+
+    def _draw_relations(
+        self, dst: Int64[Tensor, "D"], keys: Int64[Tensor, "D"], key: int, fanouts: Sequence[int], *, positions: bool
+    ) -> Sampled:
+        """Draw so many edges of each relation."""
+        runs = self._runs(*self._split(dst), [relation for relation, count in enumerate(fanouts) if count])
+        keys, counts, drawn = runs.keys(keys, self.num_relations), sorted(set(fanouts) - {0}), list[DrawnRuns]()
+        if len(counts) == 1:  # then they are in order
+            found = self._draw(runs.bounds.reshape(-1), keys, key, counts[0], positions=positions)
+            of_dst = torch.searchsorted(runs.row, torch.arange(len(dst) + 1))
+            kinds = runs.relation.int().repeat_interleave(found.indptr.diff(), output_size=len(found.indices))
+            return replace(found, indptr=found.indptr[of_dst], edge_type=kinds)
+        wanted = torch.tensor(fanouts)[runs.relation]
+        for count in counts:
+            (which,) = torch.nonzero(wanted == count, as_tuple=True)
+            found = self._draw(runs.bounds[which].reshape(-1), keys[which], key, count, positions=True)
+            assert found.positions is not None
+            drawn.append((which, found.indptr, found.indices, found.positions))
+        indptr, indices, at, kinds = runs.in_order(len(dst), drawn, self._indices.dtype)
+        return Sampled(indptr, indices, at if positions else None, edge_type=kinds)
+
+    def _split(self, ids: Int[Tensor, "n"]) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "n"]]:
+        """Nodes and times of requests."""
+        ids = ids.long()
+        nodes = ids // self.slots
+        return nodes, self._times[ids - nodes * self.slots]
+
+    def _runs(self, nodes: Int64[Tensor, "D"], times: Int64[Tensor, "D"], relations: Sequence[int]) -> Runs:
+        """The edges of some relations that are not later than the times of nodes."""
+        assert self._edge_type is not None
+        chosen = [relation in relations for relation in range(self.num_relations)]
+        runs = kernels.relation_runs(self._indptr, self._edge_type, nodes, nodes, chosen, self._first_edge)
+        ends = kernels.edges_until(self._edge_time, runs.bounds, times[runs.row], first_edge=self._first_edge)
+        return runs._replace(bounds=torch.stack([runs.bounds[:, 0], ends], 1))
+
+
+@dataclass(frozen=True)
+class SeedTimes:
+    """When the seeds of a run are asked about.
+
+    Attributes:
+        of_nodes: int64 (N), of every node as a seed.
+        slots: of the requests, see the module.
+    """
+
+    of_nodes: Int64[Tensor, "N"]
+    slots: int
+
+    def of(self, nodes: Int[Tensor, "B"]) -> Int64[Tensor, "T"]:
+        """The distinct times of the seeds of a batch, ascending."""
+        return self.of_nodes[nodes.long()].unique()
+
+    def requests(self, nodes: Int[Tensor, "R"], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
+        """Nodes at their times, which are among those of the batch."""
+        nodes = nodes.long()
+        return nodes * self.slots + torch.searchsorted(times, self.of_nodes[nodes])
+
+
+def slots_for(batch_size: int) -> int:
+    """Slots for all times that the seeds of a batch can have: a power of two."""
+    return 1 << max(0, batch_size - 1).bit_length()

@@ -1,0 +1,125 @@
+"""What the settings of a run mean for stores whose edges have times."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+
+from partita.config import Config
+from partita.core.errors import ConfigError
+from partita.graph.build import ALWAYS
+from partita.graph.store import GraphStore
+from partita.nn.model import Model
+from partita.sample.samplers import SAMPLERS
+from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
+from partita.sample.topology import ArrayTopology, as_tensor
+from partita.setup.sampler import WHOLE, sampler_type
+
+EDGE_TIME = "edge_time"
+_NONE, _LAST, _AUTO = "none", "last", "auto"
+_IGNORE = "set temporal_strategy to none, so that edges of the future carry messages, too"
+
+
+def is_temporal(config: Config, store: GraphStore) -> bool:
+    """Whether neighbors are sampled not later than the times of seeds: where the edges have times, unless refused.
+
+    Raises:
+        ConfigError: they should be, and edges or seeds have no times.
+    """
+    if config.temporal_strategy == _NONE:
+        return False
+    if not store.has(EDGE_TIME):
+        if config.temporal_strategy == _AUTO:
+            return False
+        raise ConfigError(
+            "the edges of the store have no times",
+            where="temporal_strategy",
+            fix="Ingest the graph again with edge_time or node_time, or leave temporal_strategy out",
+        )
+    if store.seed_time is None:
+        raise ConfigError(
+            "the edges have times, and the nodes have none, so it is not known when seeds are asked about",
+            where=str(store.path),
+            fix=f"Ingest the graph again with seed_time or node_time, or {_IGNORE}",
+        )
+    return True
+
+
+def check_temporal(config: Config, store: GraphStore, device: str, model: Model) -> None:
+    """Refuse what is not sampled by time, so far.
+
+    Args:
+        config, store: of the run.
+        device: that is computed on.
+        model: of the run.
+
+    Raises:
+        ConfigError: a setting does not go with it.
+        StoreError: the store is the shard of a host.
+    """
+    if not is_temporal(config, store):
+        return
+    store.require_whole("sampling by time")
+    times = store.seed_time
+    for split, ids in store.splits.items():
+        if times is not None and (missing := int((times[ids] == ALWAYS).sum())):
+            raise ConfigError(
+                f"{missing:,} of the {len(ids):,} nodes of the split '{split}' have no time at which to ask about them",
+                where=str(store.path),
+                fix=f"Give them times, or {_IGNORE}",
+            )
+    able = [name for name in SAMPLERS if SAMPLERS.find(name).draws_by_time]
+    for wrong, what, where, fix in (
+        (
+            not sampler_type(config).draws_by_time,
+            f"the sampler '{config.sampler}' does not draw by time", "sampler", f"Use {' or '.join(able)}",
+        ),
+        (config.views != WHOLE, f"views '{config.views}' do not know times", "views", "Leave views out"),
+        (str(device).startswith("cuda"), "neighbors are sampled by time on the CPU only", "device", "Use device cpu"),
+        (
+            config.topology_memory is not None,
+            "edges that are read from files are not sampled by time", "topology_memory", "Leave topology_memory out",
+        ),
+        (
+            config.temporal_strategy == _LAST and (config.weighted or config.replace),
+            "the last edges are taken, and none is drawn", "temporal_strategy",
+            "Leave out weighted and replace, or set temporal_strategy to uniform",
+        ),
+    ):  # fmt: skip
+        if wrong:
+            raise ConfigError(what, where=where, fix=fix)
+    if model.whole and model.type_widths is not None:
+        raise ConfigError(
+            "a model that is computed as a whole takes the rows of all node types, which do not depend on time",
+            where="model",
+            fix=f"Make the model of layers: partita.Model.from_layers; or {_IGNORE}",
+        )
+    for number, layer in enumerate(model.layers, start=1):
+        if layer.coefficients is not None:
+            raise ConfigError(
+                f"layer {number} ({layer.name}) weighs edges by the degrees of their ends, and those at a time are not "
+                "known everywhere",
+                where="model",
+                fix=f"Use sage, gin, gat, rgcn or hgt; or {_IGNORE}",
+            )
+
+
+def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
+    """When seeds are asked about; ``None``: at no time in particular."""
+    if not is_temporal(config, store):
+        return None
+    given = as_tensor(cast(np.ndarray, store.seed_time))
+    # Nodes without a time, which are in no split, are asked about once all is known.
+    times = given.masked_fill(given == ALWAYS, torch.iinfo(torch.int64).max)
+    return SeedTimes(times, slots_for(config.batch_size or store.num_nodes))
+
+
+def with_times(local: ArrayTopology, config: Config, store: GraphStore) -> ArrayTopology:
+    """The edges of a store, drawn not later than the times of seeds where that is asked for."""
+    times = seed_times(config, store)
+    if times is None:
+        return local
+    edge_time = as_tensor(store.held(EDGE_TIME)[0])
+    return TemporalTopology(local, edge_time, times.slots, last=config.temporal_strategy == _LAST)

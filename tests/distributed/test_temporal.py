@@ -1,0 +1,178 @@
+"""Runs on graphs with times: nothing is learnt from the future, and any number of workers train one model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_bytes import digest
+from on_workers import train_on_workers
+
+import partita
+from partita.core.errors import ConfigError
+from partita.testing.graphs import formula_store
+
+pytestmark = pytest.mark.usefixtures("libraries")
+
+USERS, EVENTS = 600, 6
+ALWAYS = np.iinfo(np.int64).min
+SETTINGS: dict[str, Any] = {
+    "layers": 2, "hidden": 8, "fanout": (4, 3), "batch_size": 64, "epochs": 2, "threads": 1, "lr": 0.01, "dropout": 0.0,
+}  # fmt: skip
+WORKERS = {
+    "gdp": {"strategy": "gdp"},
+    "edges of its own": {"strategy": "gdp", "topology": "partitioned", "seed_split": "owner"},
+    "snp": {"strategy": "snp"},
+    "dnp": {"strategy": "dnp", "topology": "partitioned"},
+    "nfp": {"strategy": "nfp"},
+    "gsplit": {"strategy": "gsplit", "cache": 2000},
+    "cache": {"strategy": "gdp", "cache": 3000, "cache_layout": "partitioned"},
+}
+
+
+def future(*, typed: bool = False, hidden_in: str = "edges") -> dict[str, Any]:
+    """Users are asked about at a time each; what tells their class is in events after that.
+
+    Args:
+        typed: users and events are of two types.
+        hidden_in: ``"edges"``: edges from events have times; ``"nodes"``: the events have.
+    """
+    generator = np.random.default_rng(0)
+    time, label = generator.integers(1000, 2000, USERS), generator.integers(0, 2, USERS)
+    user = np.repeat(np.arange(USERS), EVENTS)
+    late = np.arange(USERS * EVENTS) % 2 == 1
+    when = time[user] + np.where(late, 1 + generator.integers(0, 50, late.size), -generator.integers(0, 50, late.size))
+    x = generator.normal(size=(USERS + late.size, 4)).astype(np.float32)
+    x[USERS:][late, 0] += 3 * (2 * label[user[late]] - 1)
+    order = generator.permutation(USERS)
+    found: dict[str, Any] = {
+        "edge_index": np.stack([USERS + np.arange(late.size), user]),
+        "seed_time": np.concatenate([time, np.full(late.size, ALWAYS)]),
+        "y": np.concatenate([label, np.full(late.size, -1)]),
+    }
+    if hidden_in == "edges":
+        found["edge_time"] = when
+    else:
+        found["node_time"] = np.concatenate([np.full(USERS, ALWAYS), when])
+    for name, part in zip(("train", "val", "test"), np.split(order, [360, 480]), strict=True):
+        found[f"{name}_mask"] = np.isin(np.arange(len(x)), part)
+    if typed:
+        found |= {"node_type": (np.arange(len(x)) >= USERS).astype(int), "edge_type": np.zeros(late.size, int)}
+        found |= {"node_type_names": np.array(["user", "event"]), "edge_type_names": np.array(["of"])}
+        return found | {"x_user": x[:USERS], "x_event": x[USERS:]}
+    return found | {"x": x}
+
+
+def made(folder: Path, arrays: dict[str, Any]) -> Path:
+    np.savez(folder / "g.npz", **arrays)
+    partita.ingest(folder / "g.npz", folder / "g")
+    return folder / "g"
+
+
+@pytest.mark.parametrize("hidden_in", ["edges", "nodes"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_what_only_the_future_tells_is_at_chance(tmp_path, typed, hidden_in) -> None:
+    store = made(tmp_path, future(typed=typed, hidden_in=hidden_in))
+    found = {}
+    for strategy in ("uniform", "last", "none"):
+        run = tmp_path / strategy
+        partita.Trainer(store, out=run, **{**SETTINGS, "epochs": 6}, temporal_strategy=strategy).fit()
+        found[strategy] = partita.evaluate(run)["accuracy"]
+        told = partita.predict(run, split="test", labels=True)
+        assert (told.predicted == told.labels).mean() == pytest.approx(found[strategy])
+    assert found["none"] > 0.95
+    # Of 120 coins, fewer than 1 in 1000 draws are further from a half.
+    assert abs(found["uniform"] - 0.5) < 0.15
+    assert abs(found["last"] - 0.5) < 0.15
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The graph above, whole and in two parts, with past events that tell the class."""
+    arrays = future()
+    arrays["edge_time"] = 2 * arrays["seed_time"][arrays["edge_index"][1]] - arrays["edge_time"]
+    folder = tmp_path_factory.mktemp("times")
+    whole = made(folder, arrays)
+    partita.partition(whole, folder / "two", parts=2, algorithm="random")
+    return {"one": whole, "two": folder / "two"}
+
+
+def losses(run: Path) -> list[float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if line["event"] == "epoch"]
+
+
+def metrics(run: Path, **options: Any) -> dict[str, float]:
+    return {name: value for name, value in partita.evaluate(run, **options).items() if isinstance(value, float)}
+
+
+def test_any_number_of_workers_and_strategy(stores, tmp_path) -> None:
+    exact = {**SETTINGS, "precision": "float64", "epochs": 3}
+    partita.Trainer(stores["one"], out=tmp_path / "one", **exact).fit()
+    wanted = metrics(tmp_path / "one")
+    assert wanted["accuracy"] > 0.9
+    runs = {tmp_path / name: {**exact, **settings} for name, settings in WORKERS.items()}
+    train_on_workers(stores["two"], 2, runs)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+        assert metrics(run) == pytest.approx(wanted, rel=1e-9)
+    assert metrics(tmp_path / "gdp", workers=2) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_resumed_in_the_same_bytes(stores, tmp_path) -> None:
+    partita.Trainer(stores["one"], out=tmp_path / "through", **SETTINGS).fit()
+    partita.Trainer(stores["one"], out=tmp_path / "run", **{**SETTINGS, "epochs": 1}).fit()
+    partita.Trainer.resume(tmp_path / "run", epochs=2).fit()
+    assert digest(tmp_path / "run") == digest(tmp_path / "through")
+
+
+REFUSED = [
+    ({"sampler": "labor"}, "does not draw by time"),
+    ({"model": "gcn"}, "weighs edges by the degrees"),
+    ({"views": "cyclic"}, "do not know times"),
+    ({"topology_memory": 10**6}, "read from files"),
+    ({"temporal_strategy": "last", "replace": True}, "none is drawn"),
+    ({"task": "links"}, "only nodes are asked about"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_is_not_sampled_by_time_is_refused(stores, tmp_path, settings, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        partita.Trainer(stores["one"], out=tmp_path / "run", **{**SETTINGS, **settings}).fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_times_that_are_missing_are_refused(tmp_path) -> None:
+    plain = tmp_path / "plain"
+    formula_store(plain, num_nodes=60, num_features=4)
+    with pytest.raises(ConfigError, match="the edges of the store have no times"):
+        partita.Trainer(plain, out=tmp_path / "run", **SETTINGS, temporal_strategy="last").fit()
+    arrays = future()
+    seed_time = arrays.pop("seed_time")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ConfigError, match="the nodes have none"):
+        partita.Trainer(made(tmp_path / "a", arrays), out=tmp_path / "run", **SETTINGS).fit()
+    seed_time[np.flatnonzero(arrays["val_mask"])[:3]] = ALWAYS
+    (tmp_path / "b").mkdir()
+    store = made(tmp_path / "b", {**arrays, "seed_time": seed_time})
+    with pytest.raises(ConfigError, match="3 of the 120 nodes of the split 'val' have no time"):
+        partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit()
+
+
+def test_loaders_do_not_sample_edges_of_the_future_by_accident(stores) -> None:
+    with pytest.raises(ConfigError, match="loaders do not sample by time"):
+        partita.NeighborLoader(stores["one"], [3], "train")
+    with pytest.raises(ConfigError, match="no temporal_strategy 'last'"):
+        partita.NeighborLoader(stores["one"], [3], "train", temporal_strategy="last")
+    assert next(iter(partita.NeighborLoader(stores["one"], [3], "train", temporal_strategy="none"))) is not None
+
+
+def test_a_plan_is_refused_and_auto_is_gdp(stores, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="not priced"):
+        partita.make_plan(stores["two"], partita.Config.make({**SETTINGS, "workers": 2}, where="test"))
+    (record,) = train_on_workers(stores["two"], 2, {tmp_path / "run": {**SETTINGS, "epochs": 1}}).values()
+    assert record["placements"] == "direct,data,data"

@@ -1,0 +1,102 @@
+"""Samples at times are those of graphs that end there, for any key."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from edge_files import N, topology
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from temporal_steps import ALWAYS, until
+
+from partita.core.errors import ConfigError
+from partita.core.records import TargetEdges
+from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
+from partita.sample.topology import ArrayTopology
+
+SPAN = 12
+
+
+def times_of(local: ArrayTopology) -> torch.Tensor:
+    """Of the edges, in order within each relation of a row; some were always there."""
+    generator = torch.Generator().manual_seed(3)
+    given = local.arrays()
+    indptr, kinds = given["indptr"], given["edge_type"]
+    times = torch.randint(-2, SPAN, (int(indptr[-1]),), generator=generator)
+    times[torch.rand(len(times), generator=generator) < 0.1] = ALWAYS
+    rows = torch.repeat_interleave(torch.arange(N), indptr.diff())
+    run = rows if kinds is None else rows * 3 + kinds.long()
+    order = torch.argsort(times, stable=True)
+    return times[order[torch.argsort(run[order], stable=True)]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(st.integers(-1, 6), min_size=3, max_size=3),
+    st.integers(0, 2**63), st.data(),
+)  # fmt: skip
+def test_all_keys(typed, weighted, replace, attributes, fanouts, key, data):
+    local = topology(weighted=weighted, replace=replace, typed=typed, attributes=attributes)
+    edge_time = times_of(local)
+    times = torch.tensor(sorted(data.draw(st.sets(st.integers(-4, SPAN + 2), min_size=1, max_size=5))))
+    temporal = TemporalTopology(local, edge_time, 8).at_times(times)
+    columns = ["edge_weight", "edge_attr"] if attributes else []
+    fanout = tuple(fanouts) if typed else fanouts[0]
+    slot = torch.randint(0, len(times), (40,), generator=torch.Generator().manual_seed(int(times.sum()) + 99))
+    nodes = torch.randperm(N, generator=torch.Generator().manual_seed(5))[:40]
+    whole = temporal.drawing(columns) if columns else temporal
+    found = whole.sample(nodes * 8 + slot, key, fanout, positions=True)
+    assert bool((found.indices % 8 == slot.repeat_interleave(found.indptr.diff())).all())
+    at = times[slot].repeat_interleave(found.indptr.diff())
+    assert bool((edge_time[found.positions] <= at).all())
+    for number, last in enumerate(times.tolist()):
+        mine = (slot == number).nonzero().flatten()
+        plain = until(local, edge_time, last)
+        wanted = (plain.drawing(columns) if columns else plain).sample(nodes[mine], key, fanout)
+        edges = torch.cat([torch.arange(*found.indptr[i : i + 2].tolist()) for i in mine.tolist()] or [slot[:0]])
+        assert torch.equal(found.indptr.diff()[mine], wanted.indptr.diff())
+        assert torch.equal(found.indices[edges] // 8, wanted.indices.long())
+        for column in ("edge_type", "edge_weight", "edge_attr"):
+            mine_of, theirs = getattr(found, column), getattr(wanted, column)
+            assert (mine_of is None) == (theirs is None)
+            assert theirs is None or torch.equal(mine_of[edges], theirs)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("newest", [1, 3])
+def test_the_last_edges(typed, newest):
+    local = topology(typed=typed)
+    edge_time = times_of(local)
+    times = torch.tensor([-3, 2, 7, SPAN])
+    temporal = TemporalTopology(local, edge_time, 4, last=True).at_times(times)
+    for number, last in enumerate(times.tolist()):
+        found = temporal.sample(torch.arange(N) * 4 + number, 1, newest)
+        wanted = until(local, edge_time, last, newest).sample(torch.arange(N), 2, -1)
+        assert torch.equal(found.indptr, wanted.indptr)
+        assert torch.equal(found.indices // 4, wanted.indices.long())
+
+
+def test_requests_are_nodes_at_times():
+    times = SeedTimes(torch.tensor([5, 3, 5, 9]), slots_for(3))
+    assert times.slots == 4
+    of_batch = times.of(torch.tensor([0, 2, 3]))
+    assert of_batch.tolist() == [5, 9]
+    assert times.requests(torch.tensor([3, 0, 2]), of_batch).tolist() == [13, 0, 8]
+    assert [slots_for(batch) for batch in (1, 2, 3, 4, 5, 1024, 1025)] == [1, 2, 4, 4, 8, 1024, 2048]
+
+
+def test_what_cannot_be_is_refused():
+    local = topology()
+    edge_time = times_of(local)
+    with pytest.raises(ValueError, match="3 slots"):
+        TemporalTopology(local, edge_time, 3)
+    with pytest.raises(ConfigError, match="no ids of 62 bits"):
+        TemporalTopology(local, edge_time, 2**56)
+    temporal = TemporalTopology(local, edge_time, 2)
+    pairs = TargetEdges(torch.tensor([1]), torch.tensor([2]))
+    with pytest.raises(ConfigError, match="cannot be left out"):
+        temporal.without(pairs)
+    with pytest.raises(IndexError, match="out of bounds"):
+        temporal.sample(torch.tensor([4]), 1, 2)
+    with pytest.raises(ValueError, match="2 fanouts for 1 relations"):
+        temporal.at_times(edge_time[:1]).sample(torch.tensor([4]), 1, (2, 2))

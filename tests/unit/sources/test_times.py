@@ -1,0 +1,194 @@
+"""Times of edges, nodes and seeds, from files and objects to the store, through whatever moves its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import partita
+from partita.core.errors import InputError, StoreError
+from partita.graph.store import GraphStore
+from partita.graph.verify import verify
+from partita.graph.writer import StoreWriter
+
+ALWAYS = np.iinfo(np.int64).min
+NODES, EDGES = 30, 200
+
+
+def arrays(*, seed: int = 1, typed: bool = False, own: bool = True, of_nodes: bool = True) -> dict[str, Any]:
+    generator = np.random.default_rng(seed)
+    found: dict[str, Any] = {
+        "edge_index": generator.integers(0, NODES, (2, EDGES)),
+        "edge_weight": np.arange(1, EDGES + 1, dtype=np.float32),
+        "edge_attr": np.arange(2 * EDGES, dtype=np.float32).reshape(EDGES, 2),
+        "x": generator.normal(size=(NODES, 3)).astype(np.float32),
+        "y": np.arange(NODES) % 2,
+    }
+    if own:
+        found["edge_time"] = generator.integers(0, 40, EDGES)
+        found["edge_time"][::9] = ALWAYS
+    if of_nodes:
+        found["node_time"] = generator.integers(0, 40, NODES)
+        found["node_time"][::4] = ALWAYS
+    if typed:
+        found["node_type"] = (np.arange(NODES) >= NODES // 2).astype(int)
+        kinds = found["node_type"][found["edge_index"]]
+        found["edge_type"] = 2 * kinds[0] + kinds[1]
+        x = found.pop("x")
+        found |= {"x_0": x[: NODES // 2], "x_1": x[NODES // 2 :]}
+        found["y"] = np.where(found["node_type"] == 0, found["y"], -1)
+    return found
+
+
+def edges_of(store: GraphStore) -> set[tuple[int, ...]]:
+    """Ends by what they are to the user, weight, second feature and time of every edge."""
+    names = store.to_original(np.arange(store.num_nodes))
+    rows = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    assert store.edge_weight is not None
+    assert store.edge_attr is not None
+    assert store.edge_time is not None
+    columns = names[store.indices], names[rows], store.edge_weight, store.edge_attr[:, 1], store.edge_time
+    return {tuple(map(int, edge)) for edge in zip(*columns, strict=True)}
+
+
+def wanted(given: dict[str, Any]) -> set[tuple[int, ...]]:
+    src, dst = given["edge_index"]
+    time = given.get("edge_time", np.full(EDGES, ALWAYS))
+    if "node_time" in given:
+        time = np.maximum(time, given["node_time"][src])
+    columns = src, dst, given["edge_weight"], given["edge_attr"][:, 1], time
+    return {tuple(map(int, edge)) for edge in zip(*columns, strict=True)}
+
+
+def in_order(store: GraphStore) -> None:
+    """Of time within each relation of a row; and of equal times in the order of the source, by the weights here."""
+    rows = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    kinds = np.zeros(store.num_edges) if store.edge_type is None else store.edge_type
+    order = np.lexsort((store.edge_weight, store.edge_time, kinds, rows))
+    assert np.array_equal(order, np.arange(store.num_edges))
+    assert any(line.startswith("edge_time") for line in verify(store.path))
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(("own", "of_nodes"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("memory_limit", ["1GiB", "4KiB"])
+def test_rows_are_in_order_of_time(tmp_path: Path, typed, own, of_nodes, memory_limit) -> None:
+    given = arrays(typed=typed, own=own, of_nodes=of_nodes)
+    np.savez(tmp_path / "g.npz", **given)
+    partita.ingest(tmp_path / "g.npz", tmp_path / "g", memory_limit=memory_limit)
+    store = GraphStore.open(tmp_path / "g")
+    assert edges_of(store) == wanted(given)
+    in_order(store)
+    assert store.summary()["times"]
+    partita.partition(tmp_path / "g", tmp_path / "parts", parts=3, algorithm="random")
+    moved = GraphStore.open(tmp_path / "parts")
+    assert edges_of(moved) == wanted(given)
+    in_order(moved)
+    if of_nodes:
+        assert store.seed_time is not None
+        assert moved.seed_time is not None
+        by_name = {int(name): int(time) for name, time in zip(moved.to_original(np.arange(NODES)), moved.seed_time)}
+        assert [by_name[node] for node in range(NODES)] == given["node_time"].tolist()
+    partita.export(moved, tmp_path / "again.npz")
+    partita.ingest(tmp_path / "again.npz", tmp_path / "again")
+    assert edges_of(GraphStore.open(tmp_path / "again")) == wanted(given)
+
+
+def test_seeds_may_be_asked_about_at_other_times(tmp_path: Path) -> None:
+    given = arrays() | {"seed_time": np.arange(NODES)}
+    np.savez(tmp_path / "g.npz", **given)
+    partita.ingest(tmp_path / "g.npz", tmp_path / "g")
+    store = GraphStore.open(tmp_path / "g")
+    assert edges_of(store) == wanted(given)
+    assert store.seed_time is not None
+    assert store.seed_time.tolist() == list(range(NODES))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 99))
+def test_of_repeated_edges_the_earliest_stays(tmp_path_factory: pytest.TempPathFactory, seed) -> None:
+    folder = tmp_path_factory.mktemp("times")
+    generator = np.random.default_rng(seed)
+    edges, times = generator.integers(0, 4, (2, 60)), generator.integers(0, 50, 60)
+    np.savez(folder / "g.npz", edge_index=edges, edge_time=times, num_nodes=4)
+    partita.ingest(folder / "g.npz", folder / "g", deduplicate=True)
+    store = GraphStore.open(folder / "g")
+    rows = np.repeat(np.arange(4), np.diff(store.indptr))
+    found = dict(zip(zip(store.indices.tolist(), rows.tolist()), store.edge_time.tolist(), strict=True))
+    first = dict[tuple[int, int], int]()
+    for source, target, time in zip(*edges.tolist(), times.tolist(), strict=True):
+        first[source, target] = min(time, first.get((source, target), time))
+    assert found == first
+
+
+def test_both_directions_and_loops(tmp_path: Path) -> None:
+    """An edge is there in both directions from the same time on; loops that are added, from that of their node on."""
+    np.savez(tmp_path / "g.npz", edge_index=[[0, 1], [1, 2]], edge_time=[5, 3], node_time=[1, 4, ALWAYS], num_nodes=3)
+    partita.ingest(tmp_path / "g.npz", tmp_path / "g", undirected=True, self_loops="add")
+    store = GraphStore.open(tmp_path / "g")
+    rows = np.repeat(np.arange(3), np.diff(store.indptr))
+    assert set(zip(store.indices.tolist(), rows.tolist(), store.edge_time.tolist(), strict=True)) == {
+        (0, 1, 5), (1, 0, 5), (1, 2, 4), (2, 1, 3), (0, 0, 1), (1, 1, 4), (2, 2, ALWAYS)
+    }  # fmt: skip
+
+
+def test_a_row_out_of_order_is_found(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **arrays())
+    partita.ingest(tmp_path / "g.npz", tmp_path / "g")
+    store = GraphStore.open(tmp_path / "g")
+    with StoreWriter(tmp_path / "wrong") as writer:
+        for name in store.columns:
+            column = store.column(name)
+            writer.write(name, column[::-1].copy() if name == "edge_time" else column)
+        writer.finish_like(store.metadata, {})
+    with pytest.raises(StoreError, match=r"edge_time.*not in order of time"):
+        verify(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "message"),
+    [
+        ("edge_time", np.arange(7), "has 7 times for 200 edges"),
+        ("edge_time", np.zeros(EDGES), "holds float64"),
+        ("node_time", np.arange(7), "says that there are 7 nodes|says 7|but 'node_time'|node_time"),
+        ("seed_time", np.zeros((NODES, 2), int), "holds int64 of shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, name, times, message) -> None:
+    np.savez(tmp_path / "g.npz", **(arrays() | {name: times}))
+    with pytest.raises(InputError, match=message):
+        partita.ingest(tmp_path / "g.npz", tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+
+
+def test_objects_of_pyg(tmp_path: Path) -> None:
+    data = pytest.importorskip("torch_geometric.data")
+    import torch
+
+    plain = data.Data(
+        x=torch.zeros(3, 2), edge_index=torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]]), time=torch.tensor([5, 6, 7])
+    )
+    partita.ingest(plain, tmp_path / "nodes")
+    assert GraphStore.open(tmp_path / "nodes").seed_time.tolist() == [5, 6, 7]
+    plain.time = torch.tensor([4, 3, 2, 1])
+    partita.ingest(plain, tmp_path / "edges")
+    assert sorted(GraphStore.open(tmp_path / "edges").edge_time.tolist()) == [1, 2, 3, 4]
+    typed = data.HeteroData()
+    typed["user"].x, typed["item"].x = torch.zeros(2, 2), torch.zeros(3, 2)
+    typed["user"].seed_time = torch.tensor([8, 9])
+    typed["item"].time = torch.tensor([1, 2, 3])
+    typed["user", "buys", "item"].edge_index = torch.tensor([[0, 1], [0, 2]])
+    typed["user", "buys", "item"].time = torch.tensor([5, 6])
+    typed["item", "of", "item"].edge_index = torch.tensor([[0], [1]])
+    partita.ingest(typed, tmp_path / "typed")
+    store = GraphStore.open(tmp_path / "typed")
+    assert sorted(store.edge_time.tolist()) == [1, 5, 6]
+    assert sorted(store.seed_time.tolist()) == [ALWAYS, ALWAYS, ALWAYS, 8, 9]
+    typed["item"].time = torch.tensor([1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="node_time of item"):
+        partita.ingest(typed, tmp_path / "wrong")
