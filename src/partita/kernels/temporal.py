@@ -60,23 +60,50 @@ def rows_until(
         first_edge: position in the store of the first of ``times``.
 
     Returns:
-        int64 (2 n): of each request where in the store the edges of its node begin, and where those end that are not
-        later.
+        int64 (2 n + 1): of each request where in the store the edges of its node begin, and where those end that are
+        not later; then where all edges end that are here. To whoever draws these are rows of edges, of which every
+        second one is meant.
 
     Raises:
-        ValueError: ``slots`` is no power of two, or a slot has no time.
-        IndexError: a node is none, or its edges are not here.
+        ValueError: ``slots`` is no power of two.
+        IndexError: a node is none, a slot has no time, or edges are not here.
     """
-    if slots < 1 or slots & (slots - 1):
-        raise ValueError(f"{slots} slots: must be a power of two")
-    checks.rows_within("requests", indptr, requests // slots, first_edge, first_edge + times.shape[0])
-    if requests.numel() and int((requests & (slots - 1)).max()) >= until.shape[0]:
-        raise ValueError(f"a slot of {slots}, but there are {until.shape[0]} times")
-    rows = requests.new_empty(2 * requests.shape[0])
+    _check_requests(requests, indptr.shape[0] - 1, until.shape[0], slots)
+    if first_edge or times.shape[0] < int(indptr[-1]):
+        checks.rows_within("nodes", indptr, requests // slots, first_edge, first_edge + times.shape[0])
+    rows = requests.new_empty(2 * requests.shape[0] + 1)
+    rows[-1] = first_edge + times.shape[0]
     implementation(requests).rows_until(
         checks.as_int64(indptr), times, requests.contiguous(), until.contiguous(), slots, first_edge, rows
     )
     return rows
+
+
+def request_keys(
+    original: Int64[Tensor, "N"] | None, requests: Int64[Tensor, "n"], until: Int64[Tensor, "T"], slots: int
+) -> Int64[Tensor, "n"]:
+    """What the draws of nodes at times are keyed by: ``fold(original index, time)``, as 64 bits with a sign.
+
+    Args:
+        original: original index of every node; ``None``: its id.
+        requests, until, slots: see :func:`rows_until`.
+
+    Raises:
+        ValueError: ``slots`` is no power of two.
+        IndexError: a node is none, or a slot has no time.
+    """
+    _check_requests(requests, 2**62 // slots if original is None else original.shape[0], until.shape[0], slots)
+    keys = torch.empty_like(requests)
+    implementation(requests).request_keys(original, requests.contiguous(), until.contiguous(), slots, keys)
+    return keys
+
+
+def _check_requests(requests: Int64[Tensor, "n"], nodes: int, times: int, slots: int) -> None:
+    if slots < 1 or slots & (slots - 1):
+        raise ValueError(f"{slots} slots: must be a power of two")
+    checks.within("requests", requests, slots * nodes)
+    if times < slots:
+        checks.within("slots", requests & (slots - 1), times)
 
 
 def to_requests(

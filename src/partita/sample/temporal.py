@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
@@ -32,7 +31,6 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Sampled, TargetEdges
-from partita.graph.hashing import fold_arrays
 from partita.kernels import checks
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.sample.topology import ArrayTopology
@@ -66,7 +64,9 @@ class TemporalTopology(ArrayTopology):
             )
         self._local, self._last, self._num_stored = local, last, self.num_nodes
         self._edge_time, self._times = edge_time, edge_time[:0]
-        self.slots = slots
+        self._keys: tuple[Tensor | None, Tensor] = None, edge_time[:0]
+        """Of the requests that were asked for last: a sample and its block ask for the same ones."""
+        self.slots, self._bits = slots, slots.bit_length() - 1
         self.num_nodes *= slots
         self.id_dtype = torch.int64
         self.nodes = range(self.nodes.start * slots, self.nodes.stop * slots)
@@ -81,7 +81,7 @@ class TemporalTopology(ArrayTopology):
     def at_times(self, times: Int64[Tensor, "T"]) -> TemporalTopology:
         """The same one, for requests at the distinct times of a batch."""
         other = copy(self)
-        other._times = times
+        other._times, other._keys = times, (None, times)
         return other
 
     def without(self, excluded: TargetEdges) -> ArrayTopology:
@@ -96,11 +96,13 @@ class TemporalTopology(ArrayTopology):
             fix="Set temporal to none",
         )
 
-    def original(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """Keys of the draws of requests, int64: ``fold(original index, time)``."""
-        nodes, times = self._split(ids)
-        keys = fold_arrays(super().original(nodes).numpy().view(np.uint64), times.numpy())
-        return torch.from_numpy(keys.view(np.int64))
+    def original(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """Keys of the draws of requests: ``fold(original index, time)``."""
+        asked, keys = self._keys
+        if asked is not ids:
+            keys = kernels.request_keys(self._original, ids.long(), self._times, self.slots)
+            self._keys = ids, keys
+        return keys
 
     def degrees(self, ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Nobody knows degrees at any time of nodes that another worker owns.
@@ -114,10 +116,10 @@ class TemporalTopology(ArrayTopology):
         self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
     ) -> Sampled:
         """Draw in-neighbors of requests, at the same times; see :meth:`ArrayTopology.sample`."""
-        dst = dst.long()
+        keys, dst = self.original(dst), dst.long()
         fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else tuple(fanout)
         self._check_relations("fanouts", fanouts)
-        keys, placed = self.original(dst), positions or bool(self._drawn_rows)
+        placed = positions or bool(self._drawn_rows)
         if self._edge_type is None:
             rows = kernels.rows_until(
                 self._indptr, self._edge_time, dst, self._times, self.slots, first_edge=self._first_edge
@@ -134,9 +136,10 @@ class TemporalTopology(ArrayTopology):
     ) -> Sampled:
         """Draw from n pieces of the store, of each of which ``rows`` says where it begins and ends."""
         if self._last and fanout > 0:
-            rows[0::2] = torch.maximum(rows[0::2], rows[1::2] - fanout)
+            begins = rows[: 2 * len(keys) : 2]
+            torch.maximum(begins, rows[1::2] - fanout, out=begins)
         return kernels.sample_neighbors(
-            rows, self._indices, torch.arange(0, len(rows), 2), keys, key, -1 if self._last else fanout,
+            rows, self._indices, torch.arange(0, 2 * len(keys), 2), keys, key, -1 if self._last else fanout,
             positions=positions, **self._edges,
         )  # fmt: skip
 
@@ -163,8 +166,7 @@ class TemporalTopology(ArrayTopology):
     def _split(self, ids: Int[Tensor, "n"]) -> tuple[Int64[Tensor, "n"], Int64[Tensor, "n"]]:
         """Nodes and times of requests."""
         ids = ids.long()
-        nodes = ids // self.slots
-        return nodes, self._times[ids - nodes * self.slots]
+        return ids >> self._bits, self._times[ids & (self.slots - 1)]
 
     def _runs(self, nodes: Int64[Tensor, "D"], times: Int64[Tensor, "D"], relations: Sequence[int]) -> Runs:
         """The edges of some relations that are not later than the times of nodes."""

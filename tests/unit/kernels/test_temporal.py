@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita import kernels
+from partita.core.keys import fold
 
 
 @settings(max_examples=60, deadline=None)
@@ -28,7 +29,7 @@ def test_what_is_not_later(both, lengths, slots, later_shard, seed):
         lambda: kernels.rows_until(indptr, times, nodes * slots + slot, until, slots, first_edge=first)
     )
     assert torch.equal(compiled, plain)
-    for node, at, (begin, end) in zip(nodes.tolist(), slot.tolist(), plain.reshape(-1, 2).tolist(), strict=True):
+    for node, at, (begin, end) in zip(nodes.tolist(), slot.tolist(), plain[:-1].reshape(-1, 2).tolist(), strict=True):
         row = range(int(indptr[node]), int(indptr[node + 1]))
         there = [e for e in row if times[e - first] <= until[at]]
         assert list(range(begin, end)) == there
@@ -50,13 +51,29 @@ def test_what_is_drawn_is_asked_for_at_the_same_times(both, counts, slots, dtype
     assert plain.tolist() == [e * slots + i % slots for e, i in enumerate(owners)]
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.booleans(), st.sampled_from([1, 8]), st.integers(0, 99))
+def test_keys(both, moved, slots, seed):
+    generator = np.random.default_rng(seed)
+    original = torch.from_numpy(generator.permutation(20))
+    until = torch.from_numpy(np.concatenate([[-(2**63)], generator.integers(-9, 2**62, slots - 1)]))
+    requests = torch.from_numpy(generator.integers(0, 20 * slots, 30))
+    compiled, plain = both(lambda: kernels.request_keys(original if moved else None, requests, until, slots))
+    assert torch.equal(compiled, plain)
+    for request, key in zip(requests.tolist(), plain.tolist(), strict=True):
+        name = int(original[request // slots]) if moved else request // slots
+        assert fold(name, int(until[request % slots]) % 2**64) == key % 2**64
+
+
 def test_bad_arguments():
     indptr, times = torch.tensor([0, 2, 3]), torch.tensor([1, 2, 3])
     zero, two = torch.tensor([0]), torch.tensor([2])
     with pytest.raises(ValueError, match="3 slots"):
         kernels.rows_until(indptr, times, zero, zero, 3)
-    with pytest.raises(ValueError, match="there are 1 times"):
+    with pytest.raises(IndexError, match="slots: 1 to 1"):
         kernels.rows_until(indptr, times, torch.tensor([1]), zero, 2)
+    with pytest.raises(IndexError, match="requests: 2 to 2"):
+        kernels.request_keys(torch.tensor([5, 6]), two, zero, 1)
     with pytest.raises(IndexError, match="requests: 2 to 2"):
         kernels.rows_until(indptr, times, two, zero, 1)
     with pytest.raises(IndexError, match="edges 0 to 2"):

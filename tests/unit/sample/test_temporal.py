@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused():
     pairs = TargetEdges(torch.tensor([1]), torch.tensor([2]))
     with pytest.raises(ConfigError, match="cannot be left out"):
         temporal.without(pairs)
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises(IndexError, match="slots: 0 to 0, but there are 0"):
         temporal.sample(torch.tensor([4]), 1, 2)
     with pytest.raises(ValueError, match="2 fanouts for 1 relations"):
         temporal.at_times(edge_time[:1]).sample(torch.tensor([4]), 1, (2, 2))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
+
+from partita.kernels.reference.draws import fold_all
 
 
 def edges_until(
@@ -33,7 +36,21 @@ def rows_until(
     nodes, ends = requests // slots, torch.empty_like(requests)
     bounds = torch.stack([indptr[nodes], indptr[nodes + 1]], 1)
     edges_until(times, bounds, until[requests % slots], first_edge, ends)
-    rows[0::2], rows[1::2] = bounds[:, 0], ends
+    rows[:-1:2], rows[1::2] = bounds[:, 0], ends
+
+
+def request_keys(
+    original: Int64[Tensor, "N"] | None,
+    requests: Int64[Tensor, "n"],
+    until: Int64[Tensor, "T"],
+    slots: int,
+    keys: Int64[Tensor, "n"],
+) -> None:
+    """Fill ``keys``."""
+    nodes = requests // slots
+    names = nodes if original is None else original[nodes]
+    folded = fold_all(*(each.numpy().astype(np.uint64) for each in (names, until[requests % slots])))
+    keys.copy_(torch.from_numpy(folded.view(np.int64)))
 
 
 def to_requests(
