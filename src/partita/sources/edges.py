@@ -208,9 +208,11 @@ class EdgeTable:
         features: columns of the edges' features.
         relation: column of the names of the relations; ``None``: there are none, unless the table looks so.
         triples: three columns are a head, a relation and a tail: ``True`` says so, ``None``: if they look so.
+        time: column of the times; ``None``: there are none.
 
     Attributes:
         weighted: there are weights.
+        timed: the column behind the features has the time of each edge.
         num_features: how many columns of features there are.
         has_relations: the last column that is read names the relation of each edge.
         held: tables of held-out edges, by split; see :meth:`hold_out`.
@@ -228,6 +230,7 @@ class EdgeTable:
         features: Sequence[ColumnName] = (),
         relation: ColumnName | None = None,
         triples: bool | None = False,
+        time: ColumnName | None = None,
     ) -> None:
         self.table = table
         self.held = dict[str, EdgeTable]()
@@ -240,7 +243,7 @@ class EdgeTable:
             )
         by_name = ends_by_name(table.names) if table.has_header else None
         named = None if relation is None else find_column(table, relation, "relation")
-        guessed = triples is not False and (source, target, weight, named, *features) == (None,) * 4
+        guessed = triples is not False and (source, target, weight, named, time, *features) == (None,) * 5
         sample = table.dialect.sample if isinstance(table, TextTable) else ()
         three = triple(table.names, sample, has_header=table.has_header, sure=triples is True) if guessed else None
         self._guessed = three is not None and by_name is None
@@ -263,16 +266,23 @@ class EdgeTable:
             raise InputError(what, where=str(table.path), fix="Leave it out of --edge-feature-columns")
         self._columns += found_features
         self.num_features = len(found_features)
+        self.timed = time is not None
+        if time is not None:
+            when = find_column(table, time, "time")
+            if when in self._columns:
+                what = f"column {table.names[when]} has the times, and is the source, target, weight or a feature"
+                raise InputError(what, where=str(table.path), fix="Name another column with --time-column")
+            self._columns.append(when)
         self.has_relations = named is not None
         if named is not None and named in self._columns:
-            what = f"column {table.names[named]} names the relations, and is the source, target, weight or a feature"
+            what = f"column {table.names[named]} names the relations, and is the source, the target or something else"
             raise InputError(what, where=str(table.path), fix="Name another column with --relation-column")
         self._columns += [] if named is None else [named]
 
     @property
     def kind_column(self) -> int:
         """Which column of a batch names the relations."""
-        return 2 + self.weighted + self.num_features
+        return 2 + self.weighted + self.num_features + self.timed
 
     @property
     def integer_ids(self) -> bool:
@@ -314,13 +324,14 @@ class EdgeTable:
         return unused_columns(self.table, self._columns)
 
     def batches(self, kind: Kind) -> Generator[Cells, None, None]:
-        """Edges in the order of the file: column 0 source, 1 target, then weight, features and relation, if there.
+        """Edges in the order of the file: column 0 source, 1 target, then weight, features, time and relation, if
+        there.
 
         Args:
             kind: what to read the two ends as.
         """
-        kinds: list[Kind] = [kind, kind, *["float"] * (self.kind_column - 2)]  # type: ignore[list-item]
-        kinds += ["str"] * self.has_relations
+        kinds: list[Kind] = [kind, kind, *["float"] * (self.weighted + self.num_features)]  # type: ignore[list-item]
+        kinds += ["str"] * (self.timed + self.has_relations)
         for batch in self.table.batches(self._columns, kinds, doing="read edges"):
             if self.weighted:
                 check_weights(batch)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int, Int64, Shaped
 
 from partita.core import progress
 from partita.core.errors import ConfigError, InputError, nearest
@@ -26,7 +27,7 @@ from partita.graph.small import BITS
 from partita.graph.splits import seeded_split, write_splits
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
-from partita.sources.batch import counted
+from partita.sources.batch import Cells, counted
 from partita.sources.detect import source_of
 from partita.sources.edge_features import EdgeFeatures
 from partita.sources.edges import EdgeTable
@@ -36,10 +37,11 @@ from partita.sources.held_out import SPLITS, HeldOut, repeated
 from partita.sources.ids import IdMode, Ids, IndexIds, IntIds, NamedIds, StringIds
 from partita.sources.inputs import HELD_FILES, NODE_FILES, IngestInputs, open_inputs, rows_of
 from partita.sources.labels import AUTO, TASKS, LabelRules, Labels, LabelSummary, make_labels
-from partita.sources.node_tables import Membership, NodeTable, Splits, located
+from partita.sources.node_tables import Membership, NodeTable, Splits, located, times_of
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
+from partita.sources.times import TimeCells
 from partita.sources.typed_edges import TypedEdges, count_types, refuse_options
 from partita.sources.unpack import unpacked
 
@@ -47,6 +49,8 @@ _NODE_BYTES = 48
 """Of a node, beside its id: row pointers, counts, ranks, label, splits, and where its features are."""
 _READING_BYTES = 64 << 20
 """Of reading and writing columns."""
+_TIMES = "edge-times"
+"""File of the times of the edges, in the order of the source."""
 _THREADS = 8
 """Of libraries that read tables."""
 _FIX = "Give a lower --memory-limit, or raise the limit"
@@ -265,8 +269,9 @@ class _Job:
         typed = TypedEdges.of(graph, reverse=undirected)
         held = HeldOut(writer.scratch, None if typed is None else typed.dtype)
         features = self._edge_features(writer)
-        edge_time, node_times = _times_of(graph, writer)
-        numbered = features is not None or edge_time is not None
+        cells, edge_time, node_times = TimeCells(), *_times_of(graph, writer)
+        timed = isinstance(graph, EdgeTable) and graph.timed
+        numbered = features is not None or edge_time is not None or timed
         builder = TopologyBuilder(
             writer,
             memory_limit=self.memory_limit,
@@ -278,7 +283,8 @@ class _Job:
             deduplicate=self.options.deduplicate,
             self_loops=self.options.self_loops,
         )
-        with closing(graph.batches(ids.kind)) as batches:  # an error here must stop the reader's threads
+        path = writer.scratch / _TIMES
+        with closing(graph.batches(ids.kind)) as batches, path.open("ab") as times:  # an error stops the reader
             done = 0
             for batch in batches:
                 src, dst = ids.add_edges(batch)
@@ -290,6 +296,8 @@ class _Job:
                     first = 2 + graph.weighted
                     columns = range(first, first + graph.num_features)
                     features.put(batch.matrix(columns, missing=np.nan if self.options.allow_nan else None), batch.where)
+                if timed:
+                    cells.read(batch, graph.kind_column - 1).tofile(times)
                 if (split := graph.split_of(batch)) is not None:
                     for at, name in enumerate(SPLITS, start=1):
                         mine = split == at
@@ -317,14 +325,19 @@ class _Job:
             raise InputError("there are no nodes", where=str(graph.path), fix="Give at least one edge or node")
         of_nodes = {"nodes": _NODE_BYTES * len(ids)}
         MemoryNeed(of_nodes, held_bytes(), available_memory()).require(f"ingest of {len(ids):,} nodes", _FIX)
-        times = None
+        if timed:
+            edge_time = _mapped_times(path)
         node_times = {name: _moved(values, rank) for name, values in node_times.items()}
-        if edge_time is not None or "node_time" in node_times:
-            times = EdgeTimes(edge_time, node_times.get("node_time"))
-        found = builder.finish(len(ids), rank, None if features is None else features.rows(), times)
+        for table in self.inputs.tables:
+            rows = located if members is None or table is not self.inputs.members else partial(_of_members, members)
+            node_times |= times_of(table, ids, rows, cells)
+        self.notes += cells.notes
+        dated = edge_time is not None or "node_time" in node_times
+        since = EdgeTimes(edge_time, node_times.get("node_time")) if dated else None
+        found = builder.finish(len(ids), rank, None if features is None else features.rows(), since)
         for name, values in node_times.items():
             writer.write(name, values)
-        if times is not None and node_times:
+        if dated and node_times:
             self.notes.append("edges have times: neighbors are sampled not later than the time of each seed")
         self.edge_features = 0 if features is None else features.width
         self._hold_out(writer, held, rank)
@@ -586,12 +599,22 @@ def _times_of(
     of_nodes = {name: array.load().astype(np.int64) for name, array in graph.node_times.items()}
     if graph.edge_times is None:
         return None, of_nodes
-    path = writer.scratch / "edge-times"
+    path = writer.scratch / _TIMES
     with path.open("wb") as file:
         for _, times in graph.edge_times.blocks():
             times.astype(np.int64).tofile(file)
-    held = path.stat().st_size > 0
-    return np.memmap(path, np.int64, "r") if held else np.empty(0, np.int64), of_nodes
+    return _mapped_times(path), of_nodes
+
+
+def _mapped_times(path: Path) -> Int64[np.ndarray, "E"]:
+    return np.memmap(path, np.int64, "r") if path.stat().st_size else np.empty(0, np.int64)
+
+
+def _of_members(
+    members: Membership, table: NodeTable, ids: Ids, labels: Labels | None
+) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
+    """See :meth:`Membership.located`."""
+    return members.located(ids, labels, table)
 
 
 def _moved(values: Int64[np.ndarray, "N"], rank: Int64[np.ndarray, "N"] | None) -> Int64[np.ndarray, "N"]:

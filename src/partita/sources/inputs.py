@@ -93,15 +93,18 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
     is_about_nodes = any(value is not None and value is not False for value in given)
     triples = True if source.triples else False if is_about_nodes else None
     if source.table is not None:
-        graph = EdgeTable(source.table, *wanted, edge_features, relation, triples)
+        graph = EdgeTable(source.table, *wanted, edge_features, relation, triples, options.time_column)
     elif source.arrays is not None or detect_format(source.path, options.format) == "npz":
         graph = ArrayGraph(source.path, source.arrays)
         if edge_features:
             what = "names columns, and the features of edges are the array 'edge_attr' here"
             raise ConfigError(what, where="edge_feature_columns", fix="Leave it out")
-        for name in ("relation_column", *HELD_FILES.values()):
+        for name in ("relation_column", "time_column", *HELD_FILES.values()):
             if getattr(options, name) is not None:
-                what = "is for tables, and edges are in arrays here: 'edge_type' has relations, 'edge_split' splits"
+                what = (
+                    "is for tables, and edges are in arrays here: 'edge_type' has relations, 'edge_time' times and "
+                    "'edge_split' splits"
+                )
                 raise ConfigError(what, where=name, fix="Leave it out")
     else:
         table = open_table(
@@ -110,11 +113,11 @@ def open_inputs(source: Source, options: IngestOptions, like: Encoding | None, *
             delimiter=options.delimiter,
             header=options.header,
             comment=options.comment,
-            wanted=(*wanted, *edge_features, relation),
+            wanted=(*wanted, *edge_features, options.time_column, relation),
             exact_ids=options.ids == "auto",
             chunk_bytes=chunk_bytes,
         )
-        graph = EdgeTable(table, *wanted, edge_features, relation, triples)
+        graph = EdgeTable(table, *wanted, edge_features, relation, triples, options.time_column)
     if isinstance(graph, EdgeTable):
         if graph.has_relations:
             refuse_options(options, str(graph.path))
@@ -178,7 +181,10 @@ def _open_node_files(
             continue
         labels = label_columns if role == "labels" or (role == "nodes" and options.labels is None) else None
         split = options.split_column if role in given[:1] else None  # it is about one file
-        wanted = (options.id_column, split, *(labels or ()), *(options.feature_columns or ()))
+        times = (
+            {"node_time": options.node_time_column, "seed_time": options.seed_time_column} if role == "nodes" else {}
+        )
+        wanted = (options.id_column, split, *times.values(), *(labels or ()), *(options.feature_columns or ()))
         opened = _open_node_file(role, value, options, wanted, chunk_bytes)
         if isinstance(opened, ArrayFile):
             arrays[role] = opened
@@ -190,6 +196,7 @@ def _open_node_files(
             drop_columns=options.drop_columns if role in ("nodes", "features") else None,
             label_columns=labels,
             split_column=split,
+            time_columns=times,
             roles=role,
         )
         if table.features:

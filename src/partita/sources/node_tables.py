@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int, Int64
 
 from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, nearest
+from partita.graph.build import ALWAYS
 from partita.sources.batch import Cells, Kind
 from partita.sources.edges import TableReader, find_column, find_columns, unused_columns
 from partita.sources.encoding import ColumnReader
@@ -18,6 +19,7 @@ from partita.sources.ids import Ids, IndexIds
 from partita.sources.labels import Labels
 from partita.sources.options import ColumnName
 from partita.sources.roles import ids_by_name, is_unnamed, masks_by_name
+from partita.sources.times import TimeCells
 
 SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
@@ -25,6 +27,10 @@ _IN_MASK = frozenset(["1", "1.0", "true", "t", "yes"])
 _NOT_IN_MASK = frozenset(["0", "0.0", "false", "f", "no", ""])
 _NO_SPLIT = frozenset(["", "none", "nan", "na", "null"])
 _NAMED_IN_MESSAGES = 5
+
+
+Located = Callable[["NodeTable", Ids, Labels | None], Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]]
+"""Gives rows of a table, all columns but the ids, with the node of each row."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class NodeTable:
         labels: positions of the label columns.
         split: position of the split column; ``None`` without one.
         masks: positions of columns that say of one split which nodes are in it, with the split.
+        times: positions of columns of times, by what the store calls them; they are read before all others.
         reader: of the feature columns; ``None``: there are none.
         id_said: the user said where the ids are.
     """
@@ -48,6 +55,7 @@ class NodeTable:
     labels: tuple[int, ...] = ()
     split: int | None = None
     masks: tuple[tuple[str, int], ...] = ()
+    times: tuple[tuple[str, int], ...] = ()
     reader: ColumnReader | None = None
     id_said: bool = True
 
@@ -78,7 +86,7 @@ class NodeTable:
 
     def unused(self) -> str:
         """Says which columns are not read; empty: all are."""
-        return unused_columns(self.table, (self.id_column, *self.columns))
+        return unused_columns(self.table, (self.id_column, *self.columns, *dict(self.times).values()))
 
     def batches(self, ids: Ids, labels: Labels | None, *, with_ids: bool) -> Generator[Cells, None, None]:
         """Rows: the ids first if asked for, then :attr:`columns`."""
@@ -99,6 +107,7 @@ def describe_table(
     drop_columns: Sequence[ColumnName] | None = None,
     label_columns: Sequence[ColumnName] | None,
     split_column: ColumnName | None,
+    time_columns: Mapping[str, ColumnName | None] = {},
     roles: str,
 ) -> NodeTable:
     """Decide what the columns of a table about nodes are.
@@ -111,6 +120,7 @@ def describe_table(
         label_columns: ``None``: in a table of labels all that are nothing else, else the column named "label", if any.
         split_column: ``None``: the column named "split", if any, or those named "train_mask" and so on; in a table of
             splits else the second.
+        time_columns: by what the store calls them; ``None``: the column of that name, if any.
         roles: "nodes" (everything), "features", "labels" (which may hold a split too) or "splits".
 
     Raises:
@@ -143,15 +153,40 @@ def describe_table(
         if roles == "labels":
             found = NodeTable(table, ids, labels=labels, split=split, masks=masks, id_said=said)
             return _checked(found, "label column")
+    times = dict[str, int]()
+    for name, given in time_columns.items():
+        if given is not None:
+            times[name] = find_column(table, given, "time")
+        elif table.has_header and table.names.count(name) == 1:
+            times[name] = table.names.index(name)
     if feature_columns is None:
-        taken = (ids, split, *labels, *dict(masks).values())
+        taken = (ids, split, *labels, *dict(masks).values(), *times.values())
         features = tuple(column for column in _others(table) if column not in taken)
     else:
         features = tuple(find_columns(table, feature_columns, "feature"))
     dropped = find_columns(table, drop_columns or (), "drop_columns")
     features = tuple(column for column in features if column not in dropped)
-    found = NodeTable(table, ids, features, labels, split, masks, id_said=said)
+    found = NodeTable(table, ids, features, labels, split, masks, tuple(times.items()), id_said=said)
     return _checked(found, "feature column" if roles == "features" else "column")
+
+
+def times_of(nodes: NodeTable, ids: Ids, rows: Located, times: TimeCells) -> dict[str, Int64[np.ndarray, "N"]]:
+    """Columns of times of all nodes, read in a pass of their own; nodes without a row were always there.
+
+    Args:
+        nodes: the table.
+        ids: of all nodes.
+        rows: gives rows of such a table with their nodes, see :func:`located`.
+        times: reads cells.
+    """
+    found = {name: np.full(len(ids), ALWAYS) for name, _ in nodes.times}
+    if found:
+        only = replace(nodes, features=(), labels=(), split=None, masks=tuple(nodes.times), times=(), reader=None)
+        with closing(rows(only, ids, None)) as batches:
+            for numbers, batch in batches:
+                for at, values in enumerate(found.values()):
+                    values[numbers] = times.read(batch, at)
+    return found
 
 
 def _others(table: TableReader) -> list[int]:
@@ -160,13 +195,13 @@ def _others(table: TableReader) -> list[int]:
 
 
 def _checked(found: NodeTable, needed: str) -> NodeTable:
-    used = (found.id_column, *found.columns)
+    used = (found.id_column, *found.columns, *set(dict(found.times).values()))
     if len(used) < 2 and needed != "column":
         what = f"has no {needed} apart from the node ids"
         raise InputError(what, where=found.where, fix="Name the columns, or the separator")
     for column in used:
         if used.count(column) > 1:
-            what = f"column {found.table.names[column]} has two roles (id, feature, label, split)"
+            what = f"column {found.table.names[column]} has two roles (id, feature, label, split, time)"
             raise InputError(what, where=found.where, fix="Name another column for one of them")
     return found
 
@@ -187,7 +222,7 @@ class Membership:
         self._given: list[Int64[np.ndarray, "n"]] = []
         self._rank: Int64[np.ndarray, "N"] | None = None
         self.num_rows = 0
-        only_ids = replace(nodes, features=(), labels=(), split=None, masks=())
+        only_ids = replace(nodes, features=(), labels=(), split=None, masks=(), times=())
         seen = np.zeros(0, bool)
         with closing(only_ids.batches(ids, None, with_ids=True)) as batches:
             for batch in batches:
@@ -274,11 +309,13 @@ class Membership:
         self._rank = np.where(kept, np.cumsum(kept) - 1, -1)[rank]
         return self._rank
 
-    def located(self, ids: Ids, labels: Labels | None) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
-        """The rows once more, with all columns but the ids, and the node of each row."""
+    def located(
+        self, ids: Ids, labels: Labels | None, nodes: NodeTable | None = None
+    ) -> Generator[tuple[Int[np.ndarray, "n"], Cells], None, None]:
+        """The rows once more, with all columns but the ids, and the node of each row; or other columns of them."""
         given = np.concatenate(self._given) if self._given else None
         start = 0
-        for batch in self._nodes.batches(ids, labels, with_ids=False):
+        for batch in (nodes or self._nodes).batches(ids, labels, with_ids=False):
             rows = np.arange(start, start + len(batch)) if given is None else given[start : start + len(batch)]
             yield _of_kept(rows if self._rank is None else self._rank[rows], batch)
             start += len(batch)

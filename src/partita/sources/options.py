@@ -41,6 +41,9 @@ class IngestOptions(Options):
     source_column: Annotated[ColumnName | None, "Name or position (from 0) of the sources.", column] = None
     target_column: Annotated[ColumnName | None, "Name or position of the targets.", column] = None
     weight_column: Annotated[ColumnName | None, "Name or position of the edge weights.", column] = None
+    time_column: Annotated[
+        ColumnName | None, "Name or position of the times of the edges: whole numbers, or dates.", column
+    ] = None
     relation_column: Annotated[
         ColumnName | None, "Name or position of the relations of a typed graph (found in tables of triples).", column
     ] = None
@@ -87,6 +90,12 @@ class IngestOptions(Options):
         ColumnName | Sequence[ColumnName] | None,
         "The label column; several, separated by commas, for multi-label.",
         columns,
+    ] = None
+    node_time_column: Annotated[
+        ColumnName | None, "The column of times from which on nodes are there (default: node_time).", column
+    ] = None
+    seed_time_column: Annotated[
+        ColumnName | None, "The column of times at which nodes are asked about as seeds (default: seed_time).", column
     ] = None
     split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
     unlabeled: Annotated[str | None, "Label that means that a node has none, for instance -1; none: no label does."] = (

@@ -8,7 +8,7 @@ For instance::
       institute: {}
     edges:
       - {source: author, name: wrote, target: paper, file: wrote.csv, reverse: true}
-      - {source: author, name: works_at, target: institute, file: works.csv, weight_column: hours}
+      - {source: author, name: works_at, target: institute, file: works.csv, time_column: since}
 
 Ids are the user's, and unique within a node type. Paths are relative to the file. A column ``split`` of edges says
 which are held out (``val``, ``test``); they have no reverse.
@@ -27,6 +27,7 @@ import yaml
 from jaxtyping import Shaped
 
 from partita.core.errors import InputError, nearest
+from partita.graph.build import ALWAYS
 from partita.graph.column_specs import HELD, MASKS
 from partita.graph.schema import REVERSE_PREFIX, check_names
 from partita.sources.arrays import ArrayFile, damage_of
@@ -36,13 +37,14 @@ from partita.sources.edges import TableReader, find_column, find_columns, open_t
 from partita.sources.ids import Ids, IntIds, StringIds
 from partita.sources.options import ColumnName
 from partita.sources.roles import ends_by_name
+from partita.sources.times import TimeCells
 from partita.sources.typed_pieces import Piece, Triple, TypedPieces, held, mapped
 
 _TOP = ("nodes", "edges")
-_NODE = ("file", "id", "features", "label", "split")
+_NODE = ("file", "id", "features", "label", "split", "time", "seed_time")
 _EDGE = (
-    "source", "name", "target", "file", "source_column", "target_column", "weight_column", "features", "split",
-    "reverse",
+    "source", "name", "target", "file", "source_column", "target_column", "weight_column", "features", "time_column",
+    "split", "reverse",
 )  # fmt: skip
 
 
@@ -73,8 +75,9 @@ class _Type:
     Attributes:
         table: of its nodes; ``None``: they are those that edges name.
         ids: of its nodes, by number.
-        columns: of the table: id, features, and then label and split as far as there are some.
+        columns: of the table: id, features, and then label, split and times as far as there are some.
         wide: how many are features.
+        times: columns of times, by what arrays of them are called.
     """
 
     where: str
@@ -84,6 +87,7 @@ class _Type:
     wide: int = 0
     label: int | None = None
     split: int | None = None
+    times: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,9 @@ class _Relation:
     """Edges of one kind, in a table.
 
     Attributes:
-        columns: of the table: source, target, and then weight, features and split as far as there are some.
+        columns: of the table: source, target, and then weight, features, time and split as far as there are some.
         wide: how many are features.
+        timed: it has times.
         divided: it has a split.
     """
 
@@ -101,6 +106,7 @@ class _Relation:
     columns: Sequence[int]
     weighted: bool
     wide: int
+    timed: bool
     divided: bool
     reverse: bool
 
@@ -122,6 +128,7 @@ class _Tables:
         check_names("node type", list(nodes), where=f"{self.where}, nodes")
         self.pieces = TypedPieces(self.folder, scratch, sizes=dict.fromkeys(nodes, 0))
         self.declared = set[Triple]()
+        self._times, self._time_cells = dict[tuple[str, str], list[Any]](), TimeCells()
         self.relations = [self._relation(entry, at) for at, entry in enumerate(edges)]
         self.types = {name: self._type(name, entry or {}) for name, entry in nodes.items()}
         self._check_alike()
@@ -145,7 +152,7 @@ class _Tables:
         self.declared.add(triple)
         features = _words(given.get("features") or [], f"{where}, features")
         wanted = [given.get(f"{role}_column") for role in ("source", "target", "weight")]
-        table = self._open(given["file"], where, [*wanted, *features, given.get("split")])
+        table = self._open(given["file"], where, [*wanted, *features, given.get("time_column"), given.get("split")])
         by_name = ends_by_name(table.names) if table.has_header else None
         columns = [
             find_column(table, (by_name or (0, 1))[end] if name is None else name, role)
@@ -156,12 +163,13 @@ class _Tables:
             raise InputError(what, where=f"{where}, {table.path}", fix="Name two columns")
         weight = [] if wanted[2] is None else [find_column(table, wanted[2], "weight")]
         wide = find_columns(table, features, "edge feature")
+        time = [] if given.get("time_column") is None else [find_column(table, given["time_column"], "time")]
         split = [] if given.get("split") is None else [find_column(table, given["split"], "split")]
         reverse = given.get("reverse", False)
         if not isinstance(reverse, bool):
             raise InputError(f"reverse is '{reverse}'", where=where, fix="Give true or false")
-        columns += [*weight, *wide, *split]
-        return _Relation(triple, table, columns, bool(weight), len(wide), bool(split), reverse)
+        columns += [*weight, *wide, *time, *split]
+        return _Relation(triple, table, columns, bool(weight), len(wide), bool(time), bool(split), reverse)
 
     def _type(self, name: str, entry: Any) -> _Type:
         where = f"{self.where}, nodes, {name}"
@@ -178,22 +186,26 @@ class _Tables:
             return _Type(where, None, IntIds() if ends and set(ends) == {"int"} else StringIds())
         patterns = given.get("features")
         chosen = None if patterns is None else _words(patterns, f"{where}, features")
-        table = self._open(
-            given["file"], where, [given.get("id"), given.get("label"), given.get("split"), *(chosen or ())]
-        )
+        roles = ("id", "label", "split", "time", "seed_time")
+        table = self._open(given["file"], where, [*map(given.get, roles), *(chosen or ())])
         key = find_column(table, given.get("id", 0), "id")
         label, split = (
             None if given.get(role) is None else find_column(table, given[role], role) for role in ("label", "split")
         )
-        taken = {key, label, split}
+        times = {
+            name: find_column(table, given[role], role)
+            for name, role in (("node_time", "time"), ("seed_time", "seed_time"))
+            if given.get(role) is not None
+        }
+        taken = {key, label, split, *times.values()}
         if chosen is not None:
             features = [column for column in find_columns(table, chosen, "feature") if column not in taken]
         else:
             numbers = (column for column in range(len(table.names)) if table.column_kind(column) in ("int", "float"))
             features = [column for column in numbers if column not in taken]
         ids: Ids = IntIds() if table.column_kind(key) == "int" else StringIds()
-        columns = [key, *features, *(column for column in (label, split) if column is not None)]
-        return _Type(f"{where}, {table.path}", table, ids, columns, len(features), label, split)
+        columns = [key, *features, *(column for column in (label, split) if column is not None), *times.values()]
+        return _Type(f"{where}, {table.path}", table, ids, columns, len(features), label, split, times)
 
     def _check_alike(self) -> None:
         """Weights, and features of edges, are of all relations or of none; labels of one type."""
@@ -255,6 +267,9 @@ class _Tables:
         if first.wide:
             rows = mapped(pieces.scratch / "edge-features", np.float32, (total, first.wide))
             found["edge_attr"] = held("features of the edges", rows)
+        if any(relation.timed for relation in self.relations):
+            found["edge_time"] = held("times of the edges", mapped(pieces.scratch / "times", np.int64, (total,)))
+        found |= self._node_times()
         if any(relation.divided for relation in self.relations):
             found["edge_split"] = held("splits of the edges", mapped(pieces.scratch / "splits", np.uint8, (total,)))
         return {**pieces.arrays(), **found, "name": held(f"ids of {self.where}", self._names())}
@@ -268,8 +283,7 @@ class _Tables:
         kinds: list[Kind] = [kind.ids.kind, *["float"] * kind.wide]  # type: ignore[list-item]
         if kind.label is not None:
             kinds.append(kind.table.column_kind(kind.label) or "str")
-        if kind.split is not None:
-            kinds.append("str")
+        kinds += ["str"] * ((kind.split is not None) + len(kind.times))
         labels, splits, at = [], [], 1 + kind.wide
         path = self.pieces.scratch / f"features-{list(self.types).index(name)}"
         with path.open("wb") as file, closing(kind.table.batches(kind.columns, kinds, doing=f"read {name}")) as batches:
@@ -284,7 +298,20 @@ class _Tables:
                     labels.append((batch, at))
                 if kind.split is not None:
                     splits.append((before, batch.strings(at + (kind.label is not None), missing="")))
+                for place, key in enumerate(kind.times, start=len(kind.columns) - len(kind.times)):
+                    self._times.setdefault((name, key), []).append(self._time_cells.read(batch, place))
         return labels, splits
+
+    def _node_times(self) -> dict[str, ArrayFile]:
+        """Times of the nodes of all types; those of a type without any were always there."""
+        found = dict[str, ArrayFile]()
+        for key in sorted({key for _, key in self._times}):
+            parts = [
+                np.concatenate(self._times.get((name, key), [np.full(len(kind.ids), ALWAYS)]))
+                for name, kind in self.types.items()
+            ]
+            found[key] = held(f"{key} of {self.where}", np.concatenate(parts))
+        return found
 
     def _labels(self, name: str, found: Sequence[tuple[Cells, int]]) -> dict[str, ArrayFile]:
         """Words become classes by their order; numbers stay."""
@@ -317,6 +344,7 @@ class _Tables:
         with (
             (scratch / "weights").open("ab") as weights,
             (scratch / "edge-features").open("ab") as features,
+            (scratch / "times").open("ab") as times,
             (scratch / "splits").open("ab") as splits,
         ):
             for batch in self._batches(relation, f"read {relation.triple[1]}"):
@@ -341,13 +369,18 @@ class _Tables:
                 if relation.wide:
                     begin = 2 + relation.weighted
                     batch.matrix(range(begin, begin + relation.wide), missing=None)[taken].tofile(features)
+                when = np.full(len(batch), ALWAYS)
+                if relation.timed:
+                    when = self._time_cells.read(batch, 2 + relation.weighted + relation.wide)
+                when[taken].tofile(times)
                 yield str(relation.table.path), start, np.stack(ends[::-1] if back else ends, axis=1)[taken]
                 start += len(batch)
 
     def _batches(self, relation: _Relation, doing: str) -> Iterator[Cells]:
         """Rows of a table of edges; ends are read as the ids of their types are."""
         ends: list[Kind] = [self.types[relation.triple[end]].ids.kind for end in (0, 2)]
-        kinds = [*ends, *["float"] * (relation.weighted + relation.wide), *["str"] * relation.divided]
+        kinds = [*ends, *["float"] * (relation.weighted + relation.wide)]
+        kinds += ["str"] * (relation.timed + relation.divided)
         with closing(relation.table.batches(relation.columns, kinds, doing=doing)) as batches:  # type: ignore[arg-type]
             yield from batches
 

@@ -192,3 +192,122 @@ def test_objects_of_pyg(tmp_path: Path) -> None:
     typed["item"].time = torch.tensor([1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="node_time of item"):
         partita.ingest(typed, tmp_path / "wrong")
+
+
+DAY = 24 * 3600 * 10**6
+EDGES_TABLE = "buyer,item,hours,when\nann,pen,1,{}\nbob,pen,2,{}\nann,cup,3,{}\nbob,cup,4,\n"
+NODES_TABLE = "id,age,node_time,seed_time,label\nann,3,,{},0\nbob,4,,{},1\npen,1,{},,\ncup,2,,,\n"
+
+
+def by_names(store: GraphStore) -> set[tuple[str, str, int]]:
+    names = store.names(np.arange(store.num_nodes))
+    rows = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
+    return {
+        (str(names[a]), str(names[b]), int(t)) for a, b, t in zip(store.indices, rows, store.edge_time, strict=True)
+    }
+
+
+@pytest.mark.parametrize("memory_limit", ["1GiB", "4KiB"])
+def test_columns_of_tables(tmp_path: Path, memory_limit) -> None:
+    (tmp_path / "edges.csv").write_text(EDGES_TABLE.format(5, 9, 7))
+    (tmp_path / "nodes.csv").write_text(NODES_TABLE.format(6, 8, 6))
+    partita.ingest(
+        tmp_path / "edges.csv", tmp_path / "g", nodes=tmp_path / "nodes.csv", time_column="when",
+        weight_column="hours", undirected=True, memory_limit=memory_limit,
+    )  # fmt: skip
+    store = GraphStore.open(tmp_path / "g")
+    assert by_names(store) == {
+        ("ann", "pen", 5), ("pen", "ann", 6), ("bob", "pen", 9), ("pen", "bob", 9), ("ann", "cup", 7),
+        ("cup", "ann", 7), ("bob", "cup", ALWAYS), ("cup", "bob", ALWAYS),
+    }  # fmt: skip
+    asked = dict(zip(store.names(np.arange(4)), store.seed_time.tolist(), strict=True))
+    assert asked == {"ann": 6, "bob": 8, "pen": ALWAYS, "cup": ALWAYS}
+    assert store.num_features == 1
+    in_order(store)
+
+
+@pytest.mark.parametrize(
+    ("written", "unit"),
+    [
+        (("2026-01-03", "2026-01-05", "2026-01-04"), "dates"),
+        (("2026-01-03 12:00", "2026-01-05 00:00:01", "2026-01-04T00:00:00.5"), "dates"),
+        (("2026-01-03T12:00:00Z", "2026-01-05T00:00:01Z", "2026-01-04T00:00:00Z"), "dates"),
+        (("3", "+5", "-4"), "numbers"),
+    ],
+)
+def test_dates_and_numbers(tmp_path: Path, written, unit) -> None:
+    (tmp_path / "edges.csv").write_text(EDGES_TABLE.format(*written))
+    summary = partita.ingest(tmp_path / "edges.csv", tmp_path / "g", time_column="when")
+    assert any("microseconds" in note for note in summary.notes) == (unit == "dates")
+    wanted = [int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64)) for text in written if unit == "dates"]
+    wanted = wanted or [int(text) for text in written]
+    found = GraphStore.open(tmp_path / "g").edge_time
+    assert sorted(found.tolist()) == sorted([*wanted, ALWAYS])
+
+
+def test_dates_in_parquet_and_in_frames(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    days = np.array(["2026-01-03", "2026-01-05", "NaT"], dtype="datetime64[ns]")
+    table = pa.table({"a": [0, 1, 2], "b": [1, 2, 0], "t": pa.array(days)})
+    pq.write_table(table, tmp_path / "edges.parquet")
+    for number, source in enumerate((tmp_path / "edges.parquet", table)):
+        partita.ingest(source, tmp_path / str(number), time_column="t")
+        found = sorted(GraphStore.open(tmp_path / str(number)).edge_time.tolist())
+        first = int(np.datetime64("2026-01-03", "us").astype(np.int64))
+        assert found == [ALWAYS, first, first + 2 * DAY]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (("2026-01-03", "soon", "2026-01-04"), r"line 3, column when: 'soon' is no time"),
+        (("1.5", "2", "3"), r"line 2, column when: '1.5' is no time"),
+        (("3", "2026-01-03", "4"), r"column when: '3' is no time"),
+        (("2026-01-03T12:00:00Z", "2026-01-05", "2026-01-04"), r"column when"),
+    ],
+)
+def test_cells_that_are_no_times(tmp_path: Path, written, message) -> None:
+    (tmp_path / "edges.csv").write_text(EDGES_TABLE.format(*written))
+    with pytest.raises(InputError, match=message):
+        partita.ingest(tmp_path / "edges.csv", tmp_path / "g", time_column="when")
+    assert not (tmp_path / "g").exists()
+
+
+def test_columns_with_two_roles_and_times_of_two_kinds(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text(EDGES_TABLE.format(5, 9, 7))
+    with pytest.raises(InputError, match="column hours has the times, and is"):
+        partita.ingest(tmp_path / "edges.csv", tmp_path / "g", weight_column="hours", time_column="hours")
+    (tmp_path / "nodes.csv").write_text(NODES_TABLE.format("2026-01-03", "2026-01-03", ""))
+    with pytest.raises(InputError, match="dates in some cells, and numbers in others"):
+        partita.ingest(tmp_path / "edges.csv", tmp_path / "g", nodes=tmp_path / "nodes.csv", time_column="when")
+
+
+def test_typed_graphs_in_tables(tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("id,seed_time,label\nu1,2026-02-01,0\nu2,2026-03-01,1\n")
+    (tmp_path / "items.csv").write_text("id,price,added\n7,1.5,2026-01-10\n8,2.5,\n")
+    (tmp_path / "bought.csv").write_text("user,item,day\nu1,7,2026-01-05\nu1,8,2026-01-20\nu2,7,\n")
+    (tmp_path / "like.csv").write_text("item,other\n7,8\n")
+    (tmp_path / "graph.yaml").write_text(
+        "nodes:\n"
+        "  user: {file: users.csv, label: label, seed_time: seed_time, features: []}\n"
+        "  item: {file: items.csv, time: added, features: [price]}\n"
+        "edges:\n"
+        "  - {source: user, name: bought, target: item, file: bought.csv, time_column: day, reverse: true}\n"
+        "  - {source: item, name: like, target: item, file: like.csv}\n"
+    )
+    partita.ingest(tmp_path / "graph.yaml", tmp_path / "g", split=None)
+    store = GraphStore.open(tmp_path / "g")
+
+    def day(text: str) -> int:
+        return int(np.datetime64(text, "us").astype(np.int64))
+
+    assert by_names(store) == {
+        ("u1", "7", day("2026-01-05")), ("u1", "8", day("2026-01-20")), ("u2", "7", ALWAYS),
+        ("7", "u1", day("2026-01-10")), ("8", "u1", day("2026-01-20")), ("7", "u2", day("2026-01-10")),
+        ("7", "8", day("2026-01-10")),
+    }  # fmt: skip
+    asked = dict(zip(map(str, store.names(np.arange(4))), store.seed_time.tolist(), strict=True))
+    assert asked == {"u1": day("2026-02-01"), "u2": day("2026-03-01"), "7": ALWAYS, "8": ALWAYS}
+    assert any(line.startswith("edge_time") for line in verify(store.path))

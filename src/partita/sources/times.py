@@ -1,0 +1,78 @@
+"""Times in tables: whole numbers of any unit, or dates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from partita.core.arrow import as_numpy
+from partita.graph.build import ALWAYS
+from partita.sources.batch import GAPS, Cells
+
+_FIX = "Write a whole number, or a date such as 2026-05-31T12:30:00; an empty cell stands for always"
+
+
+class TimeCells:
+    """Reads the cells of all columns of times of a source, which are of one unit.
+
+    Whole numbers are taken as they are; dates become microseconds since 1970 (UTC, unless they say another zone). Cells
+    without a value are :data:`~partita.graph.build.ALWAYS`.
+    """
+
+    def __init__(self) -> None:
+        self._dates: bool | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the times are counted in, where that is not what the cells say."""
+        return ["times are dates, kept as microseconds since 1970-01-01 (UTC)"] if self._dates else []
+
+    def read(self, batch: Cells, column: int) -> Int64[np.ndarray, "n"]:
+        """Times of the rows of a batch.
+
+        Raises:
+            InputError: a cell is no time; or some are numbers and others are dates.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        array: Any = batch.columns[column]
+        if pa.types.is_integer(array.type) or pa.types.is_null(array.type):
+            return self._as(batch, column, batch.ints(column, missing=ALWAYS), dates=False)
+        if not (pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)):
+            text = pc.utf8_trim_whitespace(batch.strings(column, missing=""))
+            array = pc.if_else(pc.is_in(text, pa.array(GAPS, text.type)), pa.scalar(None, text.type), text)
+            if array.null_count == len(array):
+                return np.full(len(array), ALWAYS)
+            if pc.all(pc.match_substring_regex(array, r"^[+-]?\d{1,18}$")).as_py():
+                values = pc.replace_substring_regex(array, r"^\+", "").cast(pa.int64())
+                return self._as(batch, column, as_numpy(values.fill_null(ALWAYS)), dates=False)
+            array = self._parsed(batch, column, array)
+        stamps = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(ALWAYS)
+        return self._as(batch, column, as_numpy(stamps), dates=True)
+
+    def _parsed(self, batch: Cells, column: int, text: Any) -> Any:
+        """Dates as text, all with a zone or all without one."""
+        import pyarrow as pa
+
+        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+            try:
+                return text.cast(kind)
+            except pa.ArrowInvalid:
+                continue
+        for row in range(len(text)):
+            try:
+                text[row : row + 1].cast(kind if text[0].as_py().endswith("Z") else pa.timestamp("us"))
+            except pa.ArrowInvalid:
+                raise batch.fail(row, column, f"'{text[row].as_py()}' is no time", _FIX) from None
+        raise batch.fail(0, column, "some dates have a time zone and others have none", "Write all alike")
+
+    def _as(self, batch: Cells, column: int, values: Int64[np.ndarray, "n"], *, dates: bool) -> Int64[np.ndarray, "n"]:
+        if self._dates is None and (values != ALWAYS).any():
+            self._dates = dates
+        if self._dates not in (None, dates) and (values != ALWAYS).any():
+            row = int(np.argmax(values != ALWAYS))
+            raise batch.fail(row, column, "times are dates in some cells, and numbers in others", "Write all alike")
+        return values
