@@ -163,14 +163,6 @@ def test_times_that_are_missing_are_refused(tmp_path) -> None:
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit()
 
 
-def test_loaders_do_not_sample_edges_of_the_future_by_accident(stores) -> None:
-    with pytest.raises(ConfigError, match="loaders do not sample by time"):
-        partita.NeighborLoader(stores["one"], [3], "train")
-    with pytest.raises(ConfigError, match="no temporal_strategy 'last'"):
-        partita.NeighborLoader(stores["one"], [3], "train", temporal_strategy="last")
-    assert next(iter(partita.NeighborLoader(stores["one"], [3], "train", temporal_strategy="none"))) is not None
-
-
 def test_a_plan_is_refused_and_auto_is_gdp(stores, tmp_path) -> None:
     with pytest.raises(ConfigError, match="not priced"):
         partita.make_plan(stores["two"], partita.Config.make({**SETTINGS, "workers": 2}, where="test"))

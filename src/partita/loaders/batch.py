@@ -34,6 +34,8 @@ class Batch:
         y: (n, ...) labels: int64 classes, uint8 (n, C) labels, or floats; ``None`` where the store has none.
         edge_weight: (e) float32; ``None`` where the store has none.
         edge_attr: (e, A) float32, features of the edges; ``None`` where the store has none.
+        seed_time: (B) when the seeds are asked about, where edges are drawn by time; else ``None``.
+        time: (n) the time of the seeds that each node was found for. Then a node is there once for each such time.
     """
 
     n_id: Int64[Tensor, "n"]
@@ -47,6 +49,8 @@ class Batch:
     y: Num[Tensor, "n ..."] | None = None
     edge_weight: Float[Tensor, "e"] | None = None
     edge_attr: Float[Tensor, "e A"] | None = None
+    seed_time: Int64[Tensor, "B"] | None = None
+    time: Int64[Tensor, "n"] | None = None
 
     def __repr__(self) -> str:
         return as_shown(self)

@@ -123,6 +123,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     _given = "edge_label_index"
 
+    _draws_by_time = False
+
     def __init__(
         self,
         store: GraphStore | str | os.PathLike[str],

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import index
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from partita import kernels
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
+from partita.graph.build import ALWAYS
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
 from partita.kernels import Relabeller
@@ -26,7 +27,8 @@ from partita.loaders.batch import Batch
 from partita.loaders.columns import column_of
 from partita.loaders.typed import EdgeType, TypedBatch, TypedRows
 from partita.sample.seeds import SeedOrder
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.temporal import TemporalTopology, slots_for
+from partita.sample.topology import ArrayTopology, LocalTopology, as_tensor
 
 _IDLE = {
     "persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout", "is_sorted", "filter_per_worker",
@@ -38,8 +40,7 @@ _DEFAULTS: dict[str, Any] = {"disjoint": False, "directed": True, "subgraph_type
 
 _INSTEAD = {
     "weight_attr": "Ingest the edge weights with the graph (partita ingest --weight-column), and set weighted=True",
-    "time_attr": "Sampling by time is not supported; use PyG's loader on partita.pyg_stores(store)",
-    "input_time": "Sampling by time is not supported; use PyG's loader on partita.pyg_stores(store)",
+    "time_attr": "Times are those that the store has: leave it out, and give temporal_strategy",
     "sampler": "Give the seeds as input_nodes, and shuffle or not",
     "batch_sampler": "Give the seeds as input_nodes, and shuffle or not",
     "generator": "Give a seed: order and draws are a function of it",
@@ -47,6 +48,9 @@ _INSTEAD = {
     "collate_fn": "Use transform, which is given every batch",
     "transform_sampler_output": "Use transform, which is given every batch",
 }
+
+TEMPORAL = ("uniform", "last")
+"""How edges are drawn that are not later than the time of a seed."""
 
 NumNeighbors = Sequence[int] | Mapping[str | EdgeType, Sequence[int]]
 InputNodes = str | Sequence[int] | np.ndarray | Tensor | None
@@ -85,7 +89,11 @@ class NeighborLoader:
         transform: is given every batch; what it returns is handed out.
         rank, world_size: which of how many processes this is.
         pin_memory: put batches into pinned memory, where there is a CUDA device.
-        temporal_strategy: ``"none"`` says that edges of all times are sampled, in a store whose edges have times.
+        temporal_strategy: in a store whose edges have times: ``"uniform"`` draws from those that are not later than the
+            time of the seed, at every hop, ``"last"`` takes the last of these; ``"none"``: edges of all times are
+            sampled.
+        input_time: when each of the ``input_nodes`` is asked about, which may then be there at several times; ``None``:
+            as the store says.
         others: arguments of PyG's loader. Those that have nothing to do here, such as ``persistent_workers`` (batches
             are made by threads), are taken and change nothing; all others are refused.
 
@@ -100,6 +108,8 @@ class NeighborLoader:
     """
 
     _given = "input_nodes"  # the argument that says what the seeds are
+
+    _draws_by_time: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -118,11 +128,12 @@ class NeighborLoader:
         rank: int = 0,
         world_size: int = 1,
         pin_memory: bool = False,
-        temporal_strategy: Literal["none"] | None = None,
+        temporal_strategy: Literal["none", "uniform", "last"] | None = None,
+        input_time: Sequence[int] | np.ndarray | Tensor | None = None,
         **others: Any,
     ) -> None:
         self._open(store, others)
-        self._check_times(temporal_strategy)
+        self._by_time, self._repeats = self._strategy_of(temporal_strategy, input_time), input_time is not None
         schema = self.store.schema
         self.num_neighbors = _fanouts(schema, num_neighbors, f"{self._name}, num_neighbors")
         self.batch_size, self.shuffle, self.drop_last, self.seed = batch_size, shuffle, drop_last, seed
@@ -130,9 +141,11 @@ class NeighborLoader:
         self._pins = pin_memory and torch.cuda.is_available()
         self.rank, self.world_size = rank, world_size
         self._seeds, at = self._inputs(input_nodes)
+        self._input_time = self._times_of_inputs(input_time) if self._by_time else None
         self._check()
         self._order = SeedOrder(at, seed, batch_size * world_size)
-        self._topology = LocalTopology(self.store, replace=replace, weighted=weighted, types=True)
+        local = LocalTopology(self.store, replace=replace, weighted=weighted, types=True)
+        self._topology: ArrayTopology = local if not self._by_time else self._temporal(local, replace or weighted)
         self._typed = None if schema is None else TypedRows(self.store)
         x = self.store.x if schema is None else None
         y, weight, attr = self.store.y, self.store.edge_weight, self.store.edge_attr
@@ -142,7 +155,7 @@ class NeighborLoader:
         self._attr = None if attr is None else as_tensor(attr)
         self._scratch: queue.SimpleQueue[Relabeller] = queue.SimpleQueue()
         for _ in range(max(1, num_workers)):
-            self._scratch.put(Relabeller(self.store.num_nodes))
+            self._scratch.put(Relabeller(self._topology.num_nodes))
         self.epoch = self._done = 0
         self._begun = False
 
@@ -158,24 +171,64 @@ class NeighborLoader:
         self.store = store if isinstance(store, GraphStore) else GraphStore.open(store)
         self.store.require_whole("a loader")
 
-    def _check_times(self, temporal_strategy: str | None) -> None:
-        """Edges of the future must not be sampled by accident."""
-        if temporal_strategy not in (None, "none"):
-            raise ConfigError(
-                f"loaders have no temporal_strategy {temporal_strategy!r}, so far; runs do",
-                where=f"{self._name}, temporal_strategy",
-                fix='Use partita.Trainer, or give "none": then edges of all times are sampled',
-            )
-        if temporal_strategy is None and self.store.has("edge_time"):
-            raise ConfigError(
-                "the edges have times, and loaders do not sample by time, so far; runs do",
-                where=f"{self._name}, temporal_strategy",
-                fix='Use partita.Trainer, or give temporal_strategy="none": then edges of all times are sampled',
-            )
+    def _strategy_of(self, given: str | None, input_time: object) -> str | None:
+        """How edges are drawn by time; ``None``: times are ignored, which must be said where there are some."""
+        where = f"{self._name}, temporal_strategy"
+        if given not in (None, "none", *TEMPORAL):
+            raise ConfigError(f"there is no {given!r}", where=where, fix=nearest(f"{given}", ["none", *TEMPORAL]))
+        if given in (None, "none"):
+            if input_time is not None:
+                fix = "Give temporal_strategy, or leave input_time out"
+                raise ConfigError("times of inputs are given, and none are looked at", where=where, fix=fix)
+            if given is None and self.store.has("edge_time"):
+                raise ConfigError(
+                    "the edges have times, and it is not said how they are drawn",
+                    where=where,
+                    fix='Give "uniform" or "last" for edges not later than the time of each input; or "none": then '
+                    "edges of all times are sampled",
+                )
+            return None
+        if not self._draws_by_time:
+            raise ConfigError("links are not sampled by time, so far", where=where, fix='Give "none"')
+        if not self.store.has("edge_time"):
+            fix = "Ingest the graph again with edge_time or node_time, or leave temporal_strategy out"
+            raise ConfigError("the edges of the store have no times", where=where, fix=fix)
+        return given
+
+    def _times_of_inputs(self, given: Sequence[int] | np.ndarray | Tensor | None) -> Int64[Tensor, "S"]:
+        where = f"{self._name}, input_time"
+        if given is not None:
+            times = torch.as_tensor(given)
+            if times.shape != self._seeds.shape or times.is_floating_point():
+                what = f"{times.dtype} of shape {tuple(times.shape)} for {len(self._seeds):,} input nodes"
+                raise ConfigError(what, where=where, fix="Give one integer for each")
+            times = times.long()
+        elif self.store.seed_time is None:
+            what = "it is not known when the inputs are asked about"
+            raise ConfigError(what, where=where, fix="Give input_time, or ingest the graph with seed_time or node_time")
+        else:
+            times = as_tensor(self.store.seed_time)[self._seeds]
+        if missing := int((times == ALWAYS).sum()):
+            what = f"{missing:,} of the {len(times):,} input nodes have no time at which to ask about them"
+            raise ConfigError(what, where=where, fix="Give input_time, or other input nodes")
+        pairs = torch.stack([self._seeds, times], 1)
+        if len(pairs.unique(dim=0)) < len(pairs):
+            raise ConfigError("a node is there more than once at one time", where=where, fix="Give every pair once")
+        return times
+
+    def _temporal(self, local: LocalTopology, draws_otherwise: bool) -> TemporalTopology:
+        last = self._by_time == "last"
+        if last and draws_otherwise:
+            fix = 'Leave out weighted and replace, or give "uniform"'
+            what = "the last edges are taken, and none is drawn"
+            raise ConfigError(what, where=f"{self._name}, temporal_strategy", fix=fix)
+        times = self.store.edge_time
+        assert times is not None
+        return TemporalTopology(local, as_tensor(times), slots_for(self.batch_size), last=last)
 
     def _inputs(self, given: Any) -> tuple[Int64[Tensor, "S ..."], Int64[Tensor, "S"]]:
         """The seeds, and their places in an order that does not depend on how the store is partitioned."""
-        seeds, at = _seeds(self.store, given)
+        seeds, at = _seeds(self.store, given, repeats=self._repeats)
         _check_one_type(self.store, seeds)
         return seeds, at
 
@@ -271,8 +324,14 @@ class NeighborLoader:
     ) -> Batch | TypedBatch:
         """A batch of what is drawn around distinct nodes, for the inputs at these places."""
         hops = len(self.num_neighbors)
-        topology = self._topology if key.excluded is None else self._topology.without(key.excluded)
+        topology, seed_time = self._topology, None if self._input_time is None else self._input_time[places]
+        if key.excluded is not None:
+            topology = topology.without(key.excluded)
         nodes = seeds.to(topology.id_dtype)
+        if seed_time is not None:
+            times = seed_time.unique()
+            topology = topology.at_times(times)
+            nodes = nodes * topology.slots + torch.searchsorted(times, seed_time)
         found, drawn, known = [len(nodes)], list[int](), 0
         sources, destinations, edges, kinds = [], [], [], []
         for hop, fanout in enumerate(self.num_neighbors):
@@ -289,11 +348,21 @@ class NeighborLoader:
                 kinds.append(sampled.edge_type)
             found.append(len(nodes) - known)
             drawn.append(len(local))
+        time = None if seed_time is None else times[nodes % topology.slots]
+        nodes = nodes if seed_time is None else nodes // topology.slots
         ids, e_id = nodes.long(), torch.cat(edges)
         edge_index = torch.stack([torch.cat(sources), torch.cat(destinations)])
         if self._typed is not None:
             return self._typed.batch(
-                ids, edge_index, torch.cat(kinds), e_id, places=places, hops_of_nodes=found, hops_of_edges=drawn
+                ids,
+                edge_index,
+                torch.cat(kinds),
+                e_id,
+                places=places,
+                hops_of_nodes=found,
+                hops_of_edges=drawn,
+                seed_time=seed_time,
+                time=time,
             )
         return Batch(
             n_id=ids,
@@ -307,6 +376,8 @@ class NeighborLoader:
             y=None if self._y is None else self._y[ids],
             edge_weight=None if self._weight is None else self._weight[e_id].float(),
             edge_attr=None if self._attr is None else self._attr[e_id].float(),
+            seed_time=seed_time,
+            time=time,
         )
 
     def state_dict(self) -> dict[str, int]:
@@ -353,7 +424,7 @@ def _check_others(loader: type[NeighborLoader], others: Mapping[str, Any]) -> No
         raise ConfigError(f"there is no option '{name}'", where=f"{loader.__name__}, {name}={value!r}", fix=fix)
 
 
-def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:
+def _seeds(store: GraphStore, given: InputNodes, *, repeats: bool) -> tuple[Int64[Tensor, "S"], Int64[Tensor, "S"]]:
     """Store ids of the seeds, and their places in an order that does not depend on how the store is partitioned."""
     if store.schema is not None and isinstance(given, str) and given in store.schema.node_types:
         given = as_tensor(store.nodes_of(given))
@@ -363,7 +434,7 @@ def _seeds(store: GraphStore, given: InputNodes) -> tuple[Int64[Tensor, "S"], In
         return seeds, torch.arange(len(seeds))
     if given is not None:
         given = torch.as_tensor(given)
-        seeds = _ids(store, given)
+        seeds = _ids(store, given, repeats=repeats)
         if given.dtype != torch.bool:
             return seeds, torch.arange(len(seeds))  # as the user has ordered them
     else:
@@ -383,7 +454,7 @@ def _check_one_type(store: GraphStore, seeds: Int64[Tensor, "S"]) -> None:
         )
 
 
-def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int64[Tensor, "S"]:
+def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"], *, repeats: bool) -> Int64[Tensor, "S"]:
     where = "NeighborLoader, input_nodes"
     if given.ndim != 1 or given.is_floating_point() or given.is_complex():
         fix = "Give ids, a mask, or a split's name"
@@ -399,7 +470,7 @@ def _ids(store: GraphStore, given: Int[Tensor, "S"] | Bool[Tensor, "N"]) -> Int6
         what = f"node {int(given[at])} at position {at}: the store has nodes 0 to {store.num_nodes - 1}"
         raise ConfigError(what, where=where)
     distinct, counts = given.unique(return_counts=True)
-    if len(distinct) < len(given):
+    if len(distinct) < len(given) and not repeats:
         what = f"node {int(distinct[counts > 1][0])} is there more than once"
         raise ConfigError(what, where=where, fix="Give every node once")
     return given

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -42,6 +42,9 @@ class TypedBatch:
         y_dict: (n, ...) labels of the seeds' type; empty where the store has none.
         edge_weight_dict: of each relation (e) float32; empty where the store has none.
         edge_attr_dict: of each relation (e, A) float32, features of the edges; empty where the store has none.
+        seed_time: (B) when the seeds are asked about, where edges are drawn by time; else ``None``.
+        time_dict: of each type (n) the time of the seeds that each node was found for, once for each such time; empty
+            without times.
     """
 
     n_id_dict: dict[str, Int64[Tensor, "n"]]
@@ -56,6 +59,8 @@ class TypedBatch:
     y_dict: dict[str, Num[Tensor, "n ..."]]
     edge_weight_dict: dict[EdgeType, Float[Tensor, "e"]]
     edge_attr_dict: dict[EdgeType, Float[Tensor, "e A"]]
+    seed_time: Int64[Tensor, "B"] | None = None
+    time_dict: dict[str, Int64[Tensor, "n"]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return as_shown(self)
@@ -107,6 +112,8 @@ class TypedRows:
         places: Int64[Tensor, "B"],
         hops_of_nodes: list[int],
         hops_of_edges: list[int],
+        seed_time: Int64[Tensor, "B"] | None = None,
+        time: Int64[Tensor, "n"] | None = None,
     ) -> TypedBatch:
         """A batch.
 
@@ -116,6 +123,7 @@ class TypedRows:
             edge_type: number of the relation of each edge.
             e_id: position of each edge in the store.
             places: of the seeds among all seeds.
+            seed_time, time: of the seeds and of all nodes, where edges are drawn by time.
             hops_of_nodes, hops_of_edges: how many of the nodes and edges each hop has found; the seeds are the first.
         """
         ids, names = nodes.numpy(), self._schema.node_types
@@ -123,11 +131,14 @@ class TypedRows:
         hop_of_node = torch.repeat_interleave(torch.tensor(hops_of_nodes))
         hop_of_edge = torch.repeat_interleave(torch.tensor(hops_of_edges))
         local, n_id, found, x = torch.empty_like(rows), dict[str, Tensor](), dict[str, list[int]](), dict[str, Tensor]()
+        times = dict[str, Tensor]()
         for number, name in enumerate(names):
             at = torch.nonzero(kinds == number).reshape(-1)
             local[at] = torch.arange(len(at))
             n_id[name] = rows[at]
             found[name] = torch.bincount(hop_of_node[at], minlength=len(hops_of_nodes)).tolist()
+            if time is not None:
+                times[name] = time[at]
             if name in self._x:
                 x[name] = self._x[name].read(rows[at])
         edges, of_store, drawn = dict[EdgeType, Tensor](), dict[EdgeType, Tensor](), dict[EdgeType, list[int]]()
@@ -154,4 +165,6 @@ class TypedRows:
             edge_attr_dict={}
             if self._attr is None
             else {triple: self._attr[at].float() for triple, at in of_store.items()},
+            seed_time=seed_time,
+            time_dict=times,
         )

@@ -254,7 +254,7 @@ def test_arguments_of_pygs_loader_are_taken_or_refused_in_words(tmp_path) -> Non
     refused = [
         ({"weight_attr": "w"}, r"weight_attr='w'.*weighted=True"),
         ({"disjoint": True}, "disjoint=False"),
-        ({"time_attr": "t"}, "Sampling by time is not supported"),
+        ({"time_attr": "t"}, "Times are those that the store has"),
         ({"batch_sise": 4}, "Did you mean 'batch_size'"),
     ]
     for arguments, message in refused:
