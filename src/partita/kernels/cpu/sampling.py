@@ -19,15 +19,27 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
-from partita.kernels.cpu.excluded import FEW_EXCLUDED, directory, leave_out, remaining_weights, step_all
+from partita.kernels.cpu.excluded import (
+    FEW_EXCLUDED,
+    directory,
+    known,
+    known_rows,
+    leave_out,
+    marked,
+    remaining_weights,
+    skips_of,
+    step_all,
+)
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.reference.relations import Runs
 from partita.kernels.relabeller import Relabeller
 
 GROUP = 16  # destinations whose picks are under way together
+FAR_AHEAD = 64  # places ahead where nothing is done with them but to look
 AHEAD = 24  # places ahead that the relabeller asks for
 WALK = 8  # edges of one relation that are compared one by one before the end of their run is searched
+ROWS_AT_ONCE = 256  # that are looked through for those that may have excluded edges, before these are looked at
 SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
 
 
@@ -44,8 +56,7 @@ def sample_neighbors(
     excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    skips = directory(excluded)
-    skipped = np.empty((len(skips[0]), 2), np.int64)
+    *skips, skipped = skips_of(excluded, indptr)
     begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, skipped)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
     ids, positions, _ = _picked(
@@ -106,7 +117,7 @@ def row_bounds(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    skips: tuple[np.ndarray, np.ndarray],
+    skips: Sequence[np.ndarray],
     skipped: Shaped[np.ndarray, "k 2"],
 ) -> tuple[Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D_1"]]:
     """First edges and degrees of rows, see :func:`count_picks`, and where the picks of each begin."""
@@ -131,7 +142,7 @@ def read_runs(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    skips: tuple[np.ndarray, np.ndarray],
+    skips: Sequence[np.ndarray],
     skipped: Shaped[np.ndarray, "k 2"],
 ) -> list[Shaped[np.ndarray, "_ ..."]]:
     """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
@@ -281,7 +292,7 @@ def _able(weights, begin, degree, excluded, skipped):
     able, first, last = np.int64(0), 0, 0
     if begin < 0:
         first = -1 - begin
-        begin, last = skipped[first]
+        begin, last = skipped[first, 0], skipped[first, 1]
     for position in range(begin, begin + degree + last - first):
         able += weights[position] > 0
     for k in range(first, last):
@@ -293,7 +304,7 @@ def _able(weights, begin, degree, excluded, skipped):
 def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
     """Rows of destinations ``low`` to ``high``, counted from ``first`` on, and how many runs they have at most."""
     for i in range(low, high):
-        prefetch(indptr, dst[min(i + AHEAD, high - 1)])
+        prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
         starts[i], stops[i] = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
         most[i] = min(stops[i] - starts[i], relations)
 
@@ -325,7 +336,14 @@ def find_runs(
             at = stop
         found[i] = place - before
     if excluded.shape[0]:
-        leave_out(excluded, marks, begins, degrees, skipped, room[low], place)
+        first, last, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
+        some = np.empty(ROWS_AT_ONCE, np.int64)
+        for start in range(room[low], place, ROWS_AT_ONCE):
+            count = 0
+            for at in range(start, min(start + ROWS_AT_ONCE, place)):
+                some[count] = at
+                count += marked(first, last, shift, marks, begins[at], degrees[at])
+            leave_out(excluded, marks, begins, degrees, skipped, some[:count])
     for at in range(room[low], place):
         able, fanout = degrees[at], fanouts[kind_of_run[at]]
         if weighted:
@@ -342,12 +360,28 @@ def count_picks(
 
     Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says.
     """
-    for i in range(low, high):
-        node = dst[i]
-        begins[i] = indptr[node] - first
-        degrees[i] = indptr[node + 1] - indptr[node]
     if excluded.shape[0]:
-        leave_out(excluded, marks, begins, degrees, skipped, low, high)
+        first_excluded, last_excluded, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
+        some, rows = np.empty(ROWS_AT_ONCE, np.int64), known_rows(skipped)
+        all_known = rows.shape[0] > 0
+        for start in range(low, high, ROWS_AT_ONCE):
+            count = 0
+            for i in range(start, min(start + ROWS_AT_ONCE, high)):
+                prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
+                node = dst[i]
+                begin, degree = indptr[node] - first, indptr[node + 1] - indptr[node]
+                begins[i], degrees[i] = begin, degree
+                some[count] = i
+                if all_known:
+                    count += known(rows, begin)
+                else:
+                    count += marked(first_excluded, last_excluded, shift, marks, begin, degree)
+            leave_out(excluded, marks, begins, degrees, skipped, some[:count])
+    else:
+        for i in range(low, high):
+            prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
+            node = dst[i]
+            begins[i], degrees[i] = indptr[node] - first, indptr[node + 1] - indptr[node]
     for i in range(low, high):
         able = degrees[i]
         if weighted:
@@ -406,7 +440,7 @@ def pick_uniform(
             skips, first, last = begin < 0, 0, 0
             if skips:
                 first = -1 - begin
-                begin, last = skipped[first]
+                begin, last = skipped[first, 0], skipped[first, 1]
             if count == degree and not (replace and fanout >= 0):
                 place = begin
                 for slot in range(degree):
@@ -488,7 +522,7 @@ def pick_weighted(
         row, first, before, after = weights, begin, 0, 0
         if begin < 0:
             before = -1 - begin
-            begin, after = skipped[before]
+            begin, after = skipped[before, 0], skipped[before, 1]
             row, first = remaining_weights(weights, begin, degree, excluded, before, after), 0
         if replace and fanout >= 0:
             total = U(0)
