@@ -94,8 +94,10 @@ def directory_of(excluded):
         bit = (position - first) >> shift
         marks[1 + 2 * (bit >> 6)] |= np.int64(1) << (bit & 63)
         marks[4 + 2 * (bit >> 6)] += 1
+    total = np.int64(0)
     for at in range(4, marks.shape[0], 2):
-        marks[at] += marks[at - 2]
+        total += marks[at]
+        marks[at] = total
     return marks
 
 
@@ -117,10 +119,11 @@ def ascending_once(values):
     places, found = np.zeros(buckets + 1, np.int64), np.empty(size, np.int64)
     for value in values:
         places[((value - low) >> shift) + 1] += 1
-    most = np.int64(0)
-    for bucket in range(buckets):
-        most = max(most, places[bucket + 1])
-        places[bucket + 1] += places[bucket]
+    most = total = np.int64(0)
+    for bucket in range(1, buckets + 1):
+        most = max(most, places[bucket])
+        total += places[bucket]
+        places[bucket] = total
     for value in values:
         bucket = (value - low) >> shift
         found[places[bucket]] = value
@@ -144,25 +147,49 @@ def ascending_once(values):
 _NO_SKIPS = np.empty((0, 2), np.int64)
 
 
-def skips_of(
-    excluded: Int64[Tensor, "k"], indptr: Int64[Tensor, "N_1"]
-) -> tuple[Shaped[np.ndarray, "k"], Shaped[np.ndarray, "_"], Shaped[np.ndarray, "k 2"]]:
-    """Excluded positions, their directory, and room for what :func:`leave_out` tells of rows of ``indptr``.
+class RowsFound:
+    """What was found in the rows of the layers of a step, so that those that follow need not look again.
 
-    The room is the same for all layers of a step, so that the later ones know what was found before, see
-    :func:`known_rows`; of other rows it is new. It also is where there are so many excluded edges that they are hardly
-    those of a step.
+    Args:
+        indptr: where the rows begin.
+        skipped: room for what :func:`leave_out` tells.
+
+    Attributes:
+        indptr, skipped: as given.
+        first: the destinations of the first layer that is drawn, and their first edges and degrees as
+            :func:`leave_out` says. Destinations of later layers mostly begin with them.
     """
-    positions, marks = directory(excluded)
-    if not len(positions):
-        return positions, marks, _NO_SKIPS
-    if len(positions) > _MOST_KNOWN:
-        return positions, marks, np.empty((len(positions), 2), np.int64)
-    kept = made_once(excluded, "skips", dict[str, tuple[Tensor, np.ndarray]])
-    found = kept.get("rows")
-    if found is None or found[0].data_ptr() != indptr.data_ptr() or len(found[0]) != len(indptr):
-        found = kept["rows"] = indptr, np.full((len(positions), 2), -1)
-    return positions, marks, found[1]
+
+    def __init__(self, indptr: Int64[Tensor, "N_1"], skipped: Shaped[np.ndarray, "k 2"]) -> None:
+        self.indptr, self.skipped = indptr, skipped
+        self.first: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def of_first(self, dst: Shaped[np.ndarray, "D"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The columns of the first layer, of no rows where it is this one; ids are of the type of ``dst``."""
+        first = self.first
+        return first if first is not None and first[0].dtype == dst.dtype else (dst[:0], _NONE, _NONE)
+
+    def note(
+        self, dst: Shaped[np.ndarray, "D"], begins: Shaped[np.ndarray, "D"], degrees: Shaped[np.ndarray, "D"]
+    ) -> None:
+        """Keep what was found of the rows of a layer, if it is the first one."""
+        if self.first is None and len(self.skipped):
+            self.first = dst.copy(), begins, degrees
+
+
+def rows_found(excluded: Int64[Tensor, "k"], indptr: Int64[Tensor, "N_1"]) -> RowsFound:
+    """What is known of the rows of ``indptr``: the same object for all layers of a step.
+
+    Where there are so many excluded edges that they are hardly those of a step, it is a new one.
+    """
+    count = len(excluded)
+    if not count or count > _MOST_KNOWN:
+        return RowsFound(indptr, np.empty((count, 2), np.int64) if count else _NO_SKIPS)
+    kept = made_once(excluded, "rows", dict[str, RowsFound])
+    found = kept.get("last")
+    if found is None or found.indptr.data_ptr() != indptr.data_ptr() or len(found.indptr) != len(indptr):
+        found = kept["last"] = RowsFound(indptr, np.full((count, 2), -1))
+    return found
 
 
 @njit

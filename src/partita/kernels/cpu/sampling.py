@@ -21,13 +21,14 @@ from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
 from partita.kernels.cpu.excluded import (
     FEW_EXCLUDED,
+    RowsFound,
     directory,
     known,
     known_rows,
     leave_out,
     marked,
     remaining_weights,
-    skips_of,
+    rows_found,
     step_all,
 )
 from partita.kernels.intrinsics import prefetch
@@ -56,11 +57,11 @@ def sample_neighbors(
     excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    *skips, skipped = skips_of(excluded, indptr)
-    begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, skipped)
+    skips, found = directory(excluded), rows_found(excluded, indptr)
+    begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, found)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
     ids, positions, _ = _picked(
-        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], skipped
+        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], found.skipped
     )
     return torch.from_numpy(rows), ids, positions
 
@@ -117,8 +118,8 @@ def row_bounds(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    skips: Sequence[np.ndarray],
-    skipped: Shaped[np.ndarray, "k 2"],
+    skips: tuple[np.ndarray, np.ndarray],
+    found: RowsFound,
 ) -> tuple[Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D_1"]]:
     """First edges and degrees of rows, see :func:`count_picks`, and where the picks of each begin."""
     num_dst = dst.shape[0]
@@ -127,8 +128,10 @@ def row_bounds(
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
-        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, skipped,
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, *found.of_first(dst.numpy()),
+        begins, degrees, counts, found.skipped,
     )  # fmt: skip
+    found.note(dst.numpy(), begins, degrees)
     np.cumsum(counts, out=counts)
     return begins, degrees, rows
 
@@ -142,7 +145,7 @@ def read_runs(
     replace: bool,
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
-    skips: Sequence[np.ndarray],
+    skips: tuple[np.ndarray, np.ndarray],
     skipped: Shaped[np.ndarray, "k 2"],
 ) -> list[Shaped[np.ndarray, "_ ..."]]:
     """Columns of the runs from which so many edges are wanted, see :func:`find_runs`; and rows of destinations."""
@@ -353,18 +356,23 @@ def find_runs(
 
 @njit(nogil=True, cache=True)
 def count_picks(
-    indptr, first, weights, weighted, dst, fanout, replace, excluded, marks, begins, degrees, counts, skipped,
-    low, high,
+    indptr, first, weights, weighted, dst, fanout, replace, excluded, marks, known_dst, known_begins, known_degrees,
+    begins, degrees, counts, skipped, low, high,
 ):  # fmt: skip
     """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on.
 
-    Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says.
+    Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says, of those that were
+    found before as they are ``known``.
     """
     if excluded.shape[0]:
+        begun, same = low, min(high, known_dst.shape[0])
+        while begun < same and dst[begun] == known_dst[begun]:
+            begins[begun], degrees[begun] = known_begins[begun], known_degrees[begun]
+            begun += 1
         first_excluded, last_excluded, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
         some, rows = np.empty(ROWS_AT_ONCE, np.int64), known_rows(skipped)
         all_known = rows.shape[0] > 0
-        for start in range(low, high, ROWS_AT_ONCE):
+        for start in range(begun, high, ROWS_AT_ONCE):
             count = 0
             for i in range(start, min(start + ROWS_AT_ONCE, high)):
                 prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])

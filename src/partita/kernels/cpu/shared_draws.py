@@ -13,7 +13,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import MASK32, U, arrival_time, fold
-from partita.kernels.cpu.excluded import directory, skips_of
+from partita.kernels.cpu.excluded import directory, rows_found
 from partita.kernels.cpu.sampling import read_runs, row_bounds, sift
 from partita.kernels.intrinsics import leading_zeros, multiply_high, prefetch
 from partita.kernels.reference.draws import log_table
@@ -52,13 +52,12 @@ def sample_shared(
     num_nodes: int,
 ) -> Drawn:
     """See :func:`partita.kernels.reference.shared_draws.sample_shared`."""
-    wanted = np.array(fanouts, np.int64)
+    wanted, skips = np.array(fanouts, np.int64), directory(excluded)
     if edge_type is None:
-        *skips, skipped = skips_of(excluded, indptr)
-        begins, degrees, rows = row_bounds(indptr, dst, fanouts[0], False, weights, first_edge, skips, skipped)
-        kinds, runs = np.empty(0, np.int32), rows
+        found = rows_found(excluded, indptr)
+        begins, degrees, rows = row_bounds(indptr, dst, fanouts[0], False, weights, first_edge, skips, found)
+        kinds, runs, skipped = np.empty(0, np.int32), rows, found.skipped
     else:
-        skips = directory(excluded)
         skipped = np.empty((len(skips[0]), 2), np.int64)
         begins, degrees, _, kinds, counts, of_dst = read_runs(
             indptr, edge_type, dst, dst, wanted, False, weights, first_edge, skips, skipped
