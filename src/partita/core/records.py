@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from partita.core.adding import Adding
 from partita.core.node_types import NodeTypes
+from partita.core.once import Once
 from partita.core.typed import typed
 
 Made = TypeVar("Made")
@@ -73,7 +73,7 @@ class TargetEdges:
     def at(cls, positions: Int64[Tensor, "k"], pairs: Callable[[], Pairs]) -> TargetEdges:
         """Edges of which it is known where they are; their ends and relations are made when somebody asks for them."""
         found = cls.__new__(cls)
-        found.positions, found.pairs, found._known = positions, cache(pairs), {}
+        found.positions, found.pairs, found._known = positions, Once(pairs), {}
         return found
 
     @property

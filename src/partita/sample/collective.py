@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from partita.comm.axis import Axis
 from partita.comm.routing import bucket, to_all
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
+from partita.core.once import Once
 from partita.core.protocols import Rule
 from partita.core.rank_masks import RankMasks
 from partita.core.records import RemoteDraws, Removed, Sampled, TargetEdges, Traffic
@@ -101,7 +101,7 @@ class CollectiveTopology:
         other._local = self._local.without(
             excluded.of(own) if known is None else TargetEdges.at(known[own.to(known.device)], excluded.pairs)
         )
-        other._count_removed = cache(lambda: self._removed_anywhere(nodes.unique(), other._local.removed()))
+        other._count_removed = Once(lambda: self._removed_anywhere(nodes.unique(), other._local.removed()))
         return other
 
     def _removed_anywhere(self, ids: Int64[Tensor, "n"], own: Removed | None) -> Removed:

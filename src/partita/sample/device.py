@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from partita.core.once import Once
 from partita.core.protocols import Rule
 from partita.core.records import Removed, Sampled, TargetEdges
 from partita.kernels import checks
@@ -90,7 +90,7 @@ class DeviceTopology(ArrayTopology):
     def _without(self, excluded: TargetEdges) -> DeviceTopology:
         """Looked for on the host, whose edges are all; found again among those of the device."""
         device, host = self._rank.device, self._host.without(excluded)
-        positions, count = host.left_out.to(device), cache(lambda: _moved_counts(host, device))
+        positions, count = host.left_out.to(device), Once(lambda: _moved_counts(host, device))
         other = self._left(positions, count)
         other._cold = self._cold._left(host.left_out if self._cold_on_host else positions, count)
         node = torch.searchsorted(self._indptr, positions, right=True) - 1
@@ -148,7 +148,7 @@ class HostDraws(ArrayTopology):
 
     def _without(self, excluded: TargetEdges) -> HostDraws:
         host, device = self._local.without(excluded), self.degree_offsets.device
-        other = self._left(host.left_out.to(device), cache(lambda: _moved_counts(host, device)))
+        other = self._left(host.left_out.to(device), Once(lambda: _moved_counts(host, device)))
         other._local = host
         return other
 

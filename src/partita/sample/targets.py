@@ -87,19 +87,22 @@ class LinkPositions:
         store, codes, offsets, positions = self._store, list[Tensor](), [torch.zeros(1, dtype=torch.int64)], []
         kinds = None if store.edge_type is None else as_tensor(store.edge_type)
         columns = as_tensor(store.indptr), as_tensor(store.indices), kinds
-        groups = edges = 0
+        number = edges = 0
         with progress.task("find the edges of links", total=len(self._sides), unit="sides") as task:
             for side in self._sides:
                 code, begins, at = kernels.locate_edges(*columns, self._links, side.relations, backward=side.backward)
-                code[code < -1] -= groups
+                code[code < -1] -= number
                 codes.append(code)
                 offsets.append(begins[1:] + edges)
-                groups, edges = groups + len(begins) - 1, edges + len(at)
+                number, edges = number + len(begins) - 1, edges + len(at)
                 positions.append(at)
                 task.advance(1)
-        # NumPy asks for large pages, and the codes of a batch are everywhere.
+        # NumPy asks for large pages, and what is looked up for a batch is everywhere.
         table = torch.from_numpy(np.stack([code.numpy() for code in codes], axis=1))
-        return table, torch.cat(offsets), torch.cat(positions)
+        groups, places = (
+            torch.from_numpy(np.concatenate([part.numpy() for part in parts])) for parts in (offsets, positions)
+        )
+        return table, groups, places
 
     def of(self, numbers: Int64[Tensor, "B"]) -> Int64[Tensor, "k"]:
         """Positions of all edges of some links, ascending, each once."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace as replaced
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from partita.core.errors import ConfigError
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
 from partita.core.node_types import NodeTypes
+from partita.core.once import Once
 from partita.core.protocols import Rule
 from partita.core.records import RemoteDraws, Removed, Sampled, TargetEdges, Traffic
 from partita.graph.column_specs import COLUMNS, known
@@ -153,6 +153,12 @@ class ArrayTopology:
         self._excluded: Int64[Tensor, "k"] | None = None
         self._count_removed: Callable[[], Removed] | None = None
 
+    def __copy__(self: _Kind) -> _Kind:
+        # Steps make some, and the general way takes three times as long.
+        other = self.__class__.__new__(self.__class__)
+        other.__dict__.update(self.__dict__)
+        return other
+
     def arrays(self) -> dict[str, Any]:
         """What another one like it is made of, by the names of the arguments."""
         return {
@@ -220,17 +226,17 @@ class ArrayTopology:
                 fix="Leave out views, and the presets grappa and sdt-gnn",
             )
         if excluded.positions is not None:
-            found = excluded.positions.to(self._indices.device)
+            found = excluded.positions if self._indices.is_cpu else excluded.positions.to(self._indices.device)
             if not self._has_all_edges:
                 last = self._first_edge + self._indices.shape[0]
                 found = found[(found >= self._first_edge) & (found < last)]
-            return self._left(found, cache(lambda: self._removed(found, self.rows_of(found).unique())))
+            return self._left(found, Once(lambda: self._removed(found, self.rows_of(found).unique())))
         if len(self.nodes) < self.num_nodes:
             checks.within("dst", excluded.dst, self.num_nodes)
             excluded = excluded.of((excluded.dst >= self.nodes.start) & (excluded.dst < self.nodes.stop))
         pairs = excluded.to(self._indices.device)
         searched = self._found(pairs)
-        return self._left(searched, cache(lambda: self._removed(searched, pairs.dst.unique())))
+        return self._left(searched, Once(lambda: self._removed(searched, pairs.dst.unique())))
 
     def _found(self, pairs: TargetEdges) -> Int64[Tensor, "k"]:
         """Positions of the edges between some pairs, ascending."""

@@ -84,3 +84,22 @@ def test_positions_of_some_links_are_gathered(both, seed, chosen, sides, groups)
     assert found.tolist() == sorted(meant)
     with pytest.raises(IndexError, match="links"):
         kernels.gather_positions(codes, offsets, positions, torch.tensor([50]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(0, 2**32), st.sampled_from([1, 2, 50, 3000]), st.sampled_from([1, 100, 2**33]), st.sampled_from([1, 40])
+)
+def test_positions_are_in_order_however_they_lie(both, seed, chosen, span, groups) -> None:
+    """Spread, in one place with one far away, and groups that are repeated so often that they would be many more."""
+    random = np.random.default_rng(seed)
+    far = int(random.integers(0, 2**40))
+    codes = random.integers(0, span, (chosen, 2)) + far * (random.random((chosen, 2)) < random.choice([0, 1 / chosen]))
+    codes[random.random((chosen, 2)) < random.choice([0, 0.1, 1])] = -2 - random.integers(0, groups)
+    offsets = np.concatenate([[0], np.cumsum(random.integers(2, 200, groups))])
+    positions = torch.from_numpy(random.integers(0, span, offsets[-1]))
+    links = torch.from_numpy(random.integers(0, chosen, chosen))
+    found, wanted = both(
+        lambda: kernels.gather_positions(torch.from_numpy(codes), torch.from_numpy(offsets), positions, links)
+    )
+    assert torch.equal(found, wanted)

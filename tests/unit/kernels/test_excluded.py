@@ -18,6 +18,7 @@ from partita import kernels
 from partita.core.keys import fold
 from partita.kernels.excluded import stepped
 from partita.kernels.reference.draws import NEVER
+from partita.kernels.reference.shared_draws import SharedKey
 
 KEY = 0x0FEDCBA987654321
 RELATIONS = 3
@@ -151,6 +152,63 @@ def test_long_rows_and_many_edges(both) -> None:
         assert torch.equal(found.positions, wanted.positions)
         assert not torch.isin(found.positions, excluded).any()
         assert torch.equal(found.indices, indices[found.positions])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32), st.sampled_from([0.0, 0.02, 0.5]), st.sampled_from([1, 2, 5, 400]), st.integers(1, 3),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_what_was_found_in_one_layer_serves_the_next(seed, share, longest, threads, weighted, shared):
+    """Layers of any rows, of some, of all and of repeated ones; in which others look like those with excluded edges."""
+    random = np.random.default_rng(seed)
+    nodes = 20_000
+    degrees = random.integers(0, longest + 1, nodes) if seed % 2 else np.full(nodes, min(longest, 16))
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64))
+    edges = int(indptr[-1])
+    indices = torch.from_numpy(random.integers(0, nodes, edges))
+    weights = torch.from_numpy(random.integers(0, 9, edges).astype(np.uint32)) if weighted else None
+    positions = np.sort(random.choice(edges, min(edges, int(share * 24_000)), replace=False))
+    excluded = torch.from_numpy(positions)
+    rows = np.unique(np.searchsorted(indptr.numpy(), positions, side="right") - 1)
+    some, others = random.permutation(rows), random.permutation(nodes)[: nodes // 2]
+    layers = [some[: len(some) // 2], some, np.concatenate([some[::2], others]), np.repeat(others, 2), some[::-1]]
+    draw = _draw_shared if shared else _draw
+
+    def drawn(layer: np.ndarray, excluded: Tensor, indptr: Tensor = indptr) -> list[list[int]]:
+        return draw(indptr, indices, weights, torch.from_numpy(layer.copy()), excluded)
+
+    kernels.set_threads(threads)
+    try:
+        for layer in layers:
+            assert drawn(layer, excluded) == drawn(layer, excluded.clone())
+        whole, pairs = torch.tensor([0, edges]), indptr[::2].contiguous()  # other rows of the same edges
+        assert drawn(np.array([0]), excluded, whole) == drawn(np.array([0]), excluded.clone(), whole)
+        for layer in (others[others < nodes // 2], layers[2]):
+            layer = layer[layer < nodes // 2]
+            assert drawn(layer, excluded, pairs) == drawn(layer, excluded.clone(), pairs)
+        assert drawn(layers[2], excluded) == drawn(layers[2], excluded.clone())
+    finally:
+        kernels.set_threads(None)
+
+
+def _draw(indptr: Tensor, indices: Tensor, weights: Tensor | None, dst: Tensor, excluded: Tensor) -> list[list[int]]:
+    found = kernels.sample_neighbors(
+        indptr, indices, dst, dst, KEY, 3, weights=weights, positions=True, excluded=excluded
+    )
+    assert not torch.isin(found.positions, excluded).any()
+    return [found.indptr.tolist(), found.positions.tolist()]
+
+
+def _draw_shared(
+    indptr: Tensor, indices: Tensor, weights: Tensor | None, dst: Tensor, excluded: Tensor
+) -> list[list[int]]:
+    found = kernels.sample_shared(
+        indptr, indices, dst, None, SharedKey(KEY), (3,), weights=weights, positions=True, excluded=excluded,
+        num_nodes=20_000,
+    )  # fmt: skip
+    assert not torch.isin(found.positions, excluded).any()
+    return [found.indptr.tolist(), found.positions.tolist()]
 
 
 @pytest.mark.parametrize("weights", [None, [3, 0, 1, 7, 2, 5]])

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
+from partita.kernels.cpu.excluded import DIRECTORY, ascending_once, directory_of
+from partita.kernels.excluded import made_once
 from partita.kernels.intrinsics import prefetch
 
 _AHEAD = 16  # links ahead that are asked for
-_FAR_AHEAD = 64  # where nothing is done with them but to look
+_MANY = 8  # more positions than this for each single one and group, and it is looked whether groups are repeated
 _FEW = 8  # a row with more than so many edges for each of its links is reduced to what may be theirs
 _SET_WORDS = 1 << 10
 _WORDS_PER_EDGE = 64  # sorting an edge costs as much as streaming some of them; for cutting work into ranges
@@ -187,60 +189,61 @@ def gather_positions(
 ) -> Int64[Tensor, "k"]:
     """See :func:`partita.kernels.reference.gather_positions`."""
     table, chosen = codes.numpy(), links.numpy()
-    alone, groups = np.empty(len(chosen) * table.shape[1], np.int64), np.empty(len(chosen) * table.shape[1], np.int64)
-    singles, several = gather_loop(table, chosen, alone, groups)
-    if singles < 0:
-        raise IndexError(f"links: {chosen.min()} to {chosen.max()}, but there are {len(table)} rows")
-    found = alone[:singles]
-    if several:
-        groups = groups[:several]
-        groups.sort()
-        found = np.concatenate([found, expand_loop(groups, offsets.numpy(), positions.numpy())])
-    found.sort()  # NumPy's, which compares many at a time
-    return torch.from_numpy(found[: once_loop(found)])
+    found, marks = gather_loop(table, offsets.numpy(), positions.numpy(), chosen)
+    if not len(marks):
+        if len(found):
+            raise IndexError(f"links: {chosen.min()} to {chosen.max()}, but there are {len(table)} rows")
+        return torch.from_numpy(found)
+    gathered = torch.from_numpy(found)
+    made_once(gathered, DIRECTORY, lambda: (found, marks))
+    return gathered
 
 
 @njit(nogil=True, cache=True)
-def gather_loop(codes, chosen, alone, groups):
-    """The positions of single edges of some links, and their groups; returns how many there are of each, or -1."""
-    singles, several, count, sides = 0, 0, chosen.shape[0], codes.shape[1]
-    for i in range(count):
+def gather_loop(codes, offsets, positions, chosen):
+    """Positions of all edges of some links, ascending, each once, and their directory.
+
+    The directory is empty where there are none; and where one of the links is none, with a number for the positions.
+    """
+    count, sides = chosen.shape[0], codes.shape[1]
+    found = np.empty(count * sides + 1, np.int64)
+    for i in range(count):  # all are asked for before the first is read, as each is somewhere else in memory
         if not 0 <= chosen[i] < codes.shape[0]:
-            return -1, 0
-        prefetch(codes, sides * chosen[min(i + _FAR_AHEAD, count - 1)])
+            return found[:1], found[:0]
+        prefetch(codes, sides * chosen[i])
+    alone, group = 0, found.shape[0] - 1  # from both ends: what is no position yet, or no group, is written over
+    for i in range(count):
         for side in range(sides):
             code = np.int64(codes[chosen[i], side])
-            alone[singles] = code
-            singles += code >= 0
-            groups[several] = -2 - code
-            several += code < -1
-    return singles, several
+            found[alone], found[group] = code, -2 - code
+            alone += code >= 0
+            group -= code < -1
+    groups, found = found[group + 1 :], found[:alone]
+    if groups.shape[0]:
+        found = with_groups(found, groups, offsets, positions)
+    if not found.shape[0]:
+        return found, found
+    found = ascending_once(found)
+    return found, directory_of(found)
 
 
-@njit(nogil=True, cache=True)
-def once_loop(values):
-    """Keep each of ascending values once, in front; returns how many these are."""
-    kept = 0
-    for value in values:
-        if not kept or value != values[kept - 1]:
-            values[kept] = value
-            kept += 1
-    return kept
-
-
-@njit(nogil=True, cache=True)
-def expand_loop(groups, offsets, positions):
-    """All positions of groups, which ascend; each group once."""
-    size = 0
-    for i in range(groups.shape[0]):
-        prefetch(offsets, groups[min(i + _AHEAD, groups.shape[0] - 1)])
-        if not i or groups[i] != groups[i - 1]:
-            size += offsets[groups[i] + 1] - offsets[groups[i]]
-    found, place = np.empty(size, np.int64), 0
-    for i in range(groups.shape[0]):
-        prefetch(positions, offsets[groups[min(i + _AHEAD, groups.shape[0] - 1)]])
-        if not i or groups[i] != groups[i - 1]:
-            for at in range(offsets[groups[i]], offsets[groups[i] + 1]):
-                found[place] = positions[at]
-                place += 1
+@njit
+def with_groups(alone, groups, offsets, positions):
+    """Some positions, and those of groups; repeated where groups are, unless that makes them many more."""
+    for group in groups:
+        prefetch(offsets, group)
+    size = alone.shape[0]
+    for group in groups:
+        prefetch(positions, offsets[group])
+        size += offsets[group + 1] - offsets[group]
+    if size > _MANY * (alone.shape[0] + groups.shape[0]):
+        groups, size = ascending_once(groups), alone.shape[0]
+        for group in groups:
+            size += offsets[group + 1] - offsets[group]
+    found, place = np.empty(size, np.int64), alone.shape[0]
+    found[:place] = alone
+    for group in groups:
+        for at in range(offsets[group], offsets[group + 1]):
+            found[place] = positions[at]
+            place += 1
     return found

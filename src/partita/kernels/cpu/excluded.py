@@ -5,6 +5,9 @@ list comes with a directory: a bitmap of all positions from the first of them to
 that one word or two tell of nearly every row without excluded edges that it has none. Element 0 is how many low bits of
 a position's distance from the first one are dropped to get the number of its bit; then there are two elements for each
 word of 64 bits: the word, and how many excluded positions are before those of the word.
+
+The rows with excluded edges are mostly seeds, which the first layer that is drawn has all. What was found there is kept
+for the others: once it is known of every excluded edge which row it is of, other rows need no look at the directory.
 """
 
 from __future__ import annotations
@@ -17,20 +20,23 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty
-from partita.kernels.cpu.draws import ONE, U
+from partita.kernels.cpu.draws import GOLDEN, ONE, U
 from partita.kernels.excluded import made_once
 from partita.kernels.intrinsics import count_bits, prefetch
 
 _WORDS = 1 << 10  # of a directory, at least: few enough for the first cache
-_BITS_PER_EDGE = 32  # at least; so a short row is taken for one with excluded edges once in 32 times
+_BITS_PER_EDGE = 16  # at least; so a short row is taken for one with excluded edges once in 16 times at most
+_MOST_IN_BUCKET = 64  # up to so many in a bucket, moving them one by one into order is fast
 FEW_EXCLUDED = 16  # up to so many in a row are compared one by one, with many positions at a time
-_ROWS_AT_ONCE = 256
 _FEW = 16  # up to so many sources in a row are compared one by one; more are looked up in a set
 _AT_ONCE = 64  # edges that are compared before it is seen whether one of them was found
 _AHEAD = 12  # rows ahead that are asked for
 _LINE = 16  # edges in a cache line
 _WORDS_PER_EDGE = 2  # rows are short, and each is waited for; for cutting work into ranges
 _SET_WORDS = 1 << 10
+_SET_SHIFT = U(64 - 16)  # from a mixed number to that of a bit in so many words
+_MOST_KNOWN = 1 << 14  # excluded edges whose rows are kept; so at most each fourth bit is of one
+_TWO, _THREE, _SIX, _LOW_SIX = U(2), U(3), U(6), U(63)
 
 
 def find_edges(
@@ -62,6 +68,7 @@ def find_edges(
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
+DIRECTORY = "directory"
 _NONE = np.empty(0, np.int64)
 
 
@@ -69,109 +76,217 @@ def directory(excluded: Int64[Tensor, "k"]) -> tuple[np.ndarray, np.ndarray]:
     """Excluded positions, and their directory."""
     if not excluded.shape[0]:
         return _NONE, _NONE
-    found: tuple[np.ndarray, np.ndarray] = made_once(excluded, "directory", lambda: _directory(excluded.numpy()))
-    return found
-
-
-def _directory(positions: Int64[np.ndarray, "k"]) -> tuple[np.ndarray, np.ndarray]:
-    span = int(positions[-1] - positions[0])
-    words = max(_WORDS, 1 << (len(positions) * _BITS_PER_EDGE // 64 - 1).bit_length())
-    shift = max(0, span.bit_length() - (64 * words).bit_length() + 1)
-    marks = np.zeros(2 * ((span >> shift >> 6) + 1) + 3, np.int64)
-    marks[0] = shift
-    fill_directory(positions, marks)
-    return positions, marks
+    return made_once(excluded, DIRECTORY, lambda: (excluded.numpy(), directory_of(excluded.numpy())))
 
 
 @njit(nogil=True, cache=True)
-def fill_directory(excluded, marks):
-    """Fill all elements of a directory but the first; they are 0 before. One word follows that has no bits."""
+def directory_of(excluded):
+    """The directory of excluded positions, of which there are some."""
+    first, words, shift = excluded[0], _WORDS, 0
+    while words * 64 < excluded.shape[0] * _BITS_PER_EDGE:
+        words *= 2
+    span = excluded[excluded.shape[0] - 1] - first
+    while span >> shift >= 64 * words:
+        shift += 1
+    marks = np.zeros(2 * ((span >> shift >> 6) + 2) + 1, np.int64)
+    marks[0] = shift
     for position in excluded:
-        bit = (position - excluded[0]) >> marks[0]
+        bit = (position - first) >> shift
         marks[1 + 2 * (bit >> 6)] |= np.int64(1) << (bit & 63)
         marks[4 + 2 * (bit >> 6)] += 1
+    total = np.int64(0)
     for at in range(4, marks.shape[0], 2):
-        marks[at] += marks[at - 2]
+        total += marks[at]
+        marks[at] = total
+    return marks
 
 
 @njit
-def _before(excluded, marks, position):
-    """How many excluded positions, of which there are some, are below one."""
-    first, last = excluded[0], excluded[excluded.shape[0] - 1]
-    beyond = np.int64(position > last)
-    position = min(max(position, first), last)
-    bit = (position - first) >> marks[0]
-    word = 1 + 2 * (bit >> 6)
-    bits, low, high = U(marks[word]), marks[word + 1], marks[word + 3]
-    if count_bits(bits) == high - low:  # each has a bit of its own
-        low += count_bits(bits & ((ONE << U(bit & 63)) - ONE))
-        return low + (excluded[low] < position) + beyond
+def ascending_once(values):
+    """Some whole numbers in order, each once.
+
+    They are put into so many buckets of equal width that few share one; in their order few are out of place then.
+    """
+    size = values.shape[0]
+    low, high = values[0], values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+    buckets, shift = 1, 0
+    while buckets < size:
+        buckets *= 2
+    while (high - low) >> shift >= buckets:
+        shift += 1
+    places, found = np.zeros(buckets + 1, np.int64), np.empty(size, np.int64)
+    for value in values:
+        places[((value - low) >> shift) + 1] += 1
+    most = total = np.int64(0)
+    for bucket in range(1, buckets + 1):
+        most = max(most, places[bucket])
+        total += places[bucket]
+        places[bucket] = total
+    for value in values:
+        bucket = (value - low) >> shift
+        found[places[bucket]] = value
+        places[bucket] += 1
+    if most > _MOST_IN_BUCKET:
+        found.sort()
+    else:
+        for i in range(1, size):
+            value, at = found[i], i
+            while at > 0 and found[at - 1] > value:
+                found[at] = found[at - 1]
+                at -= 1
+            found[at] = value
+    last = 0
+    for value in found:
+        last += value != found[last]
+        found[last] = value
+    return found[: last + 1]
+
+
+_NO_SKIPS = np.empty((0, 2), np.int64)
+
+
+class RowsFound:
+    """What was found in the rows of the layers of a step, so that those that follow need not look again.
+
+    Args:
+        indptr: where the rows begin.
+        skipped: room for what :func:`leave_out` tells.
+
+    Attributes:
+        indptr, skipped: as given.
+        first: the destinations of the first layer that is drawn, and their first edges and degrees as
+            :func:`leave_out` says. Destinations of later layers mostly begin with them.
+    """
+
+    def __init__(self, indptr: Int64[Tensor, "N_1"], skipped: Shaped[np.ndarray, "k 2"]) -> None:
+        self.indptr, self.skipped = indptr, skipped
+        self.first: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def of_first(self, dst: Shaped[np.ndarray, "D"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The columns of the first layer, of no rows where it is this one; ids are of the type of ``dst``."""
+        first = self.first
+        return first if first is not None and first[0].dtype == dst.dtype else (dst[:0], _NONE, _NONE)
+
+    def note(
+        self, dst: Shaped[np.ndarray, "D"], begins: Shaped[np.ndarray, "D"], degrees: Shaped[np.ndarray, "D"]
+    ) -> None:
+        """Keep what was found of the rows of a layer, if it is the first one."""
+        if self.first is None and len(self.skipped):
+            self.first = dst.copy(), begins, degrees
+
+
+def rows_found(excluded: Int64[Tensor, "k"], indptr: Int64[Tensor, "N_1"]) -> RowsFound:
+    """What is known of the rows of ``indptr``: the same object for all layers of a step.
+
+    Where there are so many excluded edges that they are hardly those of a step, it is a new one.
+    """
+    count = len(excluded)
+    if not count or count > _MOST_KNOWN:
+        return RowsFound(indptr, np.empty((count, 2), np.int64) if count else _NO_SKIPS)
+    kept = made_once(excluded, "rows", dict[str, RowsFound])
+    found = kept.get("last")
+    if found is None or found.indptr.data_ptr() != indptr.data_ptr() or len(found.indptr) != len(indptr):
+        found = kept["last"] = RowsFound(indptr, np.full((count, 2), -1))
+    return found
+
+
+@njit
+def known_rows(skipped):
+    """The rows that have excluded edges, where :func:`leave_out` has told of all of them; otherwise nothing.
+
+    No other row has any then, as every excluded edge is one of a single row. They are a set of bits, which other rows
+    have in common with them now and then, see :func:`known`. Another thread may be writing what is read here: the same
+    whenever it does.
+    """
+    count, k = skipped.shape[0], 0
+    rows = np.zeros(_SET_WORDS if count <= _MOST_KNOWN else 0, np.uint64)
+    if not rows.shape[0]:
+        return rows
+    while k < count:
+        begin, after = skipped[k, 0], skipped[k, 1]
+        if begin < 0 or after <= k:
+            return rows[:0]
+        place = U(begin) * GOLDEN >> _SET_SHIFT
+        rows[place >> _SIX] |= ONE << (place & _LOW_SIX)
+        k = after
+    return rows
+
+
+@njit(inline="always")
+def known(rows, begin):
+    """Whether a row may be one of :func:`known_rows`; it is named by its first edge."""
+    place = U(begin) * GOLDEN >> _SET_SHIFT
+    return (rows[place >> _SIX] >> (place & _LOW_SIX)) & ONE
+
+
+@njit
+def _search(excluded, low, high, position):
+    """How many excluded positions are below one, where this is known to be so many at least and at most."""
     while low < high:
         middle = (low + high) >> 1
         if excluded[middle] < position:
             low = middle + 1
         else:
             high = middle
-    return low + beyond
+    return low
 
 
-@njit
-def _may_have(excluded, marks, begin, end):
-    """Whether a row may have excluded edges; there are some. Without a branch that depends on the row, or hardly."""
-    first, last = excluded[0], excluded[excluded.shape[0] - 1]
-    low = (min(max(begin, first), last) - first) >> marks[0]
-    high = (min(max(end - 1, first), last) - first) >> marks[0]
-    word, other = 1 + 2 * (low >> 6), 1 + 2 * (high >> 6)
-    found = U(marks[word]) >> U(low & 63)
-    if word == other:
-        found <<= U(63 - max(high - low, 0))
-    else:
-        found |= (U(marks[other]) << U(63 - (high & 63))) | U(other - word > 2)
-    return begin < end and found != 0
+@njit(inline="always")
+def before(excluded, first, last, shift, marks, position):
+    """How many excluded positions, the first and the last of which are given, are below one, uint64."""
+    bit = U(min(max(position, first), last) - first) >> shift
+    word = ONE + ((bit >> _SIX) << ONE)
+    bits, low, high = U(marks[word]), U(marks[word + ONE]), U(marks[word + _THREE])
+    if U(count_bits(bits)) == high - low:  # each has a bit of its own
+        low += U(count_bits(bits & ((ONE << (bit & _LOW_SIX)) - ONE)))
+        return low + U(excluded[low] < position)
+    return U(_search(excluded, np.int64(low), np.int64(high), position))
+
+
+@njit(inline="always")
+def marked(first, last, shift, marks, begin, degree):
+    """Whether a row may have excluded edges, the first and the last of which are given; without a branch."""
+    low = min(max(begin, first), last)
+    one = U(low - first) >> shift
+    others = (U(min(max(begin + degree - 1, low), last) - first) >> shift) - one
+    word, start = ONE + ((one >> _SIX) << ONE), one & _LOW_SIX
+    bits = (U(marks[word]) >> start) | ((U(marks[word + _TWO]) << ONE) << (_LOW_SIX - start))
+    return (bits << (_LOW_SIX - min(others, _LOW_SIX))) | (others >> _SIX) != U(0)
 
 
 @njit
 def excluded_within(excluded, marks, begin, end):
     """Which of the excluded positions are in a row: the first, and one past the last; equal where there are none."""
     low = high = np.int64(0)
-    if excluded.shape[0] > 0 and _may_have(excluded, marks, begin, end):
-        low, high = _before(excluded, marks, begin), _before(excluded, marks, end)
+    if excluded.shape[0] > 0 and begin < end:
+        first, last, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
+        if marked(first, last, shift, marks, begin, end - begin):
+            low = np.int64(before(excluded, first, last, shift, marks, begin))
+            high = np.int64(before(excluded, first, last, shift, marks, end))
     return low, high
 
 
 @njit
-def leave_out(excluded, marks, begins, degrees, skipped, low, high):
-    """Tell of rows ``low`` to ``high`` which have excluded edges; degrees are then those without these.
+def leave_out(excluded, marks, begins, degrees, skipped, some):
+    """Tell of some rows which of them have excluded edges; degrees are then those without these.
 
     The others stay as they are. Where the first excluded edge of a row is the k-th of all, its first edge in ``begins``
     becomes -1 - k, and ``skipped[k]`` has that first edge, and the number of the excluded edge after its last one.
     """
-    first, last, shift = excluded[0], excluded[excluded.shape[0] - 1], marks[0]
-    some = np.empty(_ROWS_AT_ONCE, np.int64)
-    for start in range(low, high, _ROWS_AT_ONCE):
-        count = 0  # Rows that may have any are listed first: a call in a branch has numba count references to arrays.
-        for i in range(start, min(start + _ROWS_AT_ONCE, high)):
-            begin, end = begins[i], begins[i] + degrees[i]
-            one = (min(max(begin, first), last) - first) >> shift
-            other = max((min(max(end - 1, first), last) - first) >> shift, one)
-            head, tail = 1 + 2 * (one >> 6), 1 + 2 * (other >> 6)
-            found = U(marks[head]) >> U(one & 63)
-            if head == tail:
-                found <<= U(63 - (other - one))
-            else:
-                found |= (U(marks[tail]) << U(63 - (other & 63))) | U(tail - head > 2)
-            some[count] = i
-            count += found != 0
-        for place in range(count):
-            i = some[place]
-            begin, end = begins[i], begins[i] + degrees[i]
-            before = _before(excluded, marks, begin)
-            if before < excluded.shape[0] and excluded[before] < end:
-                after = before + 1  # mostly; looking for the end costs more than to see whether it is here
-                if after < excluded.shape[0] and excluded[after] < end:
-                    after = _before(excluded, marks, end)
-                skipped[before, 0], skipped[before, 1] = begin, after
-                begins[i], degrees[i] = -1 - before, degrees[i] - (after - before)
+    size = U(excluded.shape[0])
+    first, last, shift = excluded[0], excluded[size - ONE], U(marks[0])
+    for at in range(some.shape[0]):
+        i = U(some[at])  # without a sign, as it is an index that is not counted from the end
+        begin, degree = begins[i], degrees[i]
+        low = before(excluded, first, last, shift, marks, begin)
+        if low < size and excluded[low] < begin + degree:
+            high = low + ONE  # mostly; looking for the end costs more than to see whether it is here
+            if high < size and excluded[high] < begin + degree:
+                high = before(excluded, first, last, shift, marks, begin + degree)
+            skipped[low, 0], skipped[low, 1] = begin, np.int64(high)
+            begins[i], degrees[i] = -1 - np.int64(low), degree - np.int64(high - low)
 
 
 @njit

@@ -20,16 +20,29 @@ from partita.core.keys import GOLDEN
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import ONE, WORDS_PER_PICK, U, arrival_time, below, fold
-from partita.kernels.cpu.excluded import FEW_EXCLUDED, directory, leave_out, remaining_weights, step_all
+from partita.kernels.cpu.excluded import (
+    FEW_EXCLUDED,
+    RowsFound,
+    directory,
+    known,
+    known_rows,
+    leave_out,
+    marked,
+    remaining_weights,
+    rows_found,
+    step_all,
+)
 from partita.kernels.intrinsics import prefetch
 from partita.kernels.reference.draws import FEISTEL_ROUNDS, log_table
 from partita.kernels.reference.relations import Runs
 from partita.kernels.relabeller import Relabeller
 
 GROUP = 16  # destinations whose picks are under way together
+FAR_AHEAD = 64  # places ahead where nothing is done with them but to look
 AHEAD = 24  # places ahead that the relabeller asks for
 WALK = 8  # edges of one relation that are compared one by one before the end of their run is searched
 SPREAD = U(GOLDEN)
+ROWS_AT_ONCE = 256  # that are looked through for those that may have excluded edges, before these are looked at
 SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
 
 
@@ -46,12 +59,11 @@ def sample_neighbors(
     excluded: Int[Tensor, "k"],
 ) -> tuple[Int[Tensor, "D_1"], Int[Tensor, "E"], Int[Tensor, "E"]]:
     """See :func:`partita.kernels.reference.sample_neighbors`."""
-    skips = directory(excluded)
-    skipped = np.empty((len(skips[0]), 2), np.int64)
-    begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, skipped)
+    skips, found = directory(excluded), rows_found(excluded, indptr)
+    begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, found)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
     ids, positions, _ = _picked(
-        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], skipped
+        indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], found.skipped
     )
     return torch.from_numpy(rows), ids, positions
 
@@ -109,7 +121,7 @@ def row_bounds(
     weights: UInt32[Tensor, "M"] | None,
     first_edge: int,
     skips: tuple[np.ndarray, np.ndarray],
-    skipped: Shaped[np.ndarray, "k 2"],
+    found: RowsFound,
 ) -> tuple[Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D"], Shaped[np.ndarray, "D_1"]]:
     """First edges and degrees of rows, see :func:`count_picks`, and where the picks of each begin."""
     num_dst = dst.shape[0]
@@ -118,8 +130,10 @@ def row_bounds(
     counts, weight = rows[1:], or_empty(weights, (0,), np.dtype(np.uint32))
     run(
         count_picks, threads.even_bounds(num_dst, num_dst * WORDS_PER_PICK),
-        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, begins, degrees, counts, skipped,
+        indptr, first_edge, weight, weights is not None, dst, fanout, replace, *skips, *found.of_first(dst.numpy()),
+        begins, degrees, counts, found.skipped,
     )  # fmt: skip
+    found.note(dst.numpy(), begins, degrees)
     np.cumsum(counts, out=counts)
     return begins, degrees, rows
 
@@ -283,7 +297,7 @@ def _able(weights, begin, degree, excluded, skipped):
     able, first, last = np.int64(0), 0, 0
     if begin < 0:
         first = -1 - begin
-        begin, last = skipped[first]
+        begin, last = skipped[first, 0], skipped[first, 1]
     for position in range(begin, begin + degree + last - first):
         able += weights[position] > 0
     for k in range(first, last):
@@ -295,7 +309,7 @@ def _able(weights, begin, degree, excluded, skipped):
 def read_rows(indptr, first, dst, relations, starts, stops, most, low, high):
     """Rows of destinations ``low`` to ``high``, counted from ``first`` on, and how many runs they have at most."""
     for i in range(low, high):
-        prefetch(indptr, dst[min(i + AHEAD, high - 1)])
+        prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
         starts[i], stops[i] = indptr[dst[i]] - first, indptr[dst[i] + 1] - first
         most[i] = min(stops[i] - starts[i], relations)
 
@@ -327,7 +341,14 @@ def find_runs(
             at = stop
         found[i] = place - before
     if excluded.shape[0]:
-        leave_out(excluded, marks, begins, degrees, skipped, room[low], place)
+        first, last, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
+        some = np.empty(ROWS_AT_ONCE, np.int64)
+        for start in range(room[low], place, ROWS_AT_ONCE):
+            count = 0
+            for at in range(start, min(start + ROWS_AT_ONCE, place)):
+                some[count] = at
+                count += marked(first, last, shift, marks, begins[at], degrees[at])
+            leave_out(excluded, marks, begins, degrees, skipped, some[:count])
     for at in range(room[low], place):
         able, fanout = degrees[at], fanouts[kind_of_run[at]]
         if weighted:
@@ -337,19 +358,40 @@ def find_runs(
 
 @njit(nogil=True, cache=True)
 def count_picks(
-    indptr, first, weights, weighted, dst, fanout, replace, excluded, marks, begins, degrees, counts, skipped,
-    low, high,
+    indptr, first, weights, weighted, dst, fanout, replace, excluded, marks, known_dst, known_begins, known_degrees,
+    begins, degrees, counts, skipped, low, high,
 ):  # fmt: skip
     """First edge, degree and number of picks of destinations ``low`` to ``high``; edges count from ``first`` on.
 
-    Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says.
+    Of rows with excluded edges they are as :func:`~partita.kernels.cpu.excluded.leave_out` says, of those that were
+    found before as they are ``known``.
     """
-    for i in range(low, high):
-        node = dst[i]
-        begins[i] = indptr[node] - first
-        degrees[i] = indptr[node + 1] - indptr[node]
     if excluded.shape[0]:
-        leave_out(excluded, marks, begins, degrees, skipped, low, high)
+        begun, same = low, min(high, known_dst.shape[0])
+        while begun < same and dst[begun] == known_dst[begun]:
+            begins[begun], degrees[begun] = known_begins[begun], known_degrees[begun]
+            begun += 1
+        first_excluded, last_excluded, shift = excluded[0], excluded[excluded.shape[0] - 1], U(marks[0])
+        some, rows = np.empty(ROWS_AT_ONCE, np.int64), known_rows(skipped)
+        all_known = rows.shape[0] > 0
+        for start in range(begun, high, ROWS_AT_ONCE):
+            count = 0
+            for i in range(start, min(start + ROWS_AT_ONCE, high)):
+                prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
+                node = dst[i]
+                begin, degree = indptr[node] - first, indptr[node + 1] - indptr[node]
+                begins[i], degrees[i] = begin, degree
+                some[count] = i
+                if all_known:
+                    count += known(rows, begin)
+                else:
+                    count += marked(first_excluded, last_excluded, shift, marks, begin, degree)
+            leave_out(excluded, marks, begins, degrees, skipped, some[:count])
+    else:
+        for i in range(low, high):
+            prefetch(indptr, dst[min(i + FAR_AHEAD, high - 1)])
+            node = dst[i]
+            begins[i], degrees[i] = indptr[node] - first, indptr[node + 1] - indptr[node]
     for i in range(low, high):
         able = degrees[i]
         if weighted:
@@ -408,7 +450,7 @@ def pick_uniform(
             skips, first, last = begin < 0, 0, 0
             if skips:
                 first = -1 - begin
-                begin, last = skipped[first]
+                begin, last = skipped[first, 0], skipped[first, 1]
             if count == degree and not (replace and fanout >= 0):
                 place = begin
                 for slot in range(degree):
@@ -490,7 +532,7 @@ def pick_weighted(
         row, first, before, after = weights, begin, 0, 0
         if begin < 0:
             before = -1 - begin
-            begin, after = skipped[before]
+            begin, after = skipped[before, 0], skipped[before, 1]
             row, first = remaining_weights(weights, begin, degree, excluded, before, after), 0
         if replace and fanout >= 0:
             total = U(0)

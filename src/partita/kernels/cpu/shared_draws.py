@@ -13,7 +13,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import MASK32, U, arrival_time, fold
-from partita.kernels.cpu.excluded import directory
+from partita.kernels.cpu.excluded import directory, rows_found
 from partita.kernels.cpu.sampling import read_runs, row_bounds, sift
 from partita.kernels.intrinsics import leading_zeros, multiply_high, prefetch
 from partita.kernels.reference.draws import log_table
@@ -53,11 +53,12 @@ def sample_shared(
 ) -> Drawn:
     """See :func:`partita.kernels.reference.shared_draws.sample_shared`."""
     wanted, skips = np.array(fanouts, np.int64), directory(excluded)
-    skipped = np.empty((len(skips[0]), 2), np.int64)
     if edge_type is None:
-        begins, degrees, rows = row_bounds(indptr, dst, fanouts[0], False, weights, first_edge, skips, skipped)
-        kinds, runs = np.empty(0, np.int32), rows
+        found = rows_found(excluded, indptr)
+        begins, degrees, rows = row_bounds(indptr, dst, fanouts[0], False, weights, first_edge, skips, found)
+        kinds, runs, skipped = np.empty(0, np.int32), rows, found.skipped
     else:
+        skipped = np.empty((len(skips[0]), 2), np.int64)
         begins, degrees, _, kinds, counts, of_dst = read_runs(
             indptr, edge_type, dst, dst, wanted, False, weights, first_edge, skips, skipped
         )
@@ -189,7 +190,7 @@ def pick_shared(
         lost, last = 0, 0
         if begin < 0:
             lost = -1 - begin
-            begin, last = skipped[lost]
+            begin, last = skipped[lost, 0], skipped[lost, 1]
         end, held = begin + degree + last - lost, 0
         if count < degree and count == fanouts[kind]:
             for start in range(begin, end, _AT_ONCE):
