@@ -144,6 +144,7 @@ def test_what_is_not_sampled_by_time_is_refused(stores, tmp_path, settings, mess
     with pytest.raises(ConfigError, match=message):
         partita.Trainer(stores["one"], out=tmp_path / "run", **{**SETTINGS, **settings}).fit()
     assert not (tmp_path / "run").exists()
+    assert not stores["one"].with_name("g.links").exists()
 
 
 def test_times_that_are_missing_are_refused(tmp_path) -> None:

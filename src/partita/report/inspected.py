@@ -61,6 +61,8 @@ def _structure(summary: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str
     weighted = ", weighted" if summary["weighted"] else ""
     if width := summary["edge_features"]:
         weighted += f", {count(width, 'feature')} each"
+    if summary["times"]:
+        weighted += ", with times"
     rows = {
         "direction": ("every edge has its reverse" if structure["symmetric"] else "directed") + weighted,
         "self loops": f"{structure['self_loops']:,}",

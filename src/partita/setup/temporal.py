@@ -106,6 +106,20 @@ def check_temporal(config: Config, store: GraphStore, device: str, model: Model)
             )
 
 
+def require_no_times(config: Config, store: GraphStore) -> None:
+    """Refuse a task whose seeds are not nodes in a graph with times, unless these are ignored.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if is_temporal(config, store):
+        raise ConfigError(
+            "only nodes are asked about at times, so far; links, and other rows of nodes, are not",
+            where="task",
+            fix="Set temporal_strategy to none, so that edges of the future carry messages, too",
+        )
+
+
 def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
     """When seeds are asked about; ``None``: at no time in particular."""
     if not is_temporal(config, store):

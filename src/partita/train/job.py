@@ -23,7 +23,7 @@ from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt, make_
 from partita.setup.model import check_edge_columns, named_model, require_room
 from partita.setup.optim import make_optimizer, needs_evaluations
 from partita.setup.sampler import WHOLE, evaluation_sampler
-from partita.setup.temporal import check_temporal, is_temporal
+from partita.setup.temporal import check_temporal, require_no_times
 from partita.setup.tiers import check_look_ahead
 from partita.setup.topology import check_topology_memory
 from partita.tasks.metrics import selection_metric
@@ -153,12 +153,8 @@ def check_times(config: Config, store: GraphStore, device: str, model: Model, ta
         StoreError: the store is the shard of a host.
     """
     check_temporal(config, store, device, model)
-    if is_temporal(config, store) and (isinstance(task, SampledTask) or task.seeds("train").ndim > 1):
-        raise ConfigError(
-            "only nodes are asked about at times, so far; links, and other rows of nodes, are not",
-            where="task",
-            fix="Set temporal_strategy to none, so that edges of the future carry messages, too",
-        )
+    if isinstance(task, SampledTask) or task.seeds("train").ndim > 1:
+        require_no_times(config, store)
 
 
 def _check_device(config: Config, store: GraphStore, context: Context) -> None:

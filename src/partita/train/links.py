@@ -11,6 +11,7 @@ from partita.core.errors import ConfigError, StoreError
 from partita.graph.options import SplitLinksOptions
 from partita.graph.store import GraphStore
 from partita.setup.check import LINKS, check_names
+from partita.setup.temporal import require_no_times
 
 SUFFIX = ".links"
 """Of the store with links held out, behind the name of the one that has them all."""
@@ -34,6 +35,7 @@ def with_held_out(store: GraphStore, config: Config, context: Context | None = N
         return store
     check_names(config)  # before anything is written
     store.require_whole("holding links out")
+    require_no_times(config, store)
     if context is None or context.mesh.size == 1:
         return GraphStore.open(_beside(store, config))
     if context.mesh.hosts > 1:
