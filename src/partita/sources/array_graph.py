@@ -87,8 +87,8 @@ class ArrayGraph:
             raise self.edge_features.fail(f"has {self.edge_features.shape[0]} rows for {edges.shape[1]} edges")
         if self.edge_features is not None and 0 in self.edge_features.shape[1:]:
             raise self.edge_features.fail("has no columns", "Leave the array out")
-        self.edge_times = arrays["edge_time"].expect("i", 1) if "edge_time" in arrays else None
-        self.node_times = {name: arrays[name].expect("i", 1) for name in _TIMES[1:] if name in arrays}
+        self.edge_times = arrays["edge_time"].expect("iuM", 1) if "edge_time" in arrays else None
+        self.node_times = {name: arrays[name].expect("iuM", 1) for name in _TIMES[1:] if name in arrays}
         if self.edge_times is not None and len(self.edge_times) != edges.shape[1]:
             raise self.edge_times.fail(f"has {len(self.edge_times):,} times for {edges.shape[1]:,} edges")
         self.names = arrays["name"].expect("iuU", 1) if "name" in arrays else None

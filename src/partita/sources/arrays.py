@@ -83,7 +83,14 @@ class ArrayFile:
             InputError: otherwise.
         """
         if self.dtype.kind not in kinds or len(self.shape) not in dims:
-            words = {"i": "integers", "u": "unsigned integers", "f": "floats", "b": "booleans", "U": "strings"}
+            words = {
+                "i": "integers",
+                "u": "unsigned integers",
+                "f": "floats",
+                "b": "booleans",
+                "U": "strings",
+                "M": "dates",
+            }
             wanted = " or ".join(words[kind] for kind in kinds)
             ranks = " or ".join(str(rank) for rank in dims)
             raise self.fail(

@@ -41,7 +41,7 @@ from partita.sources.node_tables import Membership, NodeTable, Splits, located, 
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
-from partita.sources.times import TimeCells
+from partita.sources.times import TimeCells, times_of_array
 from partita.sources.typed_edges import TypedEdges, count_types, refuse_options
 from partita.sources.unpack import unpacked
 
@@ -596,13 +596,13 @@ def _times_of(
     """Times of edges, in a file, and columns of times of nodes, as far as a source has them."""
     if not isinstance(graph, ArrayGraph):
         return None, {}
-    of_nodes = {name: array.load().astype(np.int64) for name, array in graph.node_times.items()}
+    of_nodes = {name: times_of_array(array, array.load()) for name, array in graph.node_times.items()}
     if graph.edge_times is None:
         return None, of_nodes
     path = writer.scratch / _TIMES
     with path.open("wb") as file:
         for _, times in graph.edge_times.blocks():
-            times.astype(np.int64).tofile(file)
+            times_of_array(graph.edge_times, times).tofile(file)
     return _mapped_times(path), of_nodes
 
 

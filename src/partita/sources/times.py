@@ -1,14 +1,15 @@
-"""Times in tables: whole numbers of any unit, or dates."""
+"""Times in tables and arrays: whole numbers of any unit, or dates."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 
 from partita.core.arrow import as_numpy
 from partita.graph.build import ALWAYS
+from partita.sources.arrays import ArrayFile
 from partita.sources.batch import GAPS, Cells
 
 _FIX = "Write a whole number, or a date such as 2026-05-31T12:30:00; an empty cell stands for always"
@@ -76,3 +77,20 @@ class TimeCells:
             row = int(np.argmax(values != ALWAYS))
             raise batch.fail(row, column, "times are dates in some cells, and numbers in others", "Write all alike")
         return values
+
+
+def times_of_array(array: ArrayFile, values: Shaped[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+    """Times in an array: integers as they are, dates as microseconds since 1970.
+
+    Args:
+        array: that they are of.
+        values: some or all of it, in order from its beginning.
+
+    Raises:
+        InputError: an integer is too large.
+    """
+    if values.dtype.kind == "M":
+        return values.astype("datetime64[us]").astype(np.int64)  # what is no date becomes always
+    if values.dtype.kind == "u" and (values > np.iinfo(np.int64).max).any():
+        raise array.fail("holds a time that is no signed 64-bit integer", "Convert the array")
+    return values.astype(np.int64)

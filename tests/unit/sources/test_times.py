@@ -259,6 +259,27 @@ def test_dates_in_parquet_and_in_frames(tmp_path: Path) -> None:
         assert found == [ALWAYS, first, first + 2 * DAY]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "uint64", "datetime64[D]", "datetime64[ns]"])
+def test_arrays_of_other_kinds(tmp_path: Path, dtype) -> None:
+    times = np.array([3, 1, 2, 2], dtype="uint8").astype(dtype)
+    ends = np.array([[0, 1, 2, 0], [1, 2, 0, 2]])
+    if dtype.startswith("datetime"):
+        times[3] = "NaT"
+    np.savez(tmp_path / "g.npz", edge_index=ends, edge_time=times)
+    partita.ingest(tmp_path / "g.npz", tmp_path / "file")
+    partita.ingest({"edge_index": ends, "edge_time": times}, tmp_path / "memory")
+    wanted = [1, 2, 2, 3]
+    if dtype.startswith("datetime"):
+        wanted = sorted(times.astype("datetime64[us]").astype(np.int64).tolist())
+        assert wanted[0] == ALWAYS
+    for name in ("file", "memory"):
+        assert sorted(GraphStore.open(tmp_path / name).edge_time.tolist()) == wanted
+    if dtype == "uint64":
+        np.savez(tmp_path / "h.npz", edge_index=ends, edge_time=times + np.uint64(2**63))
+        with pytest.raises(InputError, match="no signed 64-bit integer"):
+            partita.ingest(tmp_path / "h.npz", tmp_path / "large")
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [
