@@ -118,8 +118,12 @@ class Pipeline:
         if kind is None and self._failure is not None and self._shared:
             raise self._failure  # others wait for what was not made
 
-    def take(self) -> Any:
+    def take(self, *, hold: bool = False) -> Any:
         """The item of the next step.
+
+        Args:
+            hold: where the item after it is there already, stages begin what they may now at :meth:`go_on` only. Not
+                where one exchanges something, as others may wait for it.
 
         Raises:
             IndexError: there is none.
@@ -139,8 +143,19 @@ class Pipeline:
                 raise self._failure
             self._taken += 1
             handed = self._made[-1].pop(step)
-            self._wake()
+            if not hold or self._shared or self._taken not in self._made[-1]:
+                self._wake()
         return self._streams.take_over(handed)
+
+    def go_on(self) -> None:
+        """Let the stages begin what they may since an item was taken with ``hold``.
+
+        There is one interpreter, and a thread that needs it for a moment waits for what another runs in it piece by
+        piece. So stages should begin where the trainer is about to compute without it.
+        """
+        if self._ahead > 0:
+            with self._for_trainer:
+                self._wake()
 
     def _made_here(self, number: int, step: int) -> Any:
         """The item of a step behind a stage, made in the thread that takes."""

@@ -33,7 +33,14 @@ class Stepper:
         self._tally = Tally(Counts.zero(job.config.layers))
 
     def step(
-        self, train_phase: TrainPhase, step: int, batch: MiniBatch | None, *, stop: bool = False, late: bool = False
+        self,
+        train_phase: TrainPhase,
+        step: int,
+        batch: MiniBatch | None,
+        *,
+        stop: bool = False,
+        late: bool = False,
+        before_backward: Callable[[], None] = lambda: None,
     ) -> tuple[StepTotals, int] | None:
         """Compute, sum gradients, and move the model. All workers call this.
 
@@ -43,6 +50,7 @@ class Stepper:
             batch: this worker's share; ``None`` where it has none.
             stop: this worker was asked to stop.
             late: it is time for a checkpoint, by the clock of this worker.
+            before_backward: called once, before gradients are computed or where there are none.
 
         Returns:
             Where workers settle in this step: what all of them have done since the last time, and on how many seeds.
@@ -67,6 +75,7 @@ class Stepper:
                 loss = summed / (seeds if weight is None else weight)
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
             loss_sum, waits = to_host(summed.detach()), summed.device.type == "cuda"
+        before_backward()
         if waits:  # a device goes backward while the host waits for what it has summed
             self._backward(loss)
         if batch is not None:
