@@ -215,7 +215,8 @@ def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:
     stop = start + order.size(key.step)
     numbers = order.numbers(key.epoch, start, stop)
     trains = order.seeds is task.seeds("train")
-    return replace(key, excluded=sampled.excluded(order.between(key.epoch, start, stop), numbers if trains else None))
+    excluded = sampled.excluded(order.between(key.epoch, start, stop), numbers if trains else None)
+    return key if excluded is None else replace(key, excluded=excluded)
 
 
 @dataclass(frozen=True)

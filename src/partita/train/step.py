@@ -30,6 +30,7 @@ class Stepper:
 
     def __init__(self, job: Job, timer: Callable[[str], AbstractContextManager[None]]) -> None:
         self._job, self._timer = job, timer
+        self._parameters = list(job.model.parameters())  # to find them takes a visit of every module
         self._tally = Tally(Counts.zero(job.config.layers))
 
     def step(
@@ -91,7 +92,7 @@ class Stepper:
                 self._backward(loss)
             with timer("sum_gradients"):
                 # Of this step: a worker that settles in every step has one batch in its sums.
-                job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
+                job.views.sync.join_gradients(self._parameters, covered.factor, job.team.group)
                 if job.learnt is not None:
                     job.learnt.collect()
         settled = None
@@ -104,7 +105,7 @@ class Stepper:
                 factor = 1.0
                 if job.config.clip_norm:
                     # Every worker has the gradient of the whole batch, so all scale it alike.
-                    factor = clip_gradients(job.model.parameters(), job.config.clip_norm, job.learnt)
+                    factor = clip_gradients(self._parameters, job.config.clip_norm, job.learnt)
                 job.optimizer.step()
                 if job.learnt is not None:
                     job.learnt.update(row_rate(job.config, rate), factor)
