@@ -84,7 +84,7 @@ def within(name: str, ids: Tensor, bound: int) -> None:
     if ids.numel() == 0 or ids.is_cuda:
         return
     values = ids.numpy()
-    # Of unsigned numbers one pass tells, as negative ones become the largest. Unlike torch's, it wakes no other threads.
+    # Of unsigned numbers one pass tells: negative ones become the largest. Unlike torch's, it wakes no other threads.
     if int(values.view(f"u{values.itemsize}").max()) >= bound:
         raise IndexError(f"{name}: {values.min()} to {values.max()}, but there are {bound} rows")
 
