@@ -51,6 +51,8 @@ class TypedColumns:
         The former where the ids are, the latter in host memory. And behind how many of the ids all others are sorted by
         type.
         """
+        if self.types.count == 1:  # a node's row is its id
+            return (torch.arange(len(ids), device=ids.device),), (ids.cpu().long(),), 0
         kinds, rows = self.types.places(ids.cpu().numpy())
         falls = np.flatnonzero(kinds[1:] < kinds[:-1])
         head = int(falls[-1]) + 1 if len(falls) else 0

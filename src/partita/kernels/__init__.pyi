@@ -1,6 +1,8 @@
 from partita.kernels.dispatch import load as load
 from partita.kernels.dispatch import use as use
 from partita.kernels.dispatch import will_compile as will_compile
+from partita.kernels.distinct import distinct as distinct
+from partita.kernels.distinct import equal_pairs as equal_pairs
 from partita.kernels.edge_positions import find_edges as find_edges
 from partita.kernels.edge_positions import gather_positions as gather_positions
 from partita.kernels.edge_positions import locate_edges as locate_edges

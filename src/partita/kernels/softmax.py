@@ -8,6 +8,7 @@ from torch import Tensor
 
 from partita.kernels import reference
 from partita.kernels.dispatch import implementation
+from partita.kernels.memory import empty_scores
 
 
 def side_softmax(
@@ -32,8 +33,10 @@ def side_softmax(
     """
     if (negatives := scores.shape[1] - 1 - (added != 0)) % sides:
         raise ValueError(f"{negatives} negatives of {sides} sides")
-    losses, gradient = scores.new_empty(len(scores)), torch.empty_like(scores, memory_format=torch.contiguous_format)
+    rows, columns = scores.shape
+    losses, gradient = scores.new_empty(rows), empty_scores(rows, columns, scores.dtype, scores.device)
     compiled = scores.device.type == "cpu" and scores.dtype == torch.float32
     chosen = implementation(scores) if compiled else reference
-    chosen.side_softmax(scores.contiguous(), temperature, sides, added, losses, gradient)
+    by_rows = scores if scores.stride(1) == 1 and scores.stride(0) >= scores.shape[1] else scores.contiguous()
+    chosen.side_softmax(by_rows, temperature, sides, added, losses, gradient)
     return losses, gradient

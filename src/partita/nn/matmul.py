@@ -115,7 +115,10 @@ def _by_rows_of_onednn(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def _piece_by_rows(left: Tensor, right: Tensor) -> Tensor:
-    return left.t() @ right if len(left) < LEAST_ROWS else _onednn(left.t(), right.t())
+    if len(left) < LEAST_ROWS:
+        return left.t() @ right
+    # Of columns of a wider matrix, such as scores, the transposed product takes a thousand times as long.
+    return _onednn(left.contiguous().t(), right.contiguous().t())
 
 
 def _round(rows: int) -> tuple[int, int]:

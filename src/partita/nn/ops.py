@@ -142,9 +142,7 @@ def source_to_edges(block: Block, values: Float[Tensor, "S H"]) -> Float[Tensor,
 
 def pick_rows(values: Float[Tensor, "m F"], index: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
     """Rows by position, repeated or not. Gradients of a row are summed in the order of the index, on any threads."""
-    picks = torch.arange(index.shape[0] + 1, device=index.device)
-    rows = torch.arange(values.shape[0], device=index.device)
-    return source_to_edges(Block(index, rows, picks, index.int(), index), values)
+    return _apply(values, lambda rows: rows.index_select(0, index), partial(_sum_picks, index, values.shape[0]))
 
 
 def permute_rows(
@@ -207,6 +205,12 @@ def _sum_edges(block: Block, values: Tensor) -> Tensor:
 def _sum_by_source(block: Block, values: Tensor) -> Tensor:
     by_source = transposed_of(block)
     return kernels.aggregate(values.contiguous(), by_source.indptr, by_source.edge, reduce="sum")
+
+
+def _sum_picks(index: Tensor, num_rows: int, values: Tensor) -> Tensor:
+    each = torch.arange(index.shape[0] + 1, device=index.device)
+    by_row = kernels.transpose(each, index, num_rows)
+    return kernels.aggregate(values.contiguous(), by_row.indptr, by_row.edge, reduce="sum")
 
 
 def _spread(block: Block, values: Tensor) -> Tensor:

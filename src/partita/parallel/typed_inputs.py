@@ -68,11 +68,11 @@ class TypedInputs:
 
     Attributes:
         collective: whether the tiers exchange anything.
+        prefetchable: some type has features, or learnt rows that are prepared; others are read when they are computed.
         caches: of each type, ``None`` where there is none.
     """
 
     dropout = 0.0  # applied here, not by the layer
-    prefetchable = True
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class TypedInputs:
         self.caches = tuple(None if part is None else part.cache for part in self._parts)
         self.collective = any(part is not None and part.collective for part in self._parts)
         self.look_ahead = max((part.look_ahead for part in self._parts if part is not None), default=0)
+        self.prefetchable = self._learnt is not None or any(part is not None for part in self._parts)
         if self._learnt is not None:
             self.collective = self.collective or self._learnt.group.size > 1
             self.look_ahead = max(self.look_ahead, self._learnt.window)

@@ -26,6 +26,9 @@ class SeedOrder:
         examples: what the seeds of a step become, with what is drawn for them by its key, such as negative edges;
             ``None``: they are as they are.
 
+    Attributes:
+        seeds, batch_size, examples: as given.
+
     Raises:
         ValueError: ``batch_size`` is below 1.
     """
@@ -37,7 +40,7 @@ class SeedOrder:
             raise ValueError(f"batch size {batch_size}: must be at least 1")
         self.seeds = seeds
         self.batch_size = batch_size
-        self._seed, self._examples = seed, examples
+        self.examples, self._seed = examples, seed
         self._key = fold(int(Purpose.SEED_ORDER), seed)
         self._last: tuple[tuple[int, int, int] | None, Tensor, Tensor] = None, seeds[:0], seeds[:0]
 
@@ -64,7 +67,7 @@ class SeedOrder:
             raise IndexError(f"step {step} of an epoch of {self.num_steps} steps")
         start = step * self.batch_size
         found = self.between(epoch, start, min(start + self.batch_size, self.seeds.shape[0]))
-        return found if self._examples is None else self._examples(found, StepKey(self._seed, epoch, step))
+        return found if self.examples is None else self.examples(found, StepKey(self._seed, epoch, step))
 
     def between(self, epoch: int, start: int, stop: int) -> Int[Tensor, "B ..."]:
         """The seeds at places ``start`` to ``stop - 1`` of an epoch's order; the last answer is kept."""
@@ -79,6 +82,6 @@ class SeedOrder:
         if asked != question:
             key = fold(self._key, epoch)
             numbers = keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
-            found = seeds[numbers]
+            found = seeds.index_select(0, numbers)
             self._last = question, numbers, found
         return numbers, found

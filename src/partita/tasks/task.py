@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Int64, Num, Shaped
 from torch import Tensor
@@ -208,13 +208,15 @@ def seed_order(task: Task, seeds: Int[Tensor, "S ..."], config: Config) -> SeedO
 
 def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:
     """The key of a step, with the edges that carry no messages in it."""
-    if not isinstance(task, SampledTask):
+    if order.examples is None:  # so it is no such task; to ask for its type would look at every method of it
         return key
+    sampled = cast(SampledTask, task)
     start = key.step * order.batch_size
     stop = start + order.size(key.step)
     numbers = order.numbers(key.epoch, start, stop)
     trains = order.seeds is task.seeds("train")
-    return replace(key, excluded=task.excluded(order.between(key.epoch, start, stop), numbers if trains else None))
+    excluded = sampled.excluded(order.between(key.epoch, start, stop), numbers if trains else None)
+    return key if excluded is None else replace(key, excluded=excluded)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,10 @@ class Pipeline:
     ) -> None:
         self._stages, self._stop, self._ahead = tuple(stages), stop, ahead
         self._spans, self._streams, self._tell = spans or Spans(), streams or Streams(), failed
-        self._changed = threading.Condition()
+        # Each stage waits for its own, and is woken only where it can go on: to wake a thread for nothing takes the
+        # interpreter from the one that trains.
+        lock = threading.Lock()
+        self._for_trainer, self._for_stage = threading.Condition(lock), [threading.Condition(lock) for _ in stages]
         self._taken = start
         self._begun = [start] * len(stages)
         self._making: list[set[int]] = [set() for _ in stages]
@@ -104,10 +107,10 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._changed:
+        with self._for_trainer:
             self._leaving = True
             self._abandoned = kind is not None
-            self._changed.notify_all()
+            self._wake()
         for thread, in_order in self._threads:
             # After an error other workers may never come to an exchange that a thread is in.
             if not (in_order and self._abandoned):
@@ -115,8 +118,12 @@ class Pipeline:
         if kind is None and self._failure is not None and self._shared:
             raise self._failure  # others wait for what was not made
 
-    def take(self) -> Any:
+    def take(self, *, hold: bool = False) -> Any:
         """The item of the next step.
+
+        Args:
+            hold: where the item after it is there already, stages begin what they may now at :meth:`go_on` only. Not
+                where one exchanges something, as others may wait for it.
 
         Raises:
             IndexError: there is none.
@@ -129,15 +136,26 @@ class Pipeline:
             item = self._made_here(len(self._stages) - 1, step)
             self._taken += 1
             return item
-        with self._changed:
+        with self._for_trainer:
             self._spans.waiting(step, [len(made) for made in self._made])
-            self._changed.wait_for(lambda: self._failure is not None or step in self._made[-1])
+            self._for_trainer.wait_for(lambda: self._failure is not None or step in self._made[-1])
             if self._failure is not None:
                 raise self._failure
             self._taken += 1
             handed = self._made[-1].pop(step)
-            self._changed.notify_all()
+            if not hold or self._shared or self._taken not in self._made[-1]:
+                self._wake()
         return self._streams.take_over(handed)
+
+    def go_on(self) -> None:
+        """Let the stages begin what they may since an item was taken with ``hold``.
+
+        There is one interpreter, and a thread that needs it for a moment waits for what another runs in it piece by
+        piece. So stages should begin where the trainer is about to compute without it.
+        """
+        if self._ahead > 0:
+            with self._for_trainer:
+                self._wake()
 
     def _made_here(self, number: int, step: int) -> Any:
         """The item of a step behind a stage, made in the thread that takes."""
@@ -168,47 +186,57 @@ class Pipeline:
                 while (found := self._next(number)) is not None:
                     step, handed = found
                     made = self._streams.hand_over(self._timed(stage, step, self._streams.take_over(handed)))
-                    with self._changed:
+                    with self._for_trainer:
                         self._making[number].remove(step)
                         self._made[number][step] = made
-                        self._changed.notify_all()
+                        self._wake()
         except BaseException as error:
-            with self._changed:
+            with self._for_trainer:
                 self._failure = self._failure or error
-                self._changed.notify_all()
+                self._wake()
             self._tell(error)
+
+    def _wake(self) -> None:
+        """Wake who can go on after a change; by a thread that has the lock."""
+        if self._failure is not None or self._taken in self._made[-1]:
+            self._for_trainer.notify()
+        for number, waiting in enumerate(self._for_stage):
+            if self._over(number):
+                waiting.notify_all()
+            elif self._ready(number):
+                waiting.notify()  # one of its threads, which wakes the next when it has begun
+
+    def _ready(self, number: int) -> bool:
+        """Whether a stage can begin its next step."""
+        step, stage = self._begun[number], self._stages[number]
+        if stage.in_order and step - stage.at_once in self._making[number]:
+            return False
+        if step >= self._limit(number):
+            return False
+        return number == 0 or all(each in self._made[number - 1] for each in range(step, self._wanted(number, step)))
+
+    def _over(self, number: int) -> bool:
+        """Whether nothing is left to do for a stage."""
+        if self._failure is not None or self._abandoned or self._begun[number] >= self._stop:
+            return True
+        if not self._leaving:
+            return False
+        # What others do with this worker must be done to the end.
+        wanted = [later for later in range(number, len(self._stages)) if self._stages[later].in_order]
+        return all(self._begun[number] >= self._limit(later) for later in wanted)
 
     def _next(self, number: int) -> tuple[int, Handed] | None:
         """The next step of a stage, and the item of the stage before; ``None`` where nothing is left to do."""
-
-        def ready() -> bool:
-            step, stage = self._begun[number], self._stages[number]
-            if stage.in_order and step - stage.at_once in self._making[number]:
-                return False
-            if step >= self._limit(number):
-                return False
-            return number == 0 or all(
-                each in self._made[number - 1] for each in range(step, self._wanted(number, step))
-            )
-
-        def over() -> bool:
-            if self._failure is not None or self._abandoned or self._begun[number] >= self._stop:
-                return True
-            if not self._leaving:
-                return False
-            # What others do with this worker must be done to the end.
-            wanted = [later for later in range(number, len(self._stages)) if self._stages[later].in_order]
-            return all(self._begun[number] >= self._limit(later) for later in wanted)
-
-        with self._changed:
-            self._changed.wait_for(lambda: over() or ready())
-            if over():
+        waiting = self._for_stage[number]
+        with waiting:
+            waiting.wait_for(lambda: self._over(number) or self._ready(number))
+            if self._over(number):
                 return None
             step = self._begun[number]
             self._begun[number] += 1
             self._making[number].add(step)
             handed = self._made[number - 1].pop(step) if number else Handed(None)
-            self._changed.notify_all()
+            self._wake()
             return step, handed
 
     def _timed(self, stage: PipelineStage, step: int, item: Any) -> Any:

@@ -30,10 +30,18 @@ class Stepper:
 
     def __init__(self, job: Job, timer: Callable[[str], AbstractContextManager[None]]) -> None:
         self._job, self._timer = job, timer
+        self._parameters = list(job.model.parameters())  # to find them takes a visit of every module
         self._tally = Tally(Counts.zero(job.config.layers))
 
     def step(
-        self, train_phase: TrainPhase, step: int, batch: MiniBatch | None, *, stop: bool = False, late: bool = False
+        self,
+        train_phase: TrainPhase,
+        step: int,
+        batch: MiniBatch | None,
+        *,
+        stop: bool = False,
+        late: bool = False,
+        before_backward: Callable[[], None] = lambda: None,
     ) -> tuple[StepTotals, int] | None:
         """Compute, sum gradients, and move the model. All workers call this.
 
@@ -43,6 +51,7 @@ class Stepper:
             batch: this worker's share; ``None`` where it has none.
             stop: this worker was asked to stop.
             late: it is time for a checkpoint, by the clock of this worker.
+            before_backward: called once, before gradients are computed or where there are none.
 
         Returns:
             Where workers settle in this step: what all of them have done since the last time, and on how many seeds.
@@ -67,6 +76,7 @@ class Stepper:
                 loss = summed / (seeds if weight is None else weight)
             covered = train_phase.covered(batch) if train_phase.covered is not None else NO_BATCHES
             loss_sum, waits = to_host(summed.detach()), summed.device.type == "cuda"
+        before_backward()
         if waits:  # a device goes backward while the host waits for what it has summed
             self._backward(loss)
         if batch is not None:
@@ -82,7 +92,7 @@ class Stepper:
                 self._backward(loss)
             with timer("sum_gradients"):
                 # Of this step: a worker that settles in every step has one batch in its sums.
-                job.views.sync.join_gradients(job.model.parameters(), covered.factor, job.team.group)
+                job.views.sync.join_gradients(self._parameters, covered.factor, job.team.group)
                 if job.learnt is not None:
                     job.learnt.collect()
         settled = None
@@ -95,7 +105,7 @@ class Stepper:
                 factor = 1.0
                 if job.config.clip_norm:
                     # Every worker has the gradient of the whole batch, so all scale it alike.
-                    factor = clip_gradients(job.model.parameters(), job.config.clip_norm, job.learnt)
+                    factor = clip_gradients(self._parameters, job.config.clip_norm, job.learnt)
                 job.optimizer.step()
                 if job.learnt is not None:
                     job.learnt.update(row_rate(job.config, rate), factor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -401,8 +401,8 @@ class Trainer:
         with pipeline, job.team.context.pulse.stepping():
             while self._state.step < end and not self._stopping:
                 with self._timer("wait_for_batch"):
-                    batch = pipeline.take()
-                settled = self._step(train_phase, batch, stop)
+                    batch = pipeline.take(hold=True)
+                settled = self._step(train_phase, batch, stop, pipeline.go_on)
                 self._state = self._state.with_(step=self._state.step + 1)
                 job.team.context.pulse.step()
                 if settled is not None:
@@ -412,11 +412,14 @@ class Trainer:
         job.views.leave()
 
     def _step(
-        self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest
+        self, train_phase: TrainPhase, batch: MiniBatch | None, stop: StopRequest, before_backward: Callable[[], None]
     ) -> tuple[StepTotals, int] | None:
         """One optimizer step; what workers have done since they last settled it, where they do so in this step."""
         late = self.recorder.count_step()
-        return self._stepper.step(train_phase, self._state.step - train_phase.first, batch, stop=bool(stop), late=late)
+        return self._stepper.step(
+            train_phase, self._state.step - train_phase.first, batch,
+            stop=bool(stop), late=late, before_backward=before_backward,
+        )  # fmt: skip
 
     def _fix_of_loss(self) -> str:
         if self.job.store.metadata.notes.get("allow_nan"):

@@ -73,6 +73,6 @@ def _ends(job: Job, train_phase: TrainPhase, steps: int) -> list[float]:
     begun, ends = time.perf_counter(), list[float]()
     with pipeline:
         for step in range(steps):
-            stepper.step(train_phase, step, pipeline.take())
+            stepper.step(train_phase, step, pipeline.take(hold=True), before_backward=pipeline.go_on)
             ends.append(time.perf_counter() - begun)
     return ends

@@ -160,6 +160,22 @@ def test_narrow_products_are_left_to_torch_and_so_are_all_after_the_block(monkey
 
 
 @needs_onednn
+@pytest.mark.parametrize("columns", [20, 40])
+def test_onednn_multiplies_dense_transposed_rows(columns, monkeypatch) -> None:
+    """Of columns of a wider matrix it would take a thousand times as long."""
+    seen, original = list[bool](), matmul._onednn
+
+    def note(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        seen.extend(each.t().is_contiguous() for each in (x, weight))
+        return original(x, weight, bias)
+
+    grad, x = torch.randn(LEAST_ROWS, 1 + columns)[:, 1:], torch.randn(LEAST_ROWS, 31)[:, 1:]
+    monkeypatch.setattr(matmul, "_onednn", note)
+    torch.testing.assert_close(BACKENDS.find("onednn-all").by_rows(grad, x), grad.t() @ x, rtol=1e-4, atol=1e-4)
+    assert seen == [True, True]
+
+
+@needs_onednn
 def test_onednn_sees_a_few_numbers_of_rows_only(monkeypatch) -> None:
     """It keeps a program for each number."""
     seen, original = set(), matmul._onednn

@@ -98,6 +98,28 @@ def test_each_stage_is_ahead_by_no_more_than_asked() -> None:
             assert pipeline.take() == taken
 
 
+def test_stages_that_are_held_begin_again_when_told_to_or_when_nothing_is_left() -> None:
+    sampled: list[int] = []
+
+    def sample(step: int, _: None) -> int:
+        sampled.append(step)
+        return step
+
+    for in_order in (False, True):
+        sampled.clear()
+        with Pipeline([PipelineStage("sample", sample, in_order)], 0, 20, 2) as pipeline:
+            _wait_for(lambda: len(pipeline._made[-1]) == 2)
+            assert pipeline.take(hold=True) == 0
+            if not in_order:
+                time.sleep(0.01)
+                assert len(sampled) == 2
+                pipeline.go_on()
+            _wait_for(lambda: len(sampled) == 3)
+            assert pipeline.take(hold=True) == 1
+            assert pipeline.take(hold=True) == 2
+            _wait_for(lambda: len(sampled) == 5)
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 @pytest.mark.parametrize("at", ["sample", "load"])
 def test_an_error_comes_at_its_place_or_before(ahead, at) -> None:

@@ -30,7 +30,16 @@ def side_softmax(
 ) -> None:
     """See :func:`partita.kernels.side_softmax`."""
     bounds = threads.even_bounds(len(scores), scores.numel() * _WORK)
-    run(softmax_loop, bounds, scores, F(1 / temperature), sides, F(added), losses, gradient)
+    places = [(_elements(rows), rows.stride(0)) for rows in (scores, gradient)]
+    run(softmax_loop, bounds, scores.shape[1], *places, F(1 / temperature), sides, F(added), losses)
+
+
+def _elements(rows: Float[Tensor, "n F"]) -> Float[np.ndarray, "_"]:
+    """All of the memory that rows lie in, from the first to the last: in it, compiled loops know what are neighbors."""
+    if not rows.numel():
+        return np.empty(0, np.float32)
+    span = (len(rows) - 1) * rows.stride(0) + rows.shape[1]
+    return rows.detach().as_strided((span,), (1,)).numpy()
 
 
 @njit(fastmath={"contract"})
@@ -50,24 +59,28 @@ def _exp(x):
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def softmax_loop(scores, factor, sides, added, losses, gradient, low, high):
-    """The rows from ``low`` to ``high``."""
-    width = (scores.shape[1] - 1 - (1 if added else 0)) // sides
+def softmax_loop(columns, given_scores, given_gradient, factor, sides, added, losses, low, high):
+    """The rows from ``low`` to ``high``; scores and gradient are elements, and how far a row is behind another."""
+    all_scores, stride = given_scores
+    all_gradient, gradient_stride = given_gradient
+    width = (columns - 1 - (1 if added else 0)) // sides
     whole = width - width % _LANES
     lanes = np.empty(_LANES, np.float32)
     for row in range(low, high):
-        positive, loss, outside = scores[row, 0] * factor, 0.0, F(0)
+        scores = all_scores[row * stride : row * stride + columns]
+        gradient = all_gradient[row * gradient_stride : row * gradient_stride + columns]
+        positive, loss, outside = scores[0] * factor, 0.0, F(0)
         for side in range(sides):
             first, last = 1 + side * width, 1 + (side + 1) * width
-            given, out = scores[row][first:last], gradient[row][first:last]  # so that their elements are neighbors
-            lanes[:] = scores[row, 0]
+            given, out = scores[first:last], gradient[first:last]
+            lanes[:] = scores[0]
             for begin in range(0, whole, _LANES):
                 some = given[begin : begin + _LANES]
                 for lane in range(_LANES):
                     lanes[lane] = some[lane] if some[lane] > lanes[lane] else lanes[lane]
             for lane in range(_FEW, _LANES):
                 lanes[lane % _FEW] = max(lanes[lane % _FEW], lanes[lane])
-            most = scores[row, 0]
+            most = scores[0]
             for lane in range(_FEW):
                 most = max(most, lanes[lane])
             for place in range(whole, width):
@@ -96,6 +109,6 @@ def softmax_loop(scores, factor, sides, added, losses, gradient, low, high):
             outside += total * scale
         losses[row] = loss / sides
         if added:
-            losses[row] += added * scores[row, -1]
-            gradient[row, -1] = added
-        gradient[row, 0] = -outside
+            losses[row] += added * scores[columns - 1]
+            gradient[columns - 1] = added
+        gradient[0] = -outside

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from partita.kernels.memory import empty_scores
 from partita.nn.matmul import operands, write_product
 
 
@@ -50,7 +51,7 @@ class _SideBySide(Function):
         ctx.sides, ctx.others, ctx.has_last = sides, len(others), last is not None
         dtype = functools.reduce(torch.promote_types, (each.dtype for each in (true, *tensors)))
         columns = 1 + sum(map(len, candidates)) + len(others) + ctx.has_last
-        out = torch.empty(len(true), columns, dtype=dtype, device=true.device)
+        out = empty_scores(len(true), columns, dtype, true.device)
         torch.sum(queries[0] * true, dim=1, out=out[:, 0])
         parts, singles = _parts(out, list(map(len, candidates)), len(others))
         for (backend, query, rows), part in zip(pairs, parts, strict=True):

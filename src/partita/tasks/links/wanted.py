@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.graph.store import GraphStore
+from partita.kernels import distinct, equal_pairs
 from partita.nn.decoders import Side
 from partita.tasks.links.candidates import Group, Negatives
 from partita.tasks.links.edges import SOURCE, TARGET
@@ -70,18 +70,22 @@ class Wanted:
         width += loops is not None
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for side in groups for _, each in side)]
         sizes = [len(each) for each in wanted]
-        nodes, places = _distinct(torch.cat(wanted))
+        nodes, places = distinct(torch.cat(wanted))
         sources, targets, *others = places.split(sizes)
         own, of_groups = {"head": sources, "tail": targets}, iter(others)
         left_out = list[tuple[Tensor, Tensor, Tensor]]()
         for number, (side, some) in enumerate(zip(sides, groups)):
             for (which, candidates), at in zip(some, of_groups):
                 mine, whose = (own[side], edges) if which is None else (own[side][which], edges[which])
-                found = [_equal(mine, at.view(candidates.shape))]
+                at = at.view(candidates.shape)
+                if at.ndim == 1:
+                    rows, columns = equal_pairs(mine, at, len(nodes))
+                else:
+                    rows, columns = (at == mine[:, None]).nonzero().unbind(1)
                 if true_of is not None:
-                    true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side)
-                    found.append(true.nonzero())  # with most of the others once more
-                rows, columns = torch.cat(found).unbind(1)
+                    true = true_edges(true_of, whose, candidates.expand(len(whose), -1), side).nonzero()
+                    # with most of the others once more
+                    rows, columns = (torch.cat(pair) for pair in zip((rows, columns), true.unbind(1), strict=True))
                 rows = rows if which is None else which[rows]
                 left_out.append((rows, torch.full_like(rows, number), columns))
             if loops is not None:
@@ -104,21 +108,3 @@ class Wanted:
             self, edges=self.edges.to(device), sides=groups, places=self.places.to(device),
             left_out=(at, side, negative),
         )  # fmt: skip
-
-
-def _distinct(nodes: Int[Tensor, "n"]) -> tuple[Int[Tensor, "R"], Int64[Tensor, "n"]]:
-    """Every node once, ascending, and where each is among these."""
-    found, places = np.unique(nodes.numpy(), return_inverse=True)
-    return torch.from_numpy(found), torch.from_numpy(places.reshape(-1))
-
-
-def _equal(own: Int64[Tensor, "b"], candidates: Int64[Tensor, "... K"]) -> Int64[Tensor, "k 2"]:
-    """Rows and columns of candidates that are the own node; where rows share them, these are sorted, not compared."""
-    if candidates.ndim == 2:
-        return (candidates == own[:, None]).nonzero()
-    ascending, order = candidates.sort()
-    first, stop = (torch.searchsorted(ascending, own, right=right) for right in (False, True))
-    counts = stop - first
-    rows = torch.arange(len(own)).repeat_interleave(counts)
-    behind = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
-    return torch.stack([rows, order[first[rows] + behind]], dim=1)
