@@ -85,7 +85,7 @@ def within(name: str, ids: Tensor, bound: int) -> None:
         return
     values = ids.numpy()
     # Of unsigned numbers one pass tells: negative ones become the largest. Unlike torch's, it wakes no other threads.
-    if int(values.view(f"u{values.itemsize}").max()) >= bound:
+    if int(values.view(f"u{values.itemsize}").max()) >= min(bound, 1 << 8 * values.itemsize - 1):
         raise IndexError(f"{name}: {values.min()} to {values.max()}, but there are {bound} rows")
 
 

@@ -127,7 +127,7 @@ class Engine:
         if self.worker.model.encoder is not None:
             h = self.worker.model.encoder.over(h) if self.composes_encoder else self.worker.model.encoder(h)
         if batch.places is not None:
-            h = h.index_select(0, batch.places)
+            h = ops.pick_rows(h, batch.places)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h
@@ -155,5 +155,5 @@ class WholeModelEngine(Engine):
             return self.worker.model(blocks, h, batch.key)
         rows = h if isinstance(h, Tensor) else h.rows(blocks[0], batch.key)
         if batch.places is not None:
-            rows = rows.index_select(0, batch.places)
+            rows = ops.pick_rows(ops.all_rows(rows), batch.places)
         return self.worker.model(blocks, ops.all_rows(rows), batch.key)
