@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partita import kernels
 from partita.kernels import reference
+from partita.kernels.memory import empty_scores
 
 
 def exact(scores: torch.Tensor, temperature: float, sides: int, added: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,3 +63,22 @@ def test_any_number_of_threads_gives_the_same(both) -> None:
 def test_negatives_that_no_sides_can_have_are_refused() -> None:
     with pytest.raises(ValueError, match="5 negatives of 2 sides"):
         kernels.side_softmax(torch.zeros(2, 6), sides=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (1, 1), (5, 16), (7, 41)])
+def test_rows_of_scores_begin_with_a_line_behind_their_first_column(rows, columns, dtype) -> None:
+    made = empty_scores(rows, columns, dtype, torch.device("cpu"))
+    assert made.shape == (rows, columns)
+    assert made.dtype == dtype
+    assert all((row.data_ptr() + dtype.itemsize) % 64 == 0 for row in made)
+
+
+def test_the_same_of_rows_that_lie_apart(both) -> None:
+    dense = torch.randn(9, 41)
+    apart = empty_scores(9, 41, torch.float32, torch.device("cpu")).copy_(dense)
+    wanted = both(lambda: kernels.side_softmax(dense, sides=2))
+    for scores in (apart, dense.t().contiguous().t()):
+        found = both(lambda: kernels.side_softmax(scores, sides=2))  # noqa: B023
+        for mine, theirs in zip(found, wanted, strict=True):
+            assert all(map(torch.equal, mine, theirs))
