@@ -129,6 +129,14 @@ def test_resumed_in_the_same_bytes(stores, tmp_path) -> None:
     assert digest(tmp_path / "run") == digest(tmp_path / "through")
 
 
+def test_batches_of_one_seed(stores, tmp_path) -> None:
+    """With input dropout, whose masks are keyed by nodes."""
+    run = tmp_path / "run"
+    settings = {**SETTINGS, "batch_size": 1, "epochs": 1, "input_dropout": 0.2, "eval_every": 0}
+    partita.Trainer(stores["one"], out=run, **settings).fit()
+    assert np.isfinite(losses(run)).all()
+
+
 REFUSED = [
     ({"sampler": "labor"}, "does not draw by time"),
     ({"model": "gcn"}, "weighs edges by the degrees"),

@@ -42,7 +42,7 @@ class TemporalTopology(ArrayTopology):
     Args:
         local: all the edges, or those of some nodes.
         edge_time: int64 (M), time of every edge that is here, ascending in the edges of a row that are of one relation.
-        slots: most distinct times of a batch, a power of two.
+        slots: most distinct times of a batch, a power of two above 1.
         last: take the last edges before a time in place of random ones.
 
     Attributes:
@@ -54,8 +54,8 @@ class TemporalTopology(ArrayTopology):
 
     def __init__(self, local: ArrayTopology, edge_time: Int64[Tensor, "M"], slots: int, *, last: bool = False) -> None:
         super().__init__(**local.arrays())
-        if slots & (slots - 1) or slots < 1:
-            raise ValueError(f"{slots} slots: must be a power of two")
+        if slots & (slots - 1) or slots < 2:
+            raise ValueError(f"{slots} slots: must be a power of two above 1")
         if self.num_nodes * slots > 2**62:
             raise ConfigError(
                 f"{self.num_nodes:,} nodes at {slots:,} times have no ids of 62 bits",
@@ -92,8 +92,8 @@ class TemporalTopology(ArrayTopology):
         """
         raise ConfigError(
             "edges that are predicted cannot be left out where neighbors are sampled by time",
-            where="temporal",
-            fix="Set temporal to none",
+            where="temporal_strategy",
+            fix="Set temporal_strategy to none",
         )
 
     def original(self, ids: Int[Tensor, "n"]) -> Int64[Tensor, "n"]:
@@ -200,5 +200,5 @@ class SeedTimes:
 
 
 def slots_for(batch_size: int) -> int:
-    """Slots for all times that the seeds of a batch can have: a power of two."""
-    return 1 << max(0, batch_size - 1).bit_length()
+    """Slots for all times that the seeds of a batch can have: a power of two, and not 1, which stands for no times."""
+    return 1 << max(1, (batch_size - 1).bit_length())

@@ -82,7 +82,7 @@ def test_requests_are_nodes_at_times():
     of_batch = times.of(torch.tensor([0, 2, 3]))
     assert of_batch.tolist() == [5, 9]
     assert times.requests(torch.tensor([3, 0, 2]), of_batch).tolist() == [13, 0, 8]
-    assert [slots_for(batch) for batch in (1, 2, 3, 4, 5, 1024, 1025)] == [1, 2, 4, 4, 8, 1024, 2048]
+    assert [slots_for(batch) for batch in (1, 2, 3, 4, 5, 1024, 1025)] == [2, 2, 4, 4, 8, 1024, 2048]
 
 
 def test_what_cannot_be_is_refused():
