@@ -129,6 +129,20 @@ def test_resumed_in_the_same_bytes(stores, tmp_path) -> None:
     assert digest(tmp_path / "run") == digest(tmp_path / "through")
 
 
+def test_learnt_rows_of_typed_graphs(tmp_path) -> None:
+    """Owners are asked for rows in evaluations, too, by workers who have other numbers of nodes to judge."""
+    whole = made(tmp_path, future(typed=True, hidden_in="nodes"))
+    partita.partition(whole, tmp_path / "two", parts=2, algorithm="random")
+    settings = {**SETTINGS, "precision": "float64", "embed": "user=4 event=3", "batch_size": 50, "eval_every": 1}
+    partita.Trainer(whole, out=tmp_path / "one", **settings).fit()
+    train_on_workers(
+        tmp_path / "two", 2, {tmp_path / "run": settings, tmp_path / "snp": settings | {"strategy": "snp"}}
+    )
+    for name in ("run", "snp"):
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+        assert metrics(tmp_path / name) == pytest.approx(metrics(tmp_path / "one"), rel=1e-9)
+
+
 def test_batches_of_one_seed(stores, tmp_path) -> None:
     """With input dropout, whose masks are keyed by nodes."""
     run = tmp_path / "run"
