@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,7 @@ from partita.core.files import map_array
 from partita.core.memory import available_bytes, available_memory, held_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
-from partita.graph.build import EdgeTimes, TopologyBuilder, TopologySummary
+from partita.graph.build import ALWAYS, EdgeTimes, TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.small import BITS
@@ -41,7 +41,7 @@ from partita.sources.node_tables import Membership, NodeTable, Splits, located, 
 from partita.sources.options import File, IngestOptions
 from partita.sources.summary import IngestSummary
 from partita.sources.text import NotOfKindError, TextTable
-from partita.sources.times import TimeCells, times_of_array
+from partita.sources.times import TimeCells
 from partita.sources.typed_edges import TypedEdges, count_types, refuse_options
 from partita.sources.unpack import unpacked
 
@@ -155,6 +155,8 @@ class _Job:
     began: float
     notes: list[str] = field(default_factory=list)
     schema: Schema | None = None
+    time_cells: TimeCells = field(default_factory=TimeCells)
+    seed_time: Int64[np.ndarray, "N"] | None = None
     edge_features: int = 0
     held_out: dict[str, int] = field(default_factory=dict)
 
@@ -197,7 +199,9 @@ class _Job:
             label_summary = None if labels is None else labels.finish(writer)
             rule = self._split(writer, splits, label_summary, ids)
             found = splits.nodes() if rule else {}
-            if label_summary is not None and not rule:
+            if options.split_times is not None:
+                found, rule = self._by_time(label_summary, options.split_times, rule)
+            elif label_summary is not None and not rule:
                 found, rule = self._seeded(label_summary)
             write_splits(writer, found)
             train = found.get("train", np.arange(len(ids)))
@@ -269,7 +273,8 @@ class _Job:
         typed = TypedEdges.of(graph, reverse=undirected)
         held = HeldOut(writer.scratch, None if typed is None else typed.dtype)
         features = self._edge_features(writer)
-        cells, edge_time, node_times = TimeCells(), *_times_of(graph, writer)
+        cells = self.time_cells
+        edge_time, node_times = _times_of(graph, writer, cells)
         timed = isinstance(graph, EdgeTable) and graph.timed
         numbered = features is not None or edge_time is not None or timed
         builder = TopologyBuilder(
@@ -337,6 +342,7 @@ class _Job:
         found = builder.finish(len(ids), rank, None if features is None else features.rows(), since)
         for name, values in node_times.items():
             writer.write(name, values)
+        self.seed_time = node_times.get("seed_time", node_times.get("node_time"))
         if dated and node_times:
             self.notes.append("edges have times: neighbors are sampled not later than the time of each seed")
         self.edge_features = 0 if features is None else features.width
@@ -569,6 +575,29 @@ class _Job:
             self.notes.append(f"{without} node(s) of the splits have no label and were left out of their split")
         return rule
 
+    def _by_time(
+        self, labels: LabelSummary | None, bounds: Sequence[str], given: str
+    ) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
+        """Labeled nodes by the times at which they are asked about; those without a time are in no split."""
+        where = "split_times"
+        if given:
+            raise ConfigError(f"the source has a split ({given})", where=where, fix="Leave split_times out")
+        if self.seed_time is None or labels is None:
+            what = "there are no labels" if labels is None else "nodes have no times at which they are asked about"
+            raise ConfigError(
+                what, where=where, fix="Give seed_time or node_time, and labels; or leave split_times out"
+            )
+        if len(bounds) != 2:
+            fix = "Give when validation begins, and when tests do, for instance 2026-01-01,2026-02-01"
+            raise ConfigError(f"{len(bounds)} times, not 2", where=where, fix=fix)
+        val, test = self.time_cells.points([str(bound) for bound in bounds], where)
+        if not ALWAYS < val <= test:
+            raise ConfigError(f"{bounds[1]} is before {bounds[0]}", where=where, fix="Give the earlier time first")
+        times = self.seed_time
+        there, part = labels.labeled & (times != ALWAYS), np.searchsorted([val, test], times, side="right")
+        found = {name: np.flatnonzero(there & (part == number)) for number, name in enumerate(("train", "val", "test"))}
+        return found, f"by time: validation from {bounds[0]}, tests from {bounds[1]}"
+
     def _seeded(self, labels: LabelSummary) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
         if self.options.split is None:
             return {}, ""
@@ -591,18 +620,18 @@ def _require_memory(limit: int) -> None:
 
 
 def _times_of(
-    graph: ArrayGraph | EdgeTable, writer: StoreWriter
+    graph: ArrayGraph | EdgeTable, writer: StoreWriter, cells: TimeCells
 ) -> tuple[Int64[np.ndarray, "E"] | None, dict[str, Int64[np.ndarray, "N"]]]:
     """Times of edges, in a file, and columns of times of nodes, as far as a source has them."""
     if not isinstance(graph, ArrayGraph):
         return None, {}
-    of_nodes = {name: times_of_array(array, array.load()) for name, array in graph.node_times.items()}
+    of_nodes = {name: cells.of_array(array, array.load()) for name, array in graph.node_times.items()}
     if graph.edge_times is None:
         return None, of_nodes
     path = writer.scratch / _TIMES
     with path.open("wb") as file:
         for _, times in graph.edge_times.blocks():
-            times_of_array(graph.edge_times, times).tofile(file)
+            cells.of_array(graph.edge_times, times).tofile(file)
     return _mapped_times(path), of_nodes
 
 

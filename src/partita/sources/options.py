@@ -28,6 +28,11 @@ def columns(text: str) -> list[ColumnName]:
     return [column(part) for part in text.split(",")]
 
 
+def words_by_commas(text: str) -> list[str]:
+    """Words between commas."""
+    return [part.strip() for part in text.split(",")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(Options):
     """See :func:`partita.ingest`."""
@@ -111,6 +116,10 @@ class IngestOptions(Options):
     split: Annotated[
         Sequence[float] | None, "Fractions of a random train/val/test split, if the source has none.", fractions
     ] = (0.6, 0.2, 0.2)  # fmt: skip
+    split_times: Annotated[
+        Sequence[str] | None, "Two times, by a comma: seeds from the first on are for validation, from the second on "
+        "for tests; all others for training.", words_by_commas,
+    ] = None  # fmt: skip
     split_seed: Annotated[int, "Seed of the random split.", SEEDS] = 0
     split_index: Annotated[int | None, "Which of several splits of an .npz file.", Range(0, 2**31 - 1)] = None
     memory_limit: Annotated[Size | None, "Private memory for sorting, for instance 2GiB.", SIZES, parse_bytes] = None

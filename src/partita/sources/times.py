@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,26 +72,42 @@ class TimeCells:
         raise batch.fail(0, column, "some dates have a time zone and others have none", "Write all alike")
 
     def _as(self, batch: Cells, column: int, values: Int64[np.ndarray, "n"], *, dates: bool) -> Int64[np.ndarray, "n"]:
-        if self._dates is None and (values != ALWAYS).any():
-            self._dates = dates
-        if self._dates not in (None, dates) and (values != ALWAYS).any():
+        if self._is_other(values, dates=dates):
             row = int(np.argmax(values != ALWAYS))
             raise batch.fail(row, column, "times are dates in some cells, and numbers in others", "Write all alike")
         return values
 
+    def of_array(self, array: ArrayFile, values: Shaped[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Times in an array: integers as they are, dates as microseconds since 1970.
 
-def times_of_array(array: ArrayFile, values: Shaped[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-    """Times in an array: integers as they are, dates as microseconds since 1970.
+        Args:
+            array: that they are of.
+            values: some or all of it, in order from its beginning.
 
-    Args:
-        array: that they are of.
-        values: some or all of it, in order from its beginning.
+        Raises:
+            InputError: an integer is too large; or some arrays hold integers and others dates.
+        """
+        dates = values.dtype.kind == "M"
+        if values.dtype.kind == "u" and (values > np.iinfo(np.int64).max).any():
+            raise array.fail("holds a time that is no signed 64-bit integer", "Convert the array")
+        found = values.astype("datetime64[us]" if dates else np.int64).astype(np.int64)  # no date becomes always
+        if self._is_other(found, dates=dates):
+            raise array.fail("holds dates, and other times are numbers, or the other way round", "Write all alike")
+        return found
 
-    Raises:
-        InputError: an integer is too large.
-    """
-    if values.dtype.kind == "M":
-        return values.astype("datetime64[us]").astype(np.int64)  # what is no date becomes always
-    if values.dtype.kind == "u" and (values > np.iinfo(np.int64).max).any():
-        raise array.fail("holds a time that is no signed 64-bit integer", "Convert the array")
-    return values.astype(np.int64)
+    def points(self, texts: Sequence[str], where: str) -> list[int]:
+        """Times that are written as those of a source are.
+
+        Raises:
+            InputError: one is none, or they are dates and those of the source are numbers, or the other way round.
+        """
+        import pyarrow as pa
+
+        return self.read(Cells([pa.array(texts, pa.large_string())], [where], lambda row: where), 0).tolist()
+
+    def _is_other(self, values: Int64[np.ndarray, "n"], *, dates: bool) -> bool:
+        """Whether there are times of another kind than before."""
+        some = bool((values != ALWAYS).any())
+        if self._dates is None and some:
+            self._dates = dates
+        return some and self._dates != dates

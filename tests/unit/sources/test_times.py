@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import partita
-from partita.core.errors import InputError, StoreError
+from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph.store import GraphStore
 from partita.graph.verify import verify
 from partita.graph.writer import StoreWriter
@@ -332,3 +332,58 @@ def test_typed_graphs_in_tables(tmp_path: Path) -> None:
     asked = dict(zip(map(str, store.names(np.arange(4))), store.seed_time.tolist(), strict=True))
     assert asked == {"u1": day("2026-02-01"), "u2": day("2026-03-01"), "7": ALWAYS, "8": ALWAYS}
     assert any(line.startswith("edge_time") for line in verify(store.path))
+
+
+def split_of(store: GraphStore) -> dict[str, set[str]]:
+    return {name: {str(each) for each in store.names(ids)} for name, ids in store.splits.items()}
+
+
+@pytest.mark.parametrize(("unit", "bounds"), [("numbers", ("20", "30")), ("dates", ("2026-01-20", "2026-01-30"))])
+def test_splits_by_time(tmp_path: Path, unit, bounds) -> None:
+    """Of tables and of arrays; seeds without a time or a label are in no split."""
+
+    def day(number: int) -> str:
+        return str(number) if unit == "numbers" else f"2026-01-{number:02}"
+
+    asked = {"a": 3, "b": 19, "c": 20, "d": 29, "e": 30, "f": 31, "g": None, "h": 4}
+    rows = [f"{name},{'' if time is None else day(time)},{'' if name == 'h' else 0}" for name, time in asked.items()]
+    (tmp_path / "nodes.csv").write_text("id,seed_time,label\n" + "\n".join(rows) + "\n")
+    (tmp_path / "edges.csv").write_text("a,b,t\n" + "".join(f"a,{name},{day(1)}\n" for name in "bcdefgh"))
+    given = {"nodes": tmp_path / "nodes.csv", "time_column": "t", "feature_columns": []}
+    summary = partita.ingest(tmp_path / "edges.csv", tmp_path / "table", **given, split_times=bounds)
+    wanted = {"train": {"a", "b"}, "val": {"c", "d"}, "test": {"e", "f"}}
+    assert split_of(GraphStore.open(tmp_path / "table")) == wanted
+    assert summary.split_rule == f"by time: validation from {bounds[0]}, tests from {bounds[1]}"
+    times = np.array([ALWAYS if time is None else time for time in asked.values()])
+    if unit == "dates":
+        times = np.array([np.datetime64("NaT") if time is None else day(time) for time in asked.values()], "M8[D]")
+    labels = np.array([-1 if name == "h" else 0 for name in asked])
+    arrays = {"edge_index": np.array([[0] * 7, [*range(1, 8)]]), "edge_time": times[:1].repeat(7), "seed_time": times}
+    partita.ingest({**arrays, "y": labels, "name": np.array(list(asked))}, tmp_path / "arrays", split_times=bounds)
+    assert split_of(GraphStore.open(tmp_path / "arrays")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split_times": ("30", "20")}, "20 is before 30"),
+        ({"split_times": ("30",)}, "1 times, not 2"),
+        ({"split_times": ("2026-01-01", "2026-02-01")}, "dates in some cells, and numbers in others"),
+        ({"split_times": ("soon", "later")}, "'soon' is no time"),
+        ({"split_times": ("1", "2"), "train_mask": np.ones(NODES, bool)}, "the source has a split"),
+        ({"split_times": ("1", "2"), "node_time": None}, "no times at which they are asked about"),
+        ({"split_times": ("1", "2"), "y": None}, "there are no labels"),
+    ],
+)
+def test_splits_by_time_that_cannot_be(tmp_path: Path, changes, message) -> None:
+    given = {name: value for name, value in {**arrays(), **changes}.items() if value is not None}
+    bounds = given.pop("split_times")
+    with pytest.raises((InputError, ConfigError), match=message):
+        partita.ingest(given, tmp_path / "g", split_times=bounds)
+    assert not (tmp_path / "g").exists()
+
+
+def test_numbers_and_dates_in_arrays(tmp_path: Path) -> None:
+    given = arrays() | {"node_time": np.arange(NODES).astype("datetime64[D]")}
+    with pytest.raises(InputError, match="holds dates, and other times are numbers"):
+        partita.ingest(given, tmp_path / "g")
