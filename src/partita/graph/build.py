@@ -27,6 +27,7 @@ from partita.graph.columns import ColumnStream
 from partita.graph.files import allocate_file, write_all
 from partita.graph.metadata import index_dtype
 from partita.graph.spill import Spill, read_records
+from partita.graph.times import ALWAYS
 from partita.graph.writer import StoreWriter
 
 SelfLoops = Literal["keep", "drop", "add"]
@@ -38,10 +39,6 @@ _CHECKED_AT_ONCE = 1 << 20
 _FEWEST_EDGES_AT_ONCE = 256
 _NO_KINDS = np.empty(0, dtype=np.uint8)
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
-
-
-ALWAYS = np.iinfo(np.int64).min
-"""The time of edges and nodes that were always there; NumPy writes dates that are missing so."""
 
 
 @dataclass(frozen=True, slots=True)

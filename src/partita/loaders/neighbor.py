@@ -19,9 +19,9 @@ from torch import Tensor
 from partita import kernels
 from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
-from partita.graph.build import ALWAYS
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
+from partita.graph.times import ALWAYS
 from partita.kernels import Relabeller
 from partita.loaders.batch import Batch
 from partita.loaders.columns import column_of

@@ -9,8 +9,8 @@ import torch
 
 from partita.config import Config
 from partita.core.errors import ConfigError
-from partita.graph.build import ALWAYS
 from partita.graph.store import GraphStore
+from partita.graph.times import ALWAYS
 from partita.nn.model import Model
 from partita.sample.samplers import SAMPLERS
 from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for

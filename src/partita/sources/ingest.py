@@ -20,11 +20,12 @@ from partita.core.files import map_array
 from partita.core.memory import available_bytes, available_memory, held_bytes
 from partita.core.memory_need import MemoryNeed
 from partita.core.options import size_of, takes
-from partita.graph.build import ALWAYS, EdgeTimes, TopologyBuilder, TopologySummary
+from partita.graph.build import EdgeTimes, TopologyBuilder, TopologySummary
 from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.small import BITS
 from partita.graph.splits import seeded_split, write_splits
+from partita.graph.times import ALWAYS
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.batch import Cells, counted

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int, Int64
 
 from partita.core.arrow import as_numpy
 from partita.core.errors import InputError, nearest
-from partita.graph.build import ALWAYS
+from partita.graph.times import ALWAYS
 from partita.sources.batch import Cells, Kind
 from partita.sources.edges import TableReader, find_column, find_columns, unused_columns
 from partita.sources.encoding import ColumnReader

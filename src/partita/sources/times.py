@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from partita.core.arrow import as_numpy
-from partita.graph.build import ALWAYS
+from partita.graph.times import ALWAYS
 from partita.sources.arrays import ArrayFile
 from partita.sources.batch import GAPS, Cells
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from partita.core.errors import InputError
-from partita.graph.build import ALWAYS
+from partita.graph.times import ALWAYS
 
 _Triple = tuple[str, str, str]
 

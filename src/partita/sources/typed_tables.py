@@ -27,9 +27,9 @@ import yaml
 from jaxtyping import Shaped
 
 from partita.core.errors import InputError, nearest
-from partita.graph.build import ALWAYS
 from partita.graph.column_specs import HELD, MASKS
 from partita.graph.schema import REVERSE_PREFIX, check_names
+from partita.graph.times import ALWAYS
 from partita.sources.arrays import ArrayFile, damage_of
 from partita.sources.batch import Cells, Kind
 from partita.sources.dgl_files import ON_DISK

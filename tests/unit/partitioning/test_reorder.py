@@ -138,7 +138,7 @@ def full_store(path, num_nodes=61):
         "presample_node": np.arange(num_nodes, dtype=np.int64) + 2,
         "presample_edge": rng.integers(0, 99, base.num_edges).astype(np.uint32),
         "edge_kind": rng.integers(0, 99, base.num_edges).astype(np.uint8),
-        "edge_time": rng.random(base.num_edges),
+        "edge_age": rng.random(base.num_edges),
         "of_node_place": rng.random((num_nodes, 2, 3)),
     }
     return extend(base, path / "full", columns, undirected=True, levels=[5])
