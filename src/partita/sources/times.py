@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,9 +49,10 @@ class TimeCells:
             array = pc.if_else(pc.is_in(text, pa.array(GAPS, text.type)), pa.scalar(None, text.type), text)
             if array.null_count == len(array):
                 return np.full(len(array), ALWAYS)
-            if pc.all(pc.match_substring_regex(array, r"^[+-]?\d{1,18}$")).as_py():
-                values = pc.replace_substring_regex(array, r"^\+", "").cast(pa.int64())
-                return self._as(batch, column, as_numpy(values.fill_null(ALWAYS)), dates=False)
+            if pc.all(pc.match_substring_regex(array, r"^[+-]?\d{1,19}$")).as_py():  # nanoseconds have 19 digits
+                with contextlib.suppress(pa.ArrowInvalid):  # too large: no date either
+                    values = pc.replace_substring_regex(array, r"^\+", "").cast(pa.int64())
+                    return self._as(batch, column, as_numpy(values.fill_null(ALWAYS)), dates=False)
             array = self._parsed(batch, column, array)
         stamps = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(ALWAYS)
         return self._as(batch, column, as_numpy(stamps), dates=True)
@@ -59,16 +61,21 @@ class TimeCells:
         """Dates as text, all with a zone or all without one."""
         import pyarrow as pa
 
-        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-            try:
-                return text.cast(kind)
-            except pa.ArrowInvalid:
-                continue
+        kinds = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+        def parsed(cells: Any) -> Any | None:
+            for kind in kinds:
+                try:
+                    return cells.cast(kind)
+                except pa.ArrowInvalid:
+                    continue
+            return None
+
+        if (found := parsed(text)) is not None:
+            return found
         for row in range(len(text)):
-            try:
-                text[row : row + 1].cast(kind if text[0].as_py().endswith("Z") else pa.timestamp("us"))
-            except pa.ArrowInvalid:
-                raise batch.fail(row, column, f"'{text[row].as_py()}' is no time", _FIX) from None
+            if parsed(text[row : row + 1]) is None:
+                raise batch.fail(row, column, f"'{text[row].as_py()}' is no time", _FIX)
         raise batch.fail(0, column, "some dates have a time zone and others have none", "Write all alike")
 
     def _as(self, batch: Cells, column: int, values: Int64[np.ndarray, "n"], *, dates: bool) -> Int64[np.ndarray, "n"]:

@@ -233,6 +233,7 @@ def test_columns_of_tables(tmp_path: Path, memory_limit) -> None:
         (("2026-01-03 12:00", "2026-01-05 00:00:01", "2026-01-04T00:00:00.5"), "dates"),
         (("2026-01-03T12:00:00Z", "2026-01-05T00:00:01Z", "2026-01-04T00:00:00Z"), "dates"),
         (("3", "+5", "-4"), "numbers"),
+        (("1772323200000000000", "1772323200000000001", "-9223372036854775807"), "numbers"),
     ],
 )
 def test_dates_and_numbers(tmp_path: Path, written, unit) -> None:
@@ -284,9 +285,11 @@ def test_arrays_of_other_kinds(tmp_path: Path, dtype) -> None:
     ("written", "message"),
     [
         (("2026-01-03", "soon", "2026-01-04"), r"line 3, column when: 'soon' is no time"),
+        (("", "soon", "2026-01-04"), r"line 3, column when: 'soon' is no time"),
+        (("9223372036854775808", "2", "3"), r"line 2, column when: '9223372036854775808' is no time"),
         (("1.5", "2", "3"), r"line 2, column when: '1.5' is no time"),
         (("3", "2026-01-03", "4"), r"column when: '3' is no time"),
-        (("2026-01-03T12:00:00Z", "2026-01-05", "2026-01-04"), r"column when"),
+        (("2026-01-03T12:00:00Z", "2026-01-05", "2026-01-04"), r"column when: some dates have a time zone"),
     ],
 )
 def test_cells_that_are_no_times(tmp_path: Path, written, message) -> None:
