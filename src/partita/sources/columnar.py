@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class _Columnar:
+class Columnar:
     """What the schema of a table tells."""
 
     path: Path
@@ -23,6 +23,11 @@ class _Columnar:
     has_header = True
     note = ""
     _schema: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._schema
 
     def column_kind(self, column: int) -> Kind | None:
         """See :class:`partita.sources.edges.TableReader`."""
@@ -47,7 +52,7 @@ class _Columnar:
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-class ParquetTable(_Columnar):
+class ParquetTable(Columnar):
     """A table in a Parquet file, or in all ``*.parquet`` files of a directory in the order of their names."""
 
     def __init__(self, path: Path, *, batch_bytes: int = 4 << 20) -> None:
@@ -93,7 +98,7 @@ class ParquetTable(_Columnar):
                         task.advance(part.num_rows)
 
 
-class FrameTable(_Columnar):
+class FrameTable(Columnar):
     """A table in memory: a data frame of pandas or Polars, an Arrow table, or columns of one's own.
 
     Args:

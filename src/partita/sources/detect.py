@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,8 @@ from partita.core.asides import private_folder
 from partita.core.errors import InputError
 from partita.sources.arrays import ArrayFile, open_npz
 from partita.sources.columnar import FrameTable, is_frame
+from partita.sources.databases.graph import database_graph
+from partita.sources.databases.open import opened
 from partita.sources.dgl_files import dgl_arrays, is_dgl_files
 from partita.sources.edges import TableReader
 from partita.sources.networkx import is_networkx, networkx_tables
@@ -38,6 +40,9 @@ class Source:
         undirected: every edge stands for both directions, as the source says.
         held: files of held-out edges, by split.
         triples: the table of edges has a head, a relation and a tail in three columns.
+        notes: what is worth saying of how it was read.
+        kept: for the notes of the store.
+        options: what options of the ingest mean for what follows, where that is not what the user gave.
     """
 
     path: Path
@@ -47,6 +52,9 @@ class Source:
     undirected: bool = False
     held: Mapping[str, Path] = field(default_factory=dict)
     triples: bool = False
+    notes: Sequence[str] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -64,6 +72,13 @@ def source_of(source: Any, options: IngestOptions, store: Path) -> Iterator[Sour
     if not isinstance(source, str | os.PathLike):
         yield _of_object(source, options)
         return
+    with opened(os.fspath(source), options) as found:
+        if found is not None:
+            beside = store.absolute()
+            with private_folder(f".{beside.name}.arrays-", beside.parent) as scratch:
+                graph = database_graph(found.database, found.description, scratch, options)
+                yield Source(found.path, graph.arrays, notes=graph.notes, kept=graph.kept, options=graph.options)
+            return
     path = Path(source)
     if is_ogb_name(str(source)) and not path.exists():
         path = fetched(str(source))

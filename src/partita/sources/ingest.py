@@ -129,11 +129,12 @@ def ingest(source: Any, store: File, options: IngestOptions) -> IngestSummary:
                 raise ConfigError(f"the directory has {held_file.name} already", where=name, fix="Name the files")
             unpacked_files[name] = held_file
         options = replace(options, **unpacked_files, undirected=options.undirected or found.undirected)
+        options = replace(options, **found.options)
         like = None if options.like is None else Like.read(options.like)
         chunk_bytes = max(1 << 16, min(8 << 20, limit // 64))
         encoding = None if like is None else like.encoding
         inputs = open_inputs(replace(found, path=file), options, encoding, chunk_bytes=chunk_bytes)
-        job = _Job(options, inputs, like, str(found.path), Path(store), limit, began)
+        job = _Job(options, inputs, like, str(found.path), Path(store), limit, began, list(found.notes), found.kept)
         try:
             return job.run(inputs.id_mode)
         except NotOfKindError as error:
@@ -155,6 +156,7 @@ class _Job:
     memory_limit: int
     began: float
     notes: list[str] = field(default_factory=list)
+    kept: Mapping[str, Any] = field(default_factory=dict)
     schema: Schema | None = None
     time_cells: TimeCells = field(default_factory=TimeCells)
     seed_time: Int64[np.ndarray, "N"] | None = None
@@ -211,7 +213,8 @@ class _Job:
             encoding, notes = features.finish(train, reader, standardize=options.standardize, like=repeated)
             self.notes += notes
             known = bool(encoding.columns) or encoding.changes_values
-            encoded: dict[str, Any] = {NOTE: encoding.to_json()} if known else {}
+            encoded: dict[str, Any] = dict(self.kept)
+            encoded |= {NOTE: encoding.to_json()} if known else {}
             encoded |= self._finish_typed_features(typed_features, found.get("train"))
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
@@ -354,7 +357,7 @@ class _Job:
             self.notes += typed.notes + typed.only_held_out(counts)
             if self.options.undirected and not undirected:
                 self.notes.append("both directions of every edge are in the source, so no reverse relation was added")
-            elif not undirected and not found.both_directions and found.num_edges > found.self_loops:
+            elif not (undirected or found.both_directions or (self.schema.reverses >= 0).any() or not found.num_edges):
                 self.notes.append(
                     "edges are taken as directed, from source to target; "
                     "--undirected adds the reverse of every relation"

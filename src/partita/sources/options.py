@@ -103,6 +103,21 @@ class IngestOptions(Options):
         ColumnName | None, "The column of times at which nodes are asked about as seeds (default: seed_time).", column
     ] = None
     split_column: Annotated[ColumnName | None, "The column of train, val, test.", column] = None
+    tables: Annotated[
+        Sequence[str] | None, "Of a database: the tables that make the graph, by commas (default: all).",
+        words_by_commas,
+    ] = None  # fmt: skip
+    row_times: Annotated[
+        Sequence[str] | None,
+        "Of a database: the columns, as table.column by commas, that say from when on a row is there, or when its "
+        "question is asked (default: a table's only column of dates).",
+        words_by_commas,
+    ] = None
+    targets: Annotated[
+        Sequence[str] | None,
+        "Of a database: tables whose rows are links to be predicted, from questions to what answers them.",
+        words_by_commas,
+    ] = None
     unlabeled: Annotated[str | None, "Label that means that a node has none, for instance -1; none: no label does."] = (
         None
     )

@@ -57,6 +57,10 @@ class TimeCells:
         stamps = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(ALWAYS)
         return self._as(batch, column, as_numpy(stamps), dates=True)
 
+    def array(self, times: Int64[np.ndarray, "n"]) -> Shaped[np.ndarray, "n"]:
+        """Times that were read, as an array that says whether they are dates; no copy."""
+        return times.view("datetime64[us]") if self._dates else times
+
     def _parsed(self, batch: Cells, column: int, text: Any) -> Any:
         """Dates as text, all with a zone or all without one."""
         import pyarrow as pa

@@ -268,7 +268,8 @@ class _Tables:
             rows = mapped(pieces.scratch / "edge-features", np.float32, (total, first.wide))
             found["edge_attr"] = held("features of the edges", rows)
         if any(relation.timed for relation in self.relations):
-            found["edge_time"] = held("times of the edges", mapped(pieces.scratch / "times", np.int64, (total,)))
+            times = self._time_cells.array(mapped(pieces.scratch / "times", np.int64, (total,)))
+            found["edge_time"] = held("times of the edges", times)
         found |= self._node_times()
         if any(relation.divided for relation in self.relations):
             found["edge_split"] = held("splits of the edges", mapped(pieces.scratch / "splits", np.uint8, (total,)))
@@ -310,7 +311,7 @@ class _Tables:
                 np.concatenate(self._times.get((name, key), [np.full(len(kind.ids), ALWAYS)]))
                 for name, kind in self.types.items()
             ]
-            found[key] = held(f"{key} of {self.where}", np.concatenate(parts))
+            found[key] = held(f"{key} of {self.where}", self._time_cells.array(np.concatenate(parts)))
         return found
 
     def _labels(self, name: str, found: Sequence[tuple[Cells, int]]) -> dict[str, ArrayFile]:
