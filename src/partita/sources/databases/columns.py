@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import xxhash
@@ -46,6 +46,7 @@ _SUNDAY = 3 * _DAY
 _YEAR = 365.2425 * _DAY
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """Makes features of a column.
 

@@ -92,13 +92,13 @@ class DuckDatabase:
 
     def query(self, query: str) -> Any:
         """What a query gives, as a reader of Arrow's batches."""
-        found = self._connection.sql(query)
+        found = self._connection.cursor().sql(query)  # several may be read in turns
         # The second is what versions before 1.4 call it.
         return (found.to_arrow_reader if hasattr(found, "to_arrow_reader") else found.fetch_arrow_reader)(_ROWS)
 
     def one(self, query: str) -> Any:
         """The only cell that a query gives."""
-        return self._connection.execute(query).fetchone()[0]
+        return self._connection.cursor().execute(query).fetchone()[0]
 
     @contextmanager
     def damage_of(self, where: str) -> Iterator[None]:

@@ -142,16 +142,20 @@ class _Reading:
     # Passes
 
     def _batches(self, table: Table, columns: list[int], doing: str) -> Iterator[Cells]:
-        kinds: list[Kind] = []
-        for at in columns:
+        """Some columns of a table; one that is asked for twice is read once."""
+        kinds, distinct = list[Kind](), list(dict.fromkeys(columns))
+        for at in distinct:
             encoder = table.encoders.get(at)
             key_kind = table.reader.column_kind(at) or "str"
             if at in table.key or at in table.references or at == table.label:
                 kinds.append(key_kind)
             else:
                 kinds.append("str" if encoder is None else encoder.reads)
-        with closing(table.reader.batches(columns, kinds, doing=f"{doing} {table.name}")) as batches:
-            yield from batches
+        places = [distinct.index(at) for at in columns]
+        with closing(table.reader.batches(distinct, kinds, doing=f"{doing} {table.name}")) as batches:
+            for batch in batches:
+                found = [batch.columns[place] for place in places]
+                yield Cells(found, [batch.names[place] for place in places], batch.where)
 
     def _count(self, table: Table) -> None:
         """Look at the columns of features, in the rows that a model may learn from."""
@@ -262,6 +266,7 @@ class _Reading:
         """Edges of a table: from one column to another, ``None`` standing for the row itself."""
         columns = [at for at in (source, target) if at is not None]
         start, count = 0, 0
+        self.skipped |= {f"{table.name}.{table.column(at)}": 0 for at in columns}  # they are read for each direction
         for batch in self._batches(table, columns, "relate"):
             ends, there = list[Any](), np.ones(len(batch), bool)
             own = np.arange(start, start + len(batch))
@@ -284,6 +289,8 @@ class _Reading:
 
         key, found = table.references[column], np.full(len(batch), -1, np.int64)
         given = ~batch.missing(place)
+        if self.rows[key.table].ids.kind == "str":  # text has empty cells
+            given &= np.array(words_of(batch, place).to_numpy(zero_copy_only=False) != "", bool)
         cells = Cells(
             [batch.columns[place].filter(pa.array(given))], [batch.names[place]],
             lambda row: batch.where(int(np.flatnonzero(given)[row])),
@@ -294,7 +301,7 @@ class _Reading:
         unknown = numbers < 0
         if self.description.skip_unmatched:
             name = f"{table.name}.{batch.names[place]}"
-            self.skipped[name] = self.skipped.get(name, 0) + int(unknown.sum())
+            self.skipped[name] += int(unknown.sum())
         else:
             what = f"no row of {key.table} has the key {{}}"
             fix = "Add the row, set the cell to NULL, or write unmatched_keys: skip in a description"
