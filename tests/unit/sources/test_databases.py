@@ -298,7 +298,8 @@ def test_csv_files_with_a_description(tmp_path: Path) -> None:
     found = ingested(tmp_path / "shop.yaml", tmp_path, "csv", tables=None)
     assert named_edges(found) == named_edges(wanted)
     for name in GRAPH:
-        assert features(found, name) == pytest.approx(features(wanted, name))
+        order = [names_of(found, name).index(each) for each in names_of(wanted, name)]
+        assert features(found, name)[order] == pytest.approx(features(wanted, name))
 
 
 def test_a_description_says_what_columns_are(tmp_path: Path) -> None:
@@ -464,7 +465,7 @@ def test_a_foreign_key_of_two_columns(tmp_path: Path) -> None:
 def test_damaged_files(kind: str, tmp_path: Path) -> None:
     source = WRITE[kind](tmp_path / "db")
     good = source.read_bytes()
-    source.write_bytes(good[:100] + bytes(1000) + good[1100:])
+    source.write_bytes(good[:100] + bytes(1000) + good[1100:] if kind == "sqlite" else good[:10_000])
     with pytest.raises(InputError, match="database of"):
         ingested(source, tmp_path)
     source.write_bytes(b"nothing of the kind")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +90,13 @@ class DuckDatabase:
         with self._damage_of(f"{self.where}, table {table}"):
             return DuckTable(self, f"{quoted(schema)}.{quoted(name)}", f"{self.where}, table {table}", columns)
 
-    def query(self, query: str) -> Any:
+    @contextmanager
+    def query(self, query: str) -> Iterator[Any]:
         """What a query gives, as a reader of Arrow's batches."""
-        found = self._connection.cursor().sql(query)  # several may be read in turns
-        # The second is what versions before 1.4 call it.
-        return (found.to_arrow_reader if hasattr(found, "to_arrow_reader") else found.fetch_arrow_reader)(_ROWS)
+        with closing(self._connection.cursor()) as cursor:  # several may be read in turns
+            found = cursor.sql(query)
+            # The second is what versions before 1.4 call it.
+            yield (found.to_arrow_reader if hasattr(found, "to_arrow_reader") else found.fetch_arrow_reader)(_ROWS)
 
     def one(self, query: str) -> Any:
         """The only cell that a query gives."""
@@ -125,7 +127,8 @@ class DuckTable(Columnar):
     def __init__(self, database: DuckDatabase, name: str, where: str, columns: Sequence[str]) -> None:
         self.path, self._database = Path(where), database
         self._from, self.names = name, tuple(columns)
-        self._schema = database.query(f"SELECT {self._list(self.names)} FROM {name} LIMIT 0").schema
+        with database.query(f"SELECT {self._list(self.names)} FROM {name} LIMIT 0") as reader:
+            self._schema = reader.schema
         self._rows: int = database.one(f"SELECT count(*) FROM {name}")
 
     def _list(self, columns: Sequence[str]) -> str:
@@ -136,8 +139,9 @@ class DuckTable(Columnar):
         names, start = [self.names[column] for column in columns], 0
         with progress.task(doing, total=self._rows, unit="rows") as task, self._database.damage_of(str(self.path)):
             # All columns, as views have no order of their own, but the same query gives the same one.
-            for part in self._database.query(f"SELECT {self._list(self.names)} FROM {self._from}"):
-                if part.num_rows:
-                    yield Cells([part.column(column) for column in columns], names, counted(str(self.path), start))
-                start += part.num_rows
-                task.advance(part.num_rows)
+            with self._database.query(f"SELECT {self._list(self.names)} FROM {self._from}") as reader:
+                for part in reader:
+                    if part.num_rows:
+                        yield Cells([part.column(column) for column in columns], names, counted(str(self.path), start))
+                    start += part.num_rows
+                    task.advance(part.num_rows)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
+from partita.core.arrow import as_numpy
 from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph.column_specs import MASKS
 from partita.graph.schema import REVERSE_PREFIX, check_names
@@ -286,11 +287,12 @@ class _Reading:
             InputError: there is no such row.
         """
         import pyarrow as pa
+        from pyarrow import compute
 
         key, found = table.references[column], np.full(len(batch), -1, np.int64)
         given = ~batch.missing(place)
         if self.rows[key.table].ids.kind == "str":  # text has empty cells
-            given &= np.array(words_of(batch, place).to_numpy(zero_copy_only=False) != "", bool)
+            given &= as_numpy(compute.not_equal(batch.strings(place, missing=""), ""))
         cells = Cells(
             [batch.columns[place].filter(pa.array(given))], [batch.names[place]],
             lambda row: batch.where(int(np.flatnonzero(given)[row])),
