@@ -232,6 +232,11 @@ class Config(LinkSettings):
         description="In stores whose edges have times, neighbors not later than the time of each seed: uniform (random "
         "ones), last (the latest); none: times are ignored; auto: uniform where edges have times.",
     )
+    time_encoding: Literal["auto", "none", "age"] = Field(
+        "auto",
+        description="What the model is told of the times of rows where neighbors are sampled by time: age (how old a "
+        "row is at the time of a seed; typed graphs); none; auto: age where nodes of a typed graph have times.",
+    )
     replace: bool = Field(False, description="Sample with replacement.")
     weighted: bool = Field(False, description="Sample neighbors in proportion to their edge weights.")
     edge_weights: bool = Field(

@@ -89,3 +89,25 @@ def test_typed_graphs(typed, strategy, workers) -> None:
 def test_learnt_rows(typed, strategy, workers) -> None:
     for kind, learnt in (("rgcn", (0, 0, 4)), ("sage", (6, 4, 9))):
         check(TypedTemporalStep(typed[workers], kind, fanouts=(3, 2), learnt=learnt), strategy, workers)
+
+
+DATED = ("paper", "place")
+
+
+@pytest.mark.parametrize("strategy", [*TYPED_PAIRS, *BY_OWNER])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_ages_of_rows(typed, strategy, workers) -> None:
+    for number, kind in enumerate(TYPED_KINDS):
+        step = TypedTemporalStep(
+            typed[workers], kind, dated=DATED, dropout=0.3, split_topology=number % 2 == 0,
+            learnt=(6, 4, 9) if number % 3 == 1 else (), **{"fanouts": (3, 2), **SAMPLING[number % 3]},
+        )  # fmt: skip
+        check(step, strategy, workers)
+
+
+@pytest.mark.parametrize("strategy", ["data,data", "source,destination", "by-owner,destination,source"])
+def test_ages_of_rows_by_some_strategies(typed, strategy) -> None:
+    """Of the test of all of them, which takes longer."""
+    step = TypedTemporalStep(typed[2], "rgcn", fanouts=(2, 2), dated=DATED)
+    check(step, strategy, 2)
+    assert difference(reference_at_times(step), reference_at_times(replace(step, dated=DATED[:1]))) > 1e-6

@@ -143,6 +143,137 @@ def test_learnt_rows_of_typed_graphs(tmp_path) -> None:
         assert metrics(tmp_path / name) == pytest.approx(metrics(tmp_path / "one"), rel=1e-9)
 
 
+DAY = 86_400_000_000  # microseconds
+
+
+def visits(unit: int = DAY) -> dict[str, Any]:
+    """Users with six visits each before they are asked about; half of them had one in the last ten days.
+
+    Args:
+        unit: of times, microseconds: they are integers in days, or in what a day is many of.
+    """
+    generator = np.random.default_rng(1)
+    asked, label = generator.integers(1000, 2000, USERS), generator.integers(0, 2, USERS)
+    ago = generator.integers(11, 300, (USERS, EVENTS))
+    ago[:, 0] = np.where(label == 1, generator.integers(0, 11, USERS), ago[:, 0])
+    when = (asked[:, None] - ago).reshape(-1)
+    order, nodes = generator.permutation(USERS), USERS + when.size
+    found: dict[str, Any] = {
+        "edge_index": np.stack([USERS + np.arange(when.size), np.repeat(np.arange(USERS), EVENTS)]),
+        "seed_time": np.concatenate([asked * (DAY // unit), np.full(when.size, ALWAYS)]),
+        "node_time": np.concatenate([np.full(USERS, ALWAYS), when * (DAY // unit)]),
+        "y": np.concatenate([label, np.full(when.size, -1)]),
+        "node_type": (np.arange(nodes) >= USERS).astype(int),
+        "edge_type": np.zeros(when.size, int),
+        "node_type_names": np.array(["user", "visit"]),
+        "edge_type_names": np.array(["of"]),
+        "x_user": np.ones((USERS, 1), np.float32),
+        "x_visit": generator.normal(size=(when.size, 2)).astype(np.float32),
+    }
+    for name, part in zip(("train", "val", "test"), np.split(order, [360, 480]), strict=True):
+        found[f"{name}_mask"] = np.isin(np.arange(nodes), part)
+    return found
+
+
+AGED: dict[str, Any] = {
+    **SETTINGS, "model": "rgcn", "layers": 1, "fanout": (6,), "hidden": 16, "lr": 0.05, "batch_size": 40,
+}  # fmt: skip
+
+
+def test_what_only_the_age_of_rows_tells(tmp_path) -> None:
+    found, told = {}, {}
+    for unit in (DAY, 1):
+        (tmp_path / str(unit)).mkdir()
+        store = made(tmp_path / str(unit), visits(unit))
+        for encoding in ("auto", "none") if unit == DAY else ("age",):
+            run = tmp_path / f"{unit}-{encoding}"
+            settings = {**AGED, "precision": "float64", "epochs": 15}
+            partita.Trainer(store, out=run, **settings, time_encoding=encoding).fit()
+            found[run.name], told[run.name] = partita.evaluate(run)["accuracy"], losses(run)
+    assert found[f"{DAY}-auto"] > 0.9
+    assert abs(found[f"{DAY}-none"] - 0.5) < 0.15
+    assert found["1-age"] == found[f"{DAY}-auto"]
+    assert told["1-age"] == pytest.approx(told[f"{DAY}-auto"], rel=1e-6)  # whatever times are measured in
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("ages")
+    whole = made(folder, visits())
+    partita.partition(whole, folder / "two", parts=2, algorithm="random")
+    return {"one": whole, "two": folder / "two"}
+
+
+def test_ages_on_two_workers(aged, tmp_path) -> None:
+    """With learnt rows, in evaluations while training, and in evaluations and predictions of the run."""
+    settings = {**AGED, "precision": "float64", "embed": "user=4", "eval_every": 1}
+    partita.Trainer(aged["one"], out=tmp_path / "one", **settings).fit()
+    runs = {tmp_path / name: {**settings, "strategy": name} for name in ("gdp", "snp", "gsplit")}
+    runs[tmp_path / "gdp"] |= {"topology": "partitioned"}
+    train_on_workers(aged["two"], 2, runs)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+        assert metrics(run) == pytest.approx(metrics(tmp_path / "one"), rel=1e-9)
+    one, two = (
+        partita.predict(run, split="test", labels=True, workers=workers)
+        for run, workers in ((tmp_path / "one", 1), (tmp_path / "snp", 2))
+    )
+    assert (one.predicted == two.predicted).all()
+
+
+def test_ages_are_resumed_in_the_same_bytes(aged, tmp_path) -> None:
+    partita.Trainer(aged["one"], out=tmp_path / "through", **AGED).fit()
+    partita.Trainer(aged["one"], out=tmp_path / "run", **{**AGED, "epochs": 1}).fit()
+    partita.Trainer.resume(tmp_path / "run", epochs=2).fit()
+    assert digest(tmp_path / "run") == digest(tmp_path / "through")
+    encoder = json.loads((tmp_path / "run/run.json").read_text())["model"]["encoder"]
+    assert encoder["dated"] == ["visit"]
+
+
+def test_ages_in_another_store(aged, tmp_path) -> None:
+    """Ages are measured in the unit of the store that the run was trained on."""
+    run = tmp_path / "run"
+    partita.Trainer(aged["one"], out=run, **AGED).fit()
+    own = partita.predict(run, split="test")
+    arrays = visits()
+    (tmp_path / "later").mkdir()
+    later = {name: np.where(arrays[name] == ALWAYS, ALWAYS, arrays[name] + 70) for name in ("node_time", "seed_time")}
+    other = made(
+        tmp_path / "later", {**arrays, **later, "train_mask": arrays["test_mask"], "test_mask": arrays["train_mask"]}
+    )
+    found = partita.predict(run, store=other, split="train")
+    assert (found.predicted == own.predicted).all()
+    (tmp_path / "timeless").mkdir()
+    without = {name: values for name, values in arrays.items() if name not in ("node_time", "seed_time")}
+    with pytest.raises(ConfigError, match="the model reads how old rows are"):
+        partita.evaluate(run, store=made(tmp_path / "timeless", without))
+    with pytest.raises(ConfigError, match="which plain PyG is not given"):
+        partita.export_model(run, tmp_path / "out")
+
+
+def test_ages_that_are_missing_are_refused(aged, stores, tmp_path) -> None:
+    for store, settings, message in (
+        (stores["one"], {}, "of typed graphs only"),
+        (aged["one"], {"temporal_strategy": "none"}, "not sampled by time"),
+        (made(tmp_path, future(typed=True)), {}, "the nodes of the store have no times"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            partita.Trainer(store, out=tmp_path / "run", **{**SETTINGS, **settings, "time_encoding": "age"}).fit()
+
+
+def test_models_of_ones_own_read_ages(aged, tmp_path) -> None:
+    def model(**options: Any) -> partita.Model:
+        encoder = partita.Encoder((1, 2), 8, ("user", "visit"), **options)
+        return partita.Model.from_layers([partita.nn.layers.LAYERS.find("sage")(8, 2)], encoder=encoder)
+
+    settings = {**SETTINGS, "layers": 1, "fanout": (4,), "epochs": 1}
+    run = tmp_path / "run"
+    partita.Trainer(aged["one"], out=run, model=model(dated=["visit"], age_unit=30.0), **settings).fit()
+    assert 0 <= partita.evaluate(run)["accuracy"] <= 1
+    with pytest.raises(ConfigError, match="does not read how old"):
+        partita.Trainer(aged["one"], out=tmp_path / "b", model=model(), **settings, time_encoding="age").fit()
+
+
 def test_batches_of_one_seed(stores, tmp_path) -> None:
     """With input dropout, whose masks are keyed by nodes."""
     run = tmp_path / "run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +18,18 @@ from partita.core.keys import MASK64, StepKey, fold
 from partita.core.protocols import Topology
 from partita.core.records import Sampled
 from partita.graph.store import GraphStore
+from partita.nn.ages import RowTimes
+from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWorker
-from partita.parallel.engine import Engine
+from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.placements.data import Data
 from partita.sample.collective import CollectiveTopology
 from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
 from partita.sample.topology import ArrayTopology
 
-ALWAYS = np.iinfo(np.int64).min
+ALWAYS, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+LATEST = 9
+"""When all rows are known; seeds that are asked about later count as asked about then."""
 
 
 def edge_times(store: GraphStore, seed: int = 8) -> Tensor:
@@ -125,7 +130,42 @@ class TemporalStep(Step):
 
 @dataclass(frozen=True)
 class TypedTemporalStep(TemporalStep, TypedStep):
-    """The same on a typed graph."""
+    """The same on a typed graph, whose rows have times that the model may read."""
+
+    def row_times(self) -> Tensor:
+        """Of all nodes; some have none, and some are later than seeds that read them."""
+        numbers = self.original()
+        return (numbers * 5 % 23 - 8).masked_fill(numbers % 7 == 2, ALWAYS).masked_fill(numbers % 11 == 5, NEVER)
+
+    def model(self) -> Model:
+        model = super().model()
+        if self.dated:
+            model.encoder.ages.source = RowTimes(self.row_times(), self.store.node_types, LATEST)
+        return model
+
+
+class AgedEngine(Engine):
+    """Of a graph that ends at a time: adds what the ages of rows say then, in plain torch."""
+
+    step: TypedTemporalStep
+    time: int
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        encoder = self.worker.model.encoder
+        nodes = batch.works[0].block.src.long()
+        kinds = torch.from_numpy(self.step.store.types(nodes.numpy()))
+        rows, now = list(encoder(self.load(batch).rows)), min(self.time, LATEST)
+        for at, (kind, born) in enumerate(zip(kinds.tolist(), self.step.row_times()[nodes].tolist(), strict=True)):
+            name = encoder.node_types[kind]
+            if name in self.step.dated and born not in (ALWAYS, NEVER):
+                age = max(0, now - born) / 3.0
+                features = [math.log2(1 + 512 * age) / 9, *(0.5 ** (age * 2.0**n) for n in range(-2, 10))]
+                weight = encoder.ages.lins[encoder.ages.kinds.index(kind)].weight
+                rows[at] = rows[at] + weight @ torch.tensor(features, dtype=weight.dtype)
+        h = torch.stack(rows)
+        for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
+            h = placement.forward(layer, work, h)
+        return h
 
 
 def reference_at_times(step: TemporalStep) -> Outcome:
@@ -144,7 +184,10 @@ def reference_at_times(step: TemporalStep) -> Outcome:
             step.sampler(Group.alone()),
             step.dtype,
         )
-        engine = Engine([Data(worker)] * len(step.fanouts), worker)
+        dated = isinstance(step, TypedTemporalStep) and bool(step.dated)
+        engine = (AgedEngine if dated else Engine)([Data(worker)] * len(step.fanouts), worker)
+        if isinstance(engine, AgedEngine):
+            engine.step, engine.time = step, last
         learnt = step.learnt_rows(model, Group.alone())
         done = run_share(plain, engine, model, seeds[of_seeds == last], KEY, learnt)
         loss += done.loss

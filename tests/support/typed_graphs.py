@@ -75,12 +75,14 @@ class TypedStep(Step):
         metapath: numbers of the relations that walks go along; empty for other samplers.
         learnt: columns of learnt rows of each type; empty for none.
         without: numbers of types whose features are left out.
+        dated: names of types of whose rows the model reads how old they are, in units of 3.
     """
 
     shards: tuple[GraphStore, ...] = ()
     metapath: tuple[int, ...] = ()
     learnt: tuple[int, ...] = ()
     without: tuple[int, ...] = ()
+    dated: tuple[str, ...] = ()
 
     def sampler(self, group: Group) -> Sampler:
         if not self.metapath:
@@ -109,7 +111,10 @@ class TypedStep(Step):
             }
             options = {name: known[name] for name in names}
             layers.append(LAYERS.find(kind).for_model(widths[number], widths[number + 1], last=last, **options))
-        encoder = Encoder(self.column().widths, self.hidden, self.store.schema.node_types, self.learnt)
+        encoder = Encoder(
+            self.column().widths, self.hidden, self.store.schema.node_types, self.learnt,
+            dated=self.dated, age_unit=3.0,
+        )  # fmt: skip
         model = Model.from_layers(layers, activation="elu", dropout=self.dropout, encoder=encoder)
         model.reset(self.model_seed)
         with torch.no_grad():

@@ -31,6 +31,7 @@ from partita.infer.whole import WholeInference
 from partita.nn.model import Model
 from partita.sample.temporal import TemporalTopology
 from partita.sample.topology import LocalTopology, as_tensor
+from partita.setup.ages import attach_times, check_ages
 from partita.setup.inputs import feature_column, is_encoded, open_columns, open_features
 from partita.setup.model import check_edge_columns
 from partita.setup.sampler import evaluation_sampler, make_sampler
@@ -124,6 +125,8 @@ def inference_of(
         ConfigError, StoreError: see :func:`open_inference`, and :meth:`Ranges.of`.
     """
     check_edge_columns(model, store)
+    check_ages(config.model_copy(update={"time_encoding": "auto"}), store, model)  # what a run was told is settled
+    attach_times(model, store)
     topology, inputs = opened or open_inference(store, config, context.mesh)
     kind: Callable[..., LayerwiseInference] = LayerwiseInference
     if model.whole:

@@ -71,13 +71,16 @@ class TemporalInference(LayerwiseInference):
             found = blocks[0].src
             assert found is not None
             requests = found
+        encoder = self.model.encoder
         of_nodes = requests // self._times.slots
         distinct, places = relabel(of_nodes[:0], of_nodes, self._of_requests)
         rows: Any = self.inputs.read(distinct)
         if isinstance(self.inputs, TypedColumns):
-            assert self.model.encoder is not None
-            rows = self.model.encoder(rows)
+            assert encoder is not None
+            rows = encoder(rows)
         rows = rows.to(self.dtype).index_select(0, places)
+        if encoder is not None and encoder.ages is not None:
+            rows = encoder.ages(rows, encoder.ages.of(requests, times, self._times.slots))
         if self.model.whole:
             out = self.model(blocks, rows)
             return out, out[:, :0]

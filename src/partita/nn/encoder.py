@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from partita.core.errors import ConfigError
 from partita.core.keys import StepKey
 from partita.core.records import Block, Reduce, RowsByType
 from partita.nn import initialize, ops
+from partita.nn.ages import AgeEncoder
 from partita.nn.grouped import linears
 
 
@@ -43,17 +45,28 @@ class Encoder(nn.Module):
         out_width: columns of the result, the input width of the first layer.
         node_types: their names, to recognize a graph by.
         learnt: columns of the learnt rows of each node type, 0 for types without; none at all by default.
+        dated: names of the node types whose rows have times, where these are read; see :mod:`partita.nn.ages`.
+        age_unit: of the ages of such rows, above 0, in units of the store's times.
 
     Attributes:
         learnt: a number for each type.
+        ages: adds what the ages of rows say, once the rows are encoded; ``None`` without ``dated``.
         source: where learnt rows come from; they are no parameters. Whoever trains or evaluates sets it.
 
     Raises:
-        ConfigError: there are no types, or other numbers of names and widths.
+        ConfigError: there are no types, or other numbers of names and widths; ``dated`` names a type that there is
+            not, or ``age_unit`` is not above 0.
     """
 
     def __init__(
-        self, widths: Sequence[int], out_width: int, node_types: Sequence[str], learnt: Sequence[int] = ()
+        self,
+        widths: Sequence[int],
+        out_width: int,
+        node_types: Sequence[str],
+        learnt: Sequence[int] = (),
+        *,
+        dated: Sequence[str] = (),
+        age_unit: float = 1.0,
     ) -> None:
         super().__init__()
         if not widths or len(widths) != len(node_types) or len(learnt) not in (0, len(widths)):
@@ -63,7 +76,16 @@ class Encoder(nn.Module):
         self.learnt = tuple(learnt) or (0,) * len(self.widths)
         self.source: LearntSource | None = None
         self.lins = nn.ModuleList(map(self._map, self.widths, self.learnt))
+        self.ages = self._ages(dated, age_unit) if dated else None
         self.reset(0)
+
+    def _ages(self, dated: Sequence[str], unit: float) -> AgeEncoder:
+        if unknown := [name for name in dated if name not in self.node_types]:
+            raise ConfigError(f"there is no node type '{unknown[0]}'", where="encoder, dated")
+        if not 0 < unit < math.inf:
+            raise ConfigError(f"ages are in units of {unit}: must be above 0", where="encoder, age_unit")
+        kinds = [kind for kind, name in enumerate(self.node_types) if name in dated]
+        return AgeEncoder(kinds, self.out_width, unit)
 
     def _map(self, width: int, learnt: int) -> nn.Module:
         if learnt == self.out_width and not width:
@@ -119,7 +141,11 @@ class Encoder(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """The constructor's arguments, JSON-able; and the types whose learnt rows are taken as they are."""
-        known = {"widths": list(self.widths), "out_width": self.out_width, "node_types": list(self.node_types)}
+        known: dict[str, Any] = {
+            "widths": list(self.widths), "out_width": self.out_width, "node_types": list(self.node_types)
+        }  # fmt: skip
+        if self.ages is not None:
+            known |= {"dated": [self.node_types[kind] for kind in self.ages.kinds], "age_unit": self.ages.unit}
         if not any(self.learnt):
             return known
         named = zip(self.node_types, self.lins, strict=True)
@@ -134,7 +160,11 @@ class Encoder(nn.Module):
     def extra_repr(self) -> str:
         """The types, for ``print``."""
         every = zip(self.node_types, self.widths, self.learnt, strict=True)
-        return ", ".join(f"{name}: {width}" + f" + {learnt} learnt" * (learnt > 0) for name, width, learnt in every)
+        dated = () if self.ages is None else [self.node_types[kind] for kind in self.ages.kinds]
+        return ", ".join(
+            f"{name}: {width}" + f" + {learnt} learnt" * (learnt > 0) + " + age" * (name in dated)
+            for name, width, learnt in every
+        )
 
 
 @dataclass(frozen=True, slots=True)

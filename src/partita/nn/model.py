@@ -99,6 +99,8 @@ class Model(nn.Module):
         if isinstance(h, RowsByType):
             if self.encoder is None:
                 raise ValueError("rows of several types need an encoder")
+            if self.encoder.ages is not None:
+                raise ValueError("the model reads how old rows are at a time: encode them, and add what their ages say")
             h = self.encoder.over(h).rows(blocks[0]) if self.composes_encoder else self.encoder(h)
         for layer, (stage, block) in enumerate(zip(self.stages, blocks), start=1):
             h = stage(block, h, step_key, layer)

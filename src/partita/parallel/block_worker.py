@@ -23,6 +23,7 @@ from partita.core.rank_masks import RankMasks
 from partita.core.records import Block, RemoteDraws, Traffic
 from partita.features.rows import FeatureColumn
 from partita.kernels import Relabeller, rank_masks, relabel, transpose
+from partita.nn.ages import RowAges
 from partita.nn.encoder import Encoding
 from partita.nn.layers import ColumnSplit, Layer, Split
 from partita.nn.model import Model
@@ -271,6 +272,13 @@ class BlockWorker:
             return requests, None
         nodes = requests // slots
         return relabel(nodes[:0], nodes, self._scratch())
+
+    def row_ages(self, requests: Int[Tensor, "S"], key: StepKey) -> RowAges | None:
+        """What the model reads of the ages of input rows; ``None``: nothing."""
+        encoder = self.model.encoder
+        if encoder is None or encoder.ages is None or key.times is None:
+            return None
+        return encoder.ages.of(requests, key.times, self.topology.slots)
 
     def _scratch(self) -> Relabeller:
         if not hasattr(self._local, "relabeller"):

@@ -13,6 +13,7 @@ from partita.core.keys import StepKey
 from partita.core.protocols import Estimator, InputWork, Placement, Work
 from partita.core.records import Counts, RowsByType
 from partita.nn import ops
+from partita.nn.ages import RowAges
 from partita.parallel.block_worker import BlockWork, BlockWorker
 
 
@@ -30,6 +31,7 @@ class MiniBatch:
         rows: the input rows, or where to read them, once they are loaded.
         places: (S) where seeds have times, which of the input rows layer 1 is given for each node at a time; ``None``:
             all of them as they are.
+        ages: where the model reads how old rows are, those of the rows that layer 1 is given.
     """
 
     key: StepKey
@@ -40,6 +42,7 @@ class MiniBatch:
     counts: Counts
     rows: Any = None
     places: Int[Tensor, "S"] | None = None
+    ages: RowAges | None = None
 
 
 class Engine:
@@ -88,9 +91,11 @@ class Engine:
             works.append(work)
         works.reverse()
         nodes, places = self.worker.input_rows(requests)
-        inputs = self.inputs.expand(nodes, key)
-        counts = _counts(works, inputs)
-        return MiniBatch(key, wanted if seeds is None else seeds, wanted, tuple(works), inputs, counts, places=places)
+        inputs, ages = self.inputs.expand(nodes, key), self.worker.row_ages(requests, key)
+        of_seeds = wanted if seeds is None else seeds
+        return MiniBatch(
+            key, of_seeds, wanted, tuple(works), inputs, _counts(works, inputs), places=places, ages=ages
+        )  # fmt: skip
 
     @property
     def composes_encoder(self) -> bool:
@@ -124,10 +129,15 @@ class Engine:
         Every worker's loss must depend on what is returned, also where that is no row: backward runs exchanges.
         """
         h: Any = self.load(batch).rows
-        if self.worker.model.encoder is not None:
-            h = self.worker.model.encoder.over(h) if self.composes_encoder else self.worker.model.encoder(h)
+        encoder = self.worker.model.encoder
+        if encoder is not None:
+            h = encoder.over(h) if self.composes_encoder else encoder(h)
         if batch.places is not None:
             h = ops.pick_rows(h, batch.places)
+        if batch.ages is not None:
+            assert encoder is not None
+            assert encoder.ages is not None
+            h = encoder.ages(h, batch.ages)
         for layer, (placement, work) in enumerate(zip(self.placements, batch.works, strict=True), start=1):
             h = placement.forward(layer, work, h)
         return h

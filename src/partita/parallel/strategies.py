@@ -237,6 +237,7 @@ def build_engine(
     if model.whole:
         check_strategy_of_module(strategy)
     check_encoder(model, column)
+    _check_ages(model, topology)
     host = HostRows(column) if isinstance(column, FeatureColumn) else column
     source = None if model.encoder is None else model.encoder.source
     learnt = source if isinstance(source, LearntRows) else None
@@ -439,6 +440,15 @@ def check_encoder(model: Model, column: FeatureColumn | HostRows | TypedColumns)
             "the model is for node types, and the graph has none",
             where="model",
             fix="Leave its encoder out, use a typed graph, or learn rows of the nodes: embed",
+        )
+
+
+def _check_ages(model: Model, topology: Topology) -> None:
+    if model.encoder is not None and model.encoder.ages is not None and topology.slots == 1:
+        raise ConfigError(
+            "the model reads how old rows are when a seed is asked about, and nothing is asked about at a time",
+            where="model",
+            fix="Sample by time, or leave dated out of the encoder",
         )
 
 

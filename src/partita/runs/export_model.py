@@ -87,6 +87,12 @@ def export_model(
             fix="Use partita predict; the rows are in learnt.safetensors of the checkpoint",
         )
     model = model_from(described)
+    if model.encoder is not None and model.encoder.ages is not None:
+        raise ConfigError(
+            "the model reads how old rows are at the time of each seed, which plain PyG is not given",
+            where=str(run),
+            fix="Use partita predict, or train with time_encoding none",
+        )
     if not isinstance(config.target_scaling, str):
         model.scale_output(*config.target_scaling)
     model = model.to(DTYPES[config.precision])

@@ -26,7 +26,7 @@ from partita.runs.other_store import Trained, apply_to, kept, with_kept
 from partita.setup.inputs import DTYPES
 from partita.setup.model import given_model
 
-_BEFORE = {"target_scaling": "none"}
+_BEFORE = {"target_scaling": "none", "time_encoding": "none"}
 """Settings that older runs do not name, where their default is not how these were trained."""
 
 
@@ -234,6 +234,13 @@ def learns_rows(record: Mapping[str, Any]) -> bool:
     """Whether the model of a ``run.json`` has learnt rows."""
     encoder = record["model"].get("encoder")
     return isinstance(encoder, Mapping) and bool(encoder.get("learnt"))
+
+
+def keep_age_unit(model: Model, record: Mapping[str, Any]) -> None:
+    """Let a model measure ages of rows in the unit that the run of a ``run.json`` began with."""
+    encoder = record["model"].get("encoder")
+    if model.encoder is not None and model.encoder.ages is not None and isinstance(encoder, Mapping):
+        model.encoder.ages.unit = float(encoder["age_unit"])
 
 
 def best_checkpoint(folder: RunFolder) -> Path:

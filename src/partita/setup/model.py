@@ -20,6 +20,7 @@ from partita.nn.model import Model, build_model
 from partita.nn.modules import ModuleType, as_model, find_model, layers_of
 from partita.nn.stage import Stage
 from partita.nn.typed_calls import GraphTypes
+from partita.setup.ages import age_unit, dated_types, reads_ages
 from partita.setup.inputs import is_encoded, learnt_widths, node_type_names
 from partita.setup.sampler import reads_neighbors
 
@@ -86,7 +87,11 @@ def named_model(config: Config, store: GraphStore, out_width: int) -> Model:
     encoder, of_graph, in_width = None, dict[str, Any](edge_width=store.num_edge_features), store.num_features
     if is_encoded(store, config):
         in_width, widths = config.hidden, store.type_widths if store.schema is not None else (store.num_features,)
-        encoder = Encoder(widths, in_width, node_type_names(store), learnt_widths(store, config))
+        dated = dated_types(store) if reads_ages(config, store) else ()
+        encoder = Encoder(
+            widths, in_width, node_type_names(store), learnt_widths(store, config),
+            dated=dated, age_unit=age_unit(store) if dated else 1.0,
+        )  # fmt: skip
     if store.schema is not None:
         of_graph |= {"num_types": len(store.schema.node_types), "relations": store.schema.ends.tolist()}
         of_graph["metadata"] = store.schema.metadata

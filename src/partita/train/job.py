@@ -17,6 +17,7 @@ from partita.nn import matmul
 from partita.nn.model import Model
 from partita.parallel.seed_split import seed_split_of
 from partita.parallel.strategies import Strategy, check_encoder, parse_strategy
+from partita.setup.ages import check_ages
 from partita.setup.check import check_names
 from partita.setup.inputs import DTYPES, is_encoded, open_columns, require_features
 from partita.setup.learnt import check_learnt, check_look_ahead_of_learnt, make_learnt
@@ -146,13 +147,14 @@ def check_computed(model: Model, config: Config, store: GraphStore) -> None:
 
 
 def check_times(config: Config, store: GraphStore, device: str, model: Model, task: Task) -> None:
-    """Refuse what is not asked about at times; see :func:`partita.setup.temporal.check_temporal`.
+    """Refuse what is not asked about at times; see :mod:`partita.setup.temporal` and :mod:`partita.setup.ages`.
 
     Raises:
         ConfigError: a setting, or the task, does not go with it.
         StoreError: the store is the shard of a host.
     """
     check_temporal(config, store, device, model)
+    check_ages(config, store, model)
     if isinstance(task, SampledTask) or task.seeds("train").ndim > 1:
         require_no_times(config, store)
 

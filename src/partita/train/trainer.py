@@ -31,7 +31,7 @@ from partita.parallel.engine import MiniBatch
 from partita.runs.checkpoint import TrainState, load_model, share_checkpoint, share_model
 from partita.runs.folder import RunFolder
 from partita.runs.learnt_files import restore_learnt
-from partita.runs.load import model_of, open_store_of, outputs_of, read_run
+from partita.runs.load import keep_age_unit, model_of, open_store_of, outputs_of, read_run
 from partita.runs.summary import RunSummary
 from partita.setup.learnt import learnt_note
 from partita.setup.model import given_model, of_model, unreached, unread_columns
@@ -200,6 +200,7 @@ class Trainer:
             own = model_of(folder, record)
         self._resolved = resolve_strategy(context, opened, config, own)
         self.job = Job.prepare(self._resolved.config, opened, context, own)
+        keep_age_unit(self.job.model, record)
         self._need = self._needed()
         saved = share_checkpoint(context, folder.checkpoints, self.job.model, self.job.optimizer, config.layers)
         self._state = TrainState(counts=Counts.zero(config.layers))

@@ -24,6 +24,7 @@ from partita.parallel.strategies import Strategy, build_engine
 from partita.runs.checkpoint import TrainState
 from partita.sample.disk import DiskTopology
 from partita.sample.topology import as_tensor
+from partita.setup.ages import attach_times
 from partita.setup.inputs import DTYPES, open_rows
 from partita.setup.sampler import make_sampler, sampler_type
 from partita.setup.temporal import seed_times, with_times
@@ -76,6 +77,7 @@ class WholeGraph(Views):
             local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)
         self._times = seed_times(config, store)
+        attach_times(model, store)
         topology = place_topology(with_times(local, config, store), config.topology, store, context)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             topology = topology.without(supervision)
