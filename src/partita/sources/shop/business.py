@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from partita.sources.shop.options import AHEAD, BACK, ShopOptions
 from partita.sources.shop.tables import DAY, OPENED, question_days
@@ -51,6 +51,8 @@ class Business:
 
     Attributes:
         known: for the rows of ``churn`` in order, the probability of the answer yes; empty unless ``knowing``.
+        tastes: float32 (groups, P), for each time of questions: how often each group chooses each product, but for what
+            is bought again; empty unless ``knowing``.
     """
 
     def __init__(self, options: ShopOptions, *, knowing: bool = False) -> None:
@@ -67,6 +69,12 @@ class Business:
         self._count = np.zeros(options.num_customers, np.int64)
         self._rows = dict[str, int]()
         self.known = list[Float64[np.ndarray, "n"]]()
+        self.tastes = list[Float32[np.ndarray, "g P"]]()
+
+    @property
+    def groups(self) -> Int64[np.ndarray, "C"]:
+        """The group of taste of each customer."""
+        return self._customers.group
 
     def days(self) -> Iterator[list[tuple[str, Rows]]]:
         """What comes about on each day: names of tables, and rows of them.
@@ -81,6 +89,8 @@ class Business:
                 if self._knowing:
                     self.known.append(self._activity.absence(day)[question.customers])
             self._popularity.pass_day(day)
+            if day in asked and self._knowing:
+                self.tastes.append(self._popularity.shares.astype(np.float32))
             customer, product, second = self._bought(day)
             found += self._sold(customer, product, second)
             if question is not None:

@@ -130,6 +130,11 @@ class Popularity:
         ends = np.cumsum(weights, 1)
         self._ends = ends / ends[:, -1:] + np.arange(self._groups)[:, None]
 
+    @property
+    def shares(self) -> Float64[np.ndarray, "g P"]:
+        """How often each group chooses each product today."""
+        return np.diff(self._ends - np.arange(self._groups)[:, None], prepend=0)
+
     def choose(self, group: Int64[np.ndarray, "n"], draws: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """The products that customers of some groups choose today, by numbers from 0 to below 1."""
         count = self._ends.shape[1]
