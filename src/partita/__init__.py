@@ -34,6 +34,7 @@ _PUBLIC = {
     "export_model": "partita.runs.export_model",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
+    "generate_shop": "partita.sources.shop.generate",
     "generate_typed": "partita.graph.generate_typed",
     "ingest": "partita.sources.ingest",
     "inspect": "partita.graph.profile",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from partita.sample.presample import presample as presample
     from partita.sample.walks import random_walks as random_walks
     from partita.sources.ingest import ingest as ingest
+    from partita.sources.shop.generate import generate_shop as generate_shop
     from partita.train.planning import make_plan as make_plan
     from partita.train.trainer import Trainer as Trainer
 

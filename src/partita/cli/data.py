@@ -13,6 +13,7 @@ from partita.cli.options import Json, Trust, given, record_options, with_options
 from partita.cli.shell import finish, shown, tell
 from partita.graph.options import RmatOptions, SbmOptions, TypedOptions
 from partita.sources.options import IngestOptions
+from partita.sources.shop.options import ShopOptions
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store to create.")]
 
@@ -103,7 +104,22 @@ Examples:
     partita generate typed graph --shape small --feature-dtype float16
 """
 
+_SHOP_HELP = """Generate the database of a shop with two tasks: who stays away, and what is bought next.
+
+OUT is a SQLite database (shop.db), a DuckDB database (shop.duckdb), or a folder of Parquet files.
+What customers do follows rules that no column tells, but other customers do: how good products are,
+and who has which taste. 20,000 customers, 1,500 products and 720 days give 1.7 million rows.
+
+Examples:
+
+    partita generate shop shop.db
+
+    partita generate shop shop.duckdb --customers 20000 --products 1500 --days 720
+"""
+
 _GENERATE_FLAGS = {
+    "num_customers": "--customers",
+    "num_products": "--products",
     "num_nodes": "--nodes",
     "num_features": "--features",
     "num_classes": "--classes",
@@ -116,7 +132,7 @@ _OF_TYPES = ("node_types", "relations", "type_features")
 
 _Lines = Callable[[Path], list[str]]
 
-generate = typer.Typer(no_args_is_help=True, help="Generate a synthetic graph store.")
+generate = typer.Typer(no_args_is_help=True, help="Generate a synthetic graph store, or a database.")
 
 
 def ingest(
@@ -156,6 +172,27 @@ def typed(store: Store, *, json: Json = False, **options: Any) -> None:
     from partita.graph.generate_typed import generate_typed
 
     _generate(generate_typed, store, given(TypedOptions, options, _GENERATE_FLAGS), json)
+
+
+def shop(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The database to create: .db, .duckdb, or a folder.")],
+    *,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Generate a shop."""
+    from partita.sources.shop.generate import generate_shop
+
+    started = time.perf_counter()
+    with shown(quiet=json):
+        made = generate_shop(out, **given(ShopOptions, options, _GENERATE_FLAGS))
+    splits = list(made.split_times) if json else f"--split-times {','.join(made.split_times)}"
+    rows = {"rows": made.rows} if json else {f"rows of {name}": count for name, count in made.rows.items()}
+    finish(
+        {"path": str(made.path), **rows, "split_times": splits, "seconds": round(time.perf_counter() - started, 2)},
+        "Shop created",
+        as_json=json,
+    )
 
 
 def _generate(make: Callable[..., Path], store: Path, options: dict[str, Any], as_json: bool) -> None:
@@ -289,6 +326,7 @@ def register(app: typer.Typer) -> None:
     app.command(help=_INGEST_HELP)(with_options(ingest, ingest_options))
     for verb, record, text in (
         (rmat, RmatOptions, _RMAT_HELP), (sbm, SbmOptions, _SBM_HELP), (typed, TypedOptions, _TYPED_HELP),
+        (shop, ShopOptions, _SHOP_HELP),
     ):  # fmt: skip
         options = record_options(record, flags=_GENERATE_FLAGS, without=("a", "b", "c"))
         generate.command(help=text)(with_options(verb, options))

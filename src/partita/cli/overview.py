@@ -12,7 +12,7 @@ VERSION_FLAGS = ("-V", "--version")
 COMMANDS: dict[str, dict[str, str]] = {
     "Graph stores": {
         "ingest": "Turn edges, and tables of features, labels and splits, into a graph store.",
-        "generate": "Generate a synthetic graph store.",
+        "generate": "Generate a synthetic graph store, or a database.",
         "inspect": "Show what a graph store holds, or what came of a run.",
         "verify": "Check every checksum and every index of a graph store, or all files of a run, or one checkpoint.",
         "split": "Hold edges of a graph out for link prediction: write a store that lists them instead.",
