@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 PAGE = Path(__file__).with_name("licenses.md")
 PROJECT = PAGE.parents[1] / "pyproject.toml"
-EXTRAS = ("pyg", "tensorboard", "report")
+EXTRAS = ("pyg", "tensorboard", "report", "duckdb")
 """That are listed besides what is always installed."""
 _MARK = re.compile(r"(<!-- licenses -->\n).*?(\n<!-- end -->)", re.DOTALL)
 _SHORT = {

@@ -32,8 +32,9 @@ def joined(page: str) -> list[str]:
     return [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
 
 
-def run_commands(page: str, folder: Path) -> None:
-    for line in joined(page):
+def run_commands(page: str, folder: Path, start: int = 0, stop: int | None = None) -> None:
+    """Run the commands of a page, or only some of them."""
+    for line in joined(page)[start:stop]:
         words = shlex.split(line, comments=True)
         if words:
             assert words[0] == "partita", line
@@ -75,6 +76,19 @@ def test_time(folder):
     record = json.loads((folder / "asked" / "run.json").read_text(encoding="utf-8"))
     assert record["metrics"]["test"]["accuracy"] > 0.75
     assert len((folder / "answers.csv").read_text(encoding="utf-8").splitlines()) == 2051
+
+
+def test_databases(folder):
+    """A model of what customers did tells who stays away; questions of one's own are a query."""
+    page = "docs/databases.md"
+    run_commands(page, folder, stop=5)
+    answers, own = blocks(page, "python")
+    assert len(run_script(answers, folder).splitlines()) == 3
+    run_script(own, folder)
+    run_commands(page, folder, start=5)
+    record = json.loads((folder / "leaving" / "run.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["test"]["roc_auc"] > 0.7
+    assert (folder / "staying").exists()
 
 
 def test_typed_tables(folder):

@@ -22,7 +22,8 @@ _INGEST_HELP = """Turn edges, and tables of features, labels and splits, into a 
 SOURCE is a CSV, TSV or blank-separated text (SNAP's too), a Parquet file or a directory, an .npz file (SciPy's
 sparse matrices too), a directory as OGB, GraphBolt (metadata.yaml) or DistDGL (metadata.json) have them, or a name
 such as ogbn-arxiv, which is fetched. A YAML file describes the tables of a typed graph. Triples (head, relation, tail),
-or a directory with train.txt, valid.txt and test.txt of them, are a typed graph, too.
+or a directory with train.txt, valid.txt and test.txt of them, are a typed graph, too. So is a database of SQLite or
+DuckDB, or a folder of Parquet files with keys: rows of its tables are nodes.
 
 Tables are joined to the edges by node id. Text may be gzipped.
 
@@ -35,6 +36,8 @@ Examples:
     partita ingest edges.parquet graph --source-column from --target-column to
 
     partita ingest cora.npz graph
+
+    partita ingest shop.db graph --tables customers,orders,churn --label-column churn.churned
 
     partita ingest train.tsv graph --val-edges valid.tsv --test-edges test.tsv
 

@@ -137,11 +137,15 @@ class DuckTable(Columnar):
     def batches(self, columns: Sequence[int], kinds: Sequence[Kind], *, doing: str) -> Generator[Cells, None, None]:
         """See :class:`partita.sources.edges.TableReader`. Columns keep their types."""
         names, start = [self.names[column] for column in columns], 0
-        with progress.task(doing, total=self._rows, unit="rows") as task, self._database.damage_of(str(self.path)):
-            # All columns, as views have no order of their own, but the same query gives the same one.
-            with self._database.query(f"SELECT {self._list(self.names)} FROM {self._from}") as reader:
-                for part in reader:
-                    if part.num_rows:
-                        yield Cells([part.column(column) for column in columns], names, counted(str(self.path), start))
-                    start += part.num_rows
-                    task.advance(part.num_rows)
+        # All columns, as views have no order of their own, but the same query gives the same one.
+        query = f"SELECT {self._list(self.names)} FROM {self._from}"
+        with (
+            progress.task(doing, total=self._rows, unit="rows") as task,
+            self._database.damage_of(str(self.path)),
+            self._database.query(query) as reader,
+        ):
+            for part in reader:
+                if part.num_rows:
+                    yield Cells([part.column(column) for column in columns], names, counted(str(self.path), start))
+                start += part.num_rows
+                task.advance(part.num_rows)
