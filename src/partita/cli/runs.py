@@ -430,11 +430,16 @@ def evaluate(
     if result is None:
         return
     relations = {} if json else result.pop("relations", {})
+    times = [] if json else result.pop("times", [])
     finish(result, f"{run} on {split if candidates is None else candidates.name}", as_json=json)
     if relations:
         from partita.report.terminal import relations_table
 
         print_table(relations_table(relations))
+    if times:
+        from partita.report.terminal import times_table
+
+        print_table(times_table(times))
 
 
 def predict(

@@ -21,6 +21,7 @@ from partita.comm.axis import Workers
 from partita.core.errors import PartitaError, RunError
 from partita.core.files import ANALYSIS_FORMAT, read_object, write_text
 from partita.graph.store import GraphStore
+from partita.tasks.periods import judge_by_time
 from partita.tasks.task import EdgeTask, Task
 
 SAMPLE = 1500
@@ -188,7 +189,8 @@ def analyze(task: Task, outcome: Outcome) -> dict[str, Any]:
         elif outcome.output.shape[1] == len(task.class_names):
             make = _classes_analysis if targets.ndim == 1 else _labels_analysis
             found = make(task, outcome, targets)
-    return {"nodes": len(targets), **found}
+    times = judge_by_time(task, outcome.seeds, outcome.output, targets)
+    return {"nodes": len(targets), **found, **({"by_time": times} if times else {})}
 
 
 def _answers(task: Task, output: Float[Tensor, "R C"]) -> tuple[Tensor, Tensor]:

@@ -26,13 +26,16 @@ from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
 from partita.tasks.links.edges import target_relations
 from partita.tasks.metrics import Judged, judge
+from partita.tasks.periods import judge_by_time
 from partita.tasks.task import EdgeTask, Task, make_task
 
 ALL = "all"
 """Name of a split that every store has: all nodes that have a label."""
 
 
-def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observer: Observer | None = None) -> Judged:
+def evaluate_split(
+    inference: LayerwiseInference, task: Task, split: str, observer: Observer | None = None, *, by_time: bool = False
+) -> Judged:
     """Metrics of a model on one split of a store, as far as it is labeled.
 
     Collective: every worker computes its nodes; the first one gets the outputs of the split and computes the
@@ -43,6 +46,7 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observ
         task: what the model has learned.
         split: its name.
         observer: is given the answers, on the first worker; all workers have one, or none.
+        by_time: say also how good answers are by the times of seeds, where these have some.
 
     Raises:
         StoreError: the store has no such split.
@@ -64,6 +68,8 @@ def evaluate_split(inference: LayerwiseInference, task: Task, split: str, observ
         if not bool(known.all()):
             output, targets = output[known], targets[known]
         found = judge(task, output, targets)
+        if by_time:
+            found = found._replace(times=judge_by_time(task, seeds[known.to(seeds.device)], output, targets))
         if observer is not None:
             observer(_outcome(split, seeds, known, output, targets, embeddings))
     return Judged(*inference.context.group("all").broadcast(found))
@@ -122,8 +128,9 @@ def evaluate(
         ``{"split": ..., "nodes": ..., "checkpoint": ..., <metric>: value, ...}``, on all workers. Of a run on links
         ``"edges"`` in place of ``"nodes"``, and ``"candidates"``, how many sampled nodes an end is ranked among,
         ``"all"``, or ``"given"``, and then no split and only the metrics that are made of ranks; of a typed graph
-        ``"relations"``, the edges and metrics of each by its name; and ``"notes"``, a list of texts, where something is
-        not as it was in training.
+        ``"relations"``, the edges and metrics of each by its name; of nodes that are asked about at several times
+        ``"times"``, see :func:`partita.tasks.periods.judge_by_time`; and ``"notes"``, a list of texts, where something
+        is not as it was in training.
 
     Raises:
         RunError, StoreError, ConfigError: the run, the store or the split cannot be used.
@@ -163,7 +170,7 @@ def evaluate(
     own = not loaded.notes and eval_negatives in (None, loaded.config.eval_negatives)
     missing = context.agree(lambda: own and _lacks_analysis(RunFolder(run), loaded.store, name, split))
     observer = Analysis(task, name) if missing else None
-    judged = evaluate_split(inference, task, split, observer)
+    judged = evaluate_split(inference, task, split, observer, by_time=True)
     if observer is not None and context.mesh.rank == 0:
         observer.write(RunFolder(run).analysis)
     return {
@@ -172,6 +179,7 @@ def evaluate(
         "checkpoint": name,
         **judged.metrics,
         **({"relations": judged.relations} if judged.relations else {}),
+        **({"times": judged.times} if judged.times else {}),
         **notes,
     }
 

@@ -90,6 +90,36 @@ def by_degree(run: RunFiles) -> Figure | None:
     return _bars(f"{value} by in-degree", title, "in-degree", names, values, found["nodes"])
 
 
+def by_time(run: RunFiles) -> list[Figure]:
+    """How good answers are by the time of the question, and what was expected beside what came."""
+    found = run.answers.get("by_time")
+    if not found:
+        return []
+    names, nodes = [each["time"] for each in found], [each["nodes"] for each in found]
+    metric = next(
+        (name for name in (*run.metrics, "loss") if any(each.get(name) is not None for each in found)), "loss"
+    )
+    label, values = metric_label(metric), [each.get(metric) for each in found]
+    first = _bars(f"{label} by time", label, "asked at", names, values, nodes)
+    if "share" not in found[0]:
+        return [first]
+    of_values = run.answers["kind"] == "values"
+    what = "mean value" if of_values else f"share of '{run.answers['confusion']['classes'][1]}'"
+    lines: list[Data] = [
+        {
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": names, "y": [each[key] for each in found],
+            "line": {"color": color, "width": 2}, "hovertemplate": "%{x}: %{y:.4f}<extra>%{fullData.name}</extra>",
+        }
+        for name, key, color in (("known", "share", COLORS[1]), ("predicted", "expected", COLORS[0]))
+    ]  # fmt: skip
+    layout = {
+        "showlegend": True, "yaxis": {"title": {"text": what}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": "asked at"}, "type": "category"},
+    }  # fmt: skip
+    note = "Where the lines part, what the model learned no longer holds."
+    return [first, Figure(f"Known and predicted {what} by time", note, lines, layout)]
+
+
 def by_homophily(run: RunFiles) -> Figure | None:
     """How good answers are by the share of neighbors of the same class."""
     found = run.answers.get("by_homophily")

@@ -83,7 +83,7 @@ def _of_runs(runs: Sequence[RunFiles]) -> Iterable[tuple[str, list[Block]]]:
             *each(link_answers.ranks, link_answers.scores, link_answers.relations, link_answers.examples),
             *each(answers.confusion, answers.confused, answers.values),
             *tables.classes(runs),
-            *each(answers.by_degree, answers.by_homophily, answers.calibration, answers.curves_of_two),
+            *each(answers.by_time, answers.by_degree, answers.by_homophily, answers.calibration, answers.curves_of_two),
         ],
     )
     yield "Embeddings", each(answers.embeddings)

@@ -204,6 +204,20 @@ def relations_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
+def times_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Metrics by the time at which nodes are asked about.
+
+    Args:
+        found: by period, in order; not all have all metrics.
+    """
+    names = list(dict.fromkeys(name for each in found for name in each if name not in ("time", "nodes")))
+    table = _plain_table("asked at", *(Column(name, justify="right") for name in ("nodes", *map(metric_label, names))))
+    for each in found:
+        values = ["-" if each.get(name) is None else f"{each[name]:.4f}" for name in names]
+        table.add_row(Text(each["time"]), f"{each['nodes']:,}", *values)
+    return table
+
+
 def _plain_table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, padding=(0, 2), header_style="dim")
 

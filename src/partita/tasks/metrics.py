@@ -29,11 +29,13 @@ class Judged(NamedTuple):
         metrics: over all classes together.
         classes: of each class; ``None`` where the task has none.
         relations: edges and metrics of each relation by its name; ``None`` where these are not what is predicted.
+        times: of each period of time, see :func:`partita.tasks.periods.judge_by_time`, where that was asked for.
     """
 
     metrics: Metrics
     classes: ClassCounts | None
     relations: dict[str, dict[str, Any]] | None = None
+    times: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
