@@ -29,6 +29,7 @@ from partita.core.options import (
     numbers_by_relation,
     parse_bytes,
     widths_by_type,
+    window_by_relation,
 )
 from partita.core.registry import Registry
 from partita.core.trust import refuse_code
@@ -129,6 +130,7 @@ ClassWeights = Annotated[
 TargetScaling = Annotated[
     str | tuple[float, ...], BeforeValidator(_numbers_or("auto", "none")), AfterValidator(_mean_and_deviation)
 ]
+Window = Annotated[str | dict[str, str], BeforeValidator(window_by_relation)]
 Widths = Annotated[int | dict[str, int], BeforeValidator(widths_by_type), AfterValidator(_widths)]
 Options = Annotated[dict[str, Any], BeforeValidator(_parse_options)]
 ModelOptions = Annotated[dict[str, Any], BeforeValidator(_parse_model_options)]
@@ -231,6 +233,12 @@ class Config(LinkSettings):
         "auto",
         description="In stores whose edges have times, neighbors not later than the time of each seed: uniform (random "
         "ones), last (the latest); none: times are ignored; auto: uniform where edges have times.",
+    )
+    time_window: Window | None = Field(
+        None,
+        description="Where neighbors are sampled by time, edges that are older than this at the time of a seed do not "
+        "count, at any hop: a number in the unit of the store's times, or, of dates, 30d, 12h, 2w, 5m, 10s; in typed "
+        "graphs also of relations by name, as 'bought=30d *=90d'. Default: edges of any age.",
     )
     time_encoding: Literal["auto", "none", "age"] = Field(
         "auto",

@@ -91,6 +91,22 @@ def test_learnt_rows(typed, strategy, workers) -> None:
         check(TypedTemporalStep(typed[workers], kind, fanouts=(3, 2), learnt=learnt), strategy, workers)
 
 
+WINDOWS = (4, -1, 0, 9, 100)
+
+
+@pytest.mark.parametrize("strategy", ["data,data", "destination,data", "source,destination", "by-owner,source,source"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_edges_that_are_too_old(store, typed, strategy, workers) -> None:
+    for sampling in SAMPLING[:3]:
+        plain = TemporalStep(
+            store, windows=(6,), parts=PARTS[workers], split_topology=True, **{"fanouts": (3, 2), **sampling}
+        )
+        check(plain, strategy, workers)
+        step = TypedTemporalStep(typed[workers], "rgcn", windows=WINDOWS, **{"fanouts": (3, 2), **sampling})
+        check(step, strategy, workers)
+        assert difference(reference_at_times(step), reference_at_times(replace(step, windows=None))) > 1e-6
+
+
 DATED = ("paper", "place")
 
 

@@ -196,6 +196,18 @@ def test_what_only_the_age_of_rows_tells(tmp_path) -> None:
     assert told["1-age"] == pytest.approx(told[f"{DAY}-auto"], rel=1e-6)  # whatever times are measured in
 
 
+def test_edges_that_are_too_old(tmp_path) -> None:
+    """Who had no visit in ten days has no neighbors then, and that tells the class without any ages."""
+    store, two = made(tmp_path, visits()), tmp_path / "two"
+    partita.partition(store, two, parts=2, algorithm="random")
+    settings = {**AGED, "precision": "float64", "epochs": 6, "time_encoding": "none", "time_window": "of=10"}
+    partita.Trainer(store, out=tmp_path / "run", **settings).fit()
+    assert partita.evaluate(tmp_path / "run")["accuracy"] > 0.95
+    train_on_workers(two, 2, {tmp_path / "snp": {**settings, "strategy": "snp", "topology": "partitioned"}})
+    assert losses(tmp_path / "snp") == pytest.approx(losses(tmp_path / "run"), rel=1e-9)
+    assert metrics(tmp_path / "snp", workers=2) == pytest.approx(metrics(tmp_path / "run"), rel=1e-9)
+
+
 @pytest.fixture(scope="module")
 def aged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ages")

@@ -24,7 +24,7 @@ from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.placements.data import Data
 from partita.sample.collective import CollectiveTopology
-from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
+from partita.sample.temporal import SeedTimes, TemporalTopology, Windows, slots_for
 from partita.sample.topology import ArrayTopology
 
 ALWAYS, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -48,7 +48,9 @@ def signed(key: int) -> int:
     return key - (1 << 64) if key >= 1 << 63 else key
 
 
-def until(topology: ArrayTopology, times: Tensor, last: int, newest: int | None = None) -> ArrayTopology:
+def until(
+    topology: ArrayTopology, times: Tensor, last: int, newest: int | None = None, windows: Windows | None = None
+) -> ArrayTopology:
     """A graph of its own without the edges after a time, whose nodes have the keys that they have at that time.
 
     Args:
@@ -56,9 +58,15 @@ def until(topology: ArrayTopology, times: Tensor, last: int, newest: int | None 
         times: of the edges.
         last: time.
         newest: so many of the edges of each relation stay in a row; ``None``: all that there are.
+        windows: older edges are not there either.
     """
     given = topology.arrays()
     kept = times <= last
+    if windows is not None:
+        now = min(last, windows.latest)
+        for edge in torch.nonzero(kept).flatten().tolist():
+            width = int(windows.of_relations[0 if given["edge_type"] is None else int(given["edge_type"][edge])])
+            kept[edge] = width < 0 or (int(times[edge]) != ALWAYS and now - int(times[edge]) <= width)
     indptr = given["indptr"]
     row = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
     if newest is not None:
@@ -97,9 +105,15 @@ class TemporalStep(Step):
 
     Attributes:
         last: the last edges are taken; then the fanouts are all alike.
+        windows: how old edges of each relation may be; ``None``: of any age.
     """
 
     last: bool = False
+    windows: tuple[int, ...] | None = None
+
+    def how_old(self) -> Windows | None:
+        """Seeds that are asked about later count as asked about at 9."""
+        return None if self.windows is None else Windows(torch.tensor(self.windows), LATEST)
 
     def times(self) -> SeedTimes:
         """Of all nodes as seeds; some are before any edge, and several nodes share one."""
@@ -119,7 +133,7 @@ class TemporalStep(Step):
     def topology_of(self, context: Workers) -> Topology:
         kind = OwnTemporal if self.split_topology else TemporalTopology
         times = self.times()
-        found = kind(self.topology(), edge_times(self.store), times.slots, last=self.last)
+        found = kind(self.topology(), edge_times(self.store), times.slots, last=self.last, windows=self.how_old())
         if not isinstance(found, OwnTemporal):
             return found
         offsets = self.part_offsets() * times.slots
@@ -179,7 +193,7 @@ def reference_at_times(step: TemporalStep) -> Outcome:
         model.zero_grad()
         worker = BlockWorker(
             model,
-            until(step.topology(), times, last, step.fanouts[0] if step.last else None),
+            until(step.topology(), times, last, step.fanouts[0] if step.last else None, step.how_old()),
             step.inputs(),
             step.sampler(Group.alone()),
             step.dtype,

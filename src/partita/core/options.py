@@ -62,7 +62,9 @@ class Range:
             raise ConfigError(f"{value} is not between {self.low:,} and {self.high:,}", where=where, fix=text)
 
 
-MOST_SEED, MOST_BYTES, MOST_NEIGHBORS = 2**63 - 1, 2**60, 10**9
+MOST_SEED, MOST_BYTES, MOST_NEIGHBORS, MOST_TIME = 2**63 - 1, 2**60, 10**9, 2**60
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+"""In units of spans of time."""
 """The largest seed, size, and entry of a fanout or of a layer budget."""
 
 SEEDS, SIZES = Range(0, MOST_SEED), Range(0, MOST_BYTES)
@@ -268,6 +270,31 @@ def numbers_by_relation(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: layer_numbers(numbers) for name, numbers in value.items()}
     return layer_numbers(value)
+
+
+def window_by_relation(value: object) -> object:
+    """``"30d"`` or ``"100"`` as it is; or, by names of relations, ``bought=30d *=90d`` as a mapping."""
+    if isinstance(value, str) and "=" in value:
+        pairs = [pair.rsplit("=", 1) for pair in value.split()]
+        if not all(len(pair) == 2 and all(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
+            raise ValueError("write NAME=WINDOW for each relation once, separated by spaces: bought=30d *=90d")
+        value = dict(pairs)
+    if isinstance(value, Mapping):
+        return {name: _window(each) for name, each in value.items()}
+    return _window(value)
+
+
+def _window(value: object) -> str:
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not re.fullmatch(r"\d{1,18}[smhdw]?", text, re.ASCII) or time_span(text) > MOST_TIME:
+        raise ValueError("give a whole number in the unit of the store's times, or, of dates, 30d, 12h, 2w, 5m or 10s")
+    return text
+
+
+def time_span(text: str) -> int:
+    """``"30d"`` in microseconds; a number without a unit as it is."""
+    unit = SECONDS.get(text[-1])
+    return int(text) if unit is None else int(text[:-1]) * unit * 10**6
 
 
 def widths_by_type(value: object) -> object:

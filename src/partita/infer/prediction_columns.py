@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int, Int8, Shaped
+from jaxtyping import Float, Int, Int8, Int64, Shaped
+from pyarrow import compute
 from torch import Tensor
 
 from partita.core.errors import ConfigError
+from partita.graph.times import ALWAYS, DATES
 from partita.infer.layerwise import OutputRows
 from partita.tasks.nodes import lists
+from partita.tasks.periods import seed_times_of
 from partita.tasks.task import EdgeTask, Task
 
 
@@ -67,6 +70,8 @@ class PredictionColumns:
         if (schema := task.store.schema) is not None:
             kinds = pa.array(task.store.types(rows.ids.numpy()), type=pa.int32())
             columns["type"] = pa.DictionaryArray.from_arrays(kinds, list(schema.node_types)).cast(pa.string())
+        if (times := seed_times_of(task.store, rows.ids)) is not None:
+            columns["time"] = self._times(times)
         if not isinstance(task, EdgeTask):
             columns |= task.columns(output, flat=self.flat)
         if self.probabilities:
@@ -91,6 +96,14 @@ class PredictionColumns:
         if self.flat:
             return {f"{each}_{name}": column for name, column in zip(names, rows.T, strict=True)}
         return {together: lists(rows)}
+
+    def _times(self, times: Int64[np.ndarray, "R"]) -> pa.Array:
+        """When nodes are asked about; empty where they have no time. Dates in CSV files are text."""
+        found = pa.array(times, mask=times == ALWAYS)
+        if not self.task.store.metadata.notes.get(DATES):
+            return found
+        dates = found.cast(pa.timestamp("us"))
+        return compute.strftime(dates, format="%Y-%m-%dT%H:%M:%S") if self.flat else dates
 
     def _truth(self, ids: Int[Tensor, "R"]) -> pa.Array:
         targets = self.task.targets(ids)

@@ -31,6 +31,7 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Sampled, TargetEdges
+from partita.graph.times import ALWAYS
 from partita.kernels import checks
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.sample.topology import ArrayTopology
@@ -44,6 +45,7 @@ class TemporalTopology(ArrayTopology):
         edge_time: int64 (M), time of every edge that is here, ascending in the edges of a row that are of one relation.
         slots: most distinct times of a batch, a power of two above 1.
         last: take the last edges before a time in place of random ones.
+        windows: how old edges may be; ``None``: of any age.
 
     Attributes:
         slots: as given.
@@ -52,7 +54,15 @@ class TemporalTopology(ArrayTopology):
 
     frugal = True  # no table has room for all requests
 
-    def __init__(self, local: ArrayTopology, edge_time: Int64[Tensor, "M"], slots: int, *, last: bool = False) -> None:
+    def __init__(
+        self,
+        local: ArrayTopology,
+        edge_time: Int64[Tensor, "M"],
+        slots: int,
+        *,
+        last: bool = False,
+        windows: Windows | None = None,
+    ) -> None:
         super().__init__(**local.arrays())
         if slots & (slots - 1) or slots < 2:
             raise ValueError(f"{slots} slots: must be a power of two above 1")
@@ -63,7 +73,7 @@ class TemporalTopology(ArrayTopology):
                 fix="Use smaller batches, which have fewer times",
             )
         self._local, self._last, self._num_stored = local, last, self.num_nodes
-        self._edge_time, self._times = edge_time, edge_time[:0]
+        self._edge_time, self._times, self._windows = edge_time, edge_time[:0], windows
         self._keys: tuple[Tensor | None, Tensor] = None, edge_time[:0]
         """Of the requests that were asked for last: a sample and its block ask for the same ones."""
         self.slots, self._bits = slots, slots.bit_length() - 1
@@ -124,6 +134,11 @@ class TemporalTopology(ArrayTopology):
             rows = kernels.rows_until(
                 self._indptr, self._edge_time, dst, self._times, self.slots, first_edge=self._first_edge
             )
+            if self._windows is not None:
+                bounds, times = rows[:-1].reshape(-1, 2), self._split(dst)[1]
+                rows[:-1:2] = self._windows.begins(
+                    self._edge_time, bounds, times, torch.zeros_like(times), self._first_edge
+                )
             drawn = self._draw(rows, keys, key, fanouts[0], positions=placed)
         else:
             drawn = self._draw_relations(dst, keys, key, fanouts, positions=placed)
@@ -169,12 +184,43 @@ class TemporalTopology(ArrayTopology):
         return ids >> self._bits, self._times[ids & (self.slots - 1)]
 
     def _runs(self, nodes: Int64[Tensor, "D"], times: Int64[Tensor, "D"], relations: Sequence[int]) -> Runs:
-        """The edges of some relations that are not later than the times of nodes."""
+        """The edges of some relations that are not later than the times of nodes, nor older than windows."""
         assert self._edge_type is not None
         chosen = [relation in relations for relation in range(self.num_relations)]
         runs = kernels.relation_runs(self._indptr, self._edge_type, nodes, nodes, chosen, self._first_edge)
-        ends = kernels.edges_until(self._edge_time, runs.bounds, times[runs.row], first_edge=self._first_edge)
-        return runs._replace(bounds=torch.stack([runs.bounds[:, 0], ends], 1))
+        times = times[runs.row]
+        ends = kernels.edges_until(self._edge_time, runs.bounds, times, first_edge=self._first_edge)
+        bounds = torch.stack([runs.bounds[:, 0], ends], 1)
+        if self._windows is not None:
+            bounds[:, 0] = self._windows.begins(self._edge_time, bounds, times, runs.relation, self._first_edge)
+        return runs._replace(bounds=bounds)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How old edges may be at the time of a seed; an edge without a time is older than any window.
+
+    Attributes:
+        of_relations: int64 (R), in the unit of the times, of an untyped graph one number; -1: of any age.
+        latest: time at which all is known: later ones, such as that of seeds without a time, count as this one.
+    """
+
+    of_relations: Int64[Tensor, "R"]
+    latest: int
+
+    def begins(
+        self,
+        edge_time: Int64[Tensor, "M"],
+        bounds: Int64[Tensor, "n 2"],
+        times: Int64[Tensor, "n"],
+        relation: Int64[Tensor, "n"],
+        first_edge: int,
+    ) -> Int64[Tensor, "n"]:
+        """Where the edges of runs begin that are not too old at times; see :func:`partita.kernels.edges_until`."""
+        width, now = self.of_relations[relation], times.clamp(max=self.latest)
+        too_old = torch.where(now < ALWAYS + 1 + width, ALWAYS, now - width - 1)  # not below 64 bits
+        found = kernels.edges_until(edge_time, bounds, too_old, first_edge=first_edge)
+        return torch.where(width < 0, bounds[:, 0], found)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from partita.sample.samplers import SAMPLERS
 from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.sampler import WHOLE, sampler_type
+from partita.setup.windows import EDGE_TIME, WINDOW, windows_of
 
-EDGE_TIME = "edge_time"
 _NONE, _LAST, _AUTO = "none", "last", "auto"
 _IGNORE = "set temporal_strategy to none, so that edges of the future carry messages, too"
 
@@ -26,8 +26,14 @@ def is_temporal(config: Config, store: GraphStore) -> bool:
     """Whether neighbors are sampled not later than the times of seeds: where the edges have times, unless refused.
 
     Raises:
-        ConfigError: they should be, and edges or seeds have no times.
+        ConfigError: they should be, and edges or seeds have no times; or they should not, and there is a window.
     """
+    if config.time_window is not None and (config.temporal_strategy == _NONE or not store.has(EDGE_TIME)):
+        raise ConfigError(
+            "neighbors are not sampled by time, so that no edge is too old",
+            where=WINDOW,
+            fix="Leave time_window out, or use a store with edge_time",
+        )
     if config.temporal_strategy == _NONE:
         return False
     if not store.has(EDGE_TIME):
@@ -136,4 +142,6 @@ def with_times(local: ArrayTopology, config: Config, store: GraphStore) -> Array
     if times is None:
         return local
     edge_time = as_tensor(store.held(EDGE_TIME)[0])
-    return TemporalTopology(local, edge_time, times.slots, last=config.temporal_strategy == _LAST)
+    return TemporalTopology(
+        local, edge_time, times.slots, last=config.temporal_strategy == _LAST, windows=windows_of(config, store)
+    )

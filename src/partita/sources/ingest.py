@@ -25,7 +25,7 @@ from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.small import BITS
 from partita.graph.splits import seeded_split, write_splits
-from partita.graph.times import ALWAYS
+from partita.graph.times import ALWAYS, DATES
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.batch import Cells, counted
@@ -215,6 +215,7 @@ class _Job:
             known = bool(encoding.columns) or encoding.changes_values
             encoded: dict[str, Any] = dict(self.kept)
             encoded |= {NOTE: encoding.to_json()} if known else {}
+            encoded |= {DATES: True} if self.time_cells.dates else {}
             encoded |= self._finish_typed_features(typed_features, found.get("train"))
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):

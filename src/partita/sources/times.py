@@ -28,6 +28,11 @@ class TimeCells:
         self._dates: bool | None = None
 
     @property
+    def dates(self) -> bool:
+        """Whether the times that were read are dates."""
+        return self._dates is True
+
+    @property
     def notes(self) -> list[str]:
         """What the times are counted in, where that is not what the cells say."""
         return ["times are dates, kept as microseconds since 1970-01-01 (UTC)"] if self._dates else []

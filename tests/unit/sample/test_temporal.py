@@ -11,7 +11,7 @@ from temporal_steps import ALWAYS, until
 
 from partita.core.errors import ConfigError
 from partita.core.records import TargetEdges
-from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
+from partita.sample.temporal import SeedTimes, TemporalTopology, Windows, slots_for
 from partita.sample.topology import ArrayTopology
 
 SPAN = 12
@@ -33,13 +33,14 @@ def times_of(local: ArrayTopology) -> torch.Tensor:
 @settings(max_examples=80, deadline=None)
 @given(
     st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.lists(st.integers(-1, 6), min_size=3, max_size=3),
-    st.integers(0, 2**63), st.data(),
+    st.none() | st.lists(st.integers(-1, 12), min_size=3, max_size=3), st.integers(0, 2**63), st.data(),
 )  # fmt: skip
-def test_all_keys(typed, weighted, replace, attributes, fanouts, key, data):
+def test_all_keys(typed, weighted, replace, attributes, fanouts, widths, key, data):
     local = topology(weighted=weighted, replace=replace, typed=typed, attributes=attributes)
     edge_time = times_of(local)
     times = torch.tensor(sorted(data.draw(st.sets(st.integers(-4, SPAN + 2), min_size=1, max_size=5))))
-    temporal = TemporalTopology(local, edge_time, 8).at_times(times)
+    windows = None if widths is None else Windows(torch.tensor(widths if typed else widths[:1]), SPAN)
+    temporal = TemporalTopology(local, edge_time, 8, windows=windows).at_times(times)
     columns = ["edge_weight", "edge_attr"] if attributes else []
     fanout = tuple(fanouts) if typed else fanouts[0]
     slot = torch.randint(0, len(times), (40,), generator=torch.Generator().manual_seed(int(times.sum()) + 99))
@@ -51,7 +52,7 @@ def test_all_keys(typed, weighted, replace, attributes, fanouts, key, data):
     assert bool((edge_time[found.positions] <= at).all())
     for number, last in enumerate(times.tolist()):
         mine = (slot == number).nonzero().flatten()
-        plain = until(local, edge_time, last)
+        plain = until(local, edge_time, last, windows=windows)
         wanted = (plain.drawing(columns) if columns else plain).sample(nodes[mine], key, fanout)
         edges = torch.cat([torch.arange(*found.indptr[i : i + 2].tolist()) for i in mine.tolist()] or [slot[:0]])
         assert torch.equal(found.indptr.diff()[mine], wanted.indptr.diff())
