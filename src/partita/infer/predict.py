@@ -175,11 +175,11 @@ def predict(
 ) -> PredictionSummary | Predictions:
     """Predictions of the best checkpoint of a run, for the graph that it was trained on or any with the same features.
 
-    One row per node, in the order in which nodes were ingested, however the store is partitioned: ``node`` (the user's
-    id), of a typed graph ``type``, where nodes are asked about at times ``time``, then ``prediction`` (class name or number; for multi-label a list of names, in CSV
-    joined by ``;``; for regression the value), and for classes ``probability`` of that class, for multi-label
-    ``probabilities`` of all labels. Further columns on request; what are lists of C or F numbers in Parquet are as many
-    columns in CSV.
+    One row per node, in the order in which nodes were ingested, however the store is partitioned: ``node`` (the
+    user's id), of a typed graph ``type``, where nodes are asked about at times ``time``, then ``prediction`` (class
+    name or number; for multi-label a list of names, in CSV joined by ``;``; for regression the value), and for
+    classes ``probability`` of that class, for multi-label ``probabilities`` of all labels. Further columns on
+    request; what are lists of C or F numbers in Parquet are as many columns in CSV.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
     writes the file, or gets the arrays (the others get arrays of no rows).

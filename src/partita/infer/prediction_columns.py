@@ -98,12 +98,13 @@ class PredictionColumns:
         return {together: lists(rows)}
 
     def _times(self, times: Int64[np.ndarray, "R"]) -> pa.Array:
-        """When nodes are asked about; empty where they have no time. Dates in CSV files are text."""
+        """When nodes are asked about; empty where they have no time. Dates in CSV files are text, to seconds."""
         found = pa.array(times, mask=times == ALWAYS)
         if not self.task.store.metadata.notes.get(DATES):
             return found
         dates = found.cast(pa.timestamp("us"))
-        return compute.strftime(dates, format="%Y-%m-%dT%H:%M:%S") if self.flat else dates
+        seconds = compute.floor_temporal(dates, unit="second").cast(pa.timestamp("s"))
+        return compute.strftime(seconds, format="%Y-%m-%dT%H:%M:%S") if self.flat else dates
 
     def _truth(self, ids: Int[Tensor, "R"]) -> pa.Array:
         targets = self.task.targets(ids)
