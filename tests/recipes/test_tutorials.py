@@ -14,6 +14,8 @@ import pytest
 from commands import partita
 
 import partita as partita_module
+from partita.report.answers import by_time as answers_by_time
+from partita.report.records import read_run
 
 pytestmark = pytest.mark.usefixtures("libraries")
 
@@ -89,6 +91,9 @@ def test_databases(folder):
     record = json.loads((folder / "leaving" / "run.json").read_text(encoding="utf-8"))
     assert record["metrics"]["test"]["roc_auc"] > 0.7
     assert (folder / "staying").exists()
+    by_time, known = answers_by_time(read_run(folder / "leaving"))
+    assert {name: len(bars["x"]) for bars in by_time.data for name in [bars["name"]]} == {"val": 1, "test": 1}
+    assert known.data[0]["x"] == ["2024-10-27", "2024-11-26"]
 
 
 def test_typed_tables(folder):

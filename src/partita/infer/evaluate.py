@@ -179,7 +179,7 @@ def evaluate(
         "checkpoint": name,
         **judged.metrics,
         **({"relations": judged.relations} if judged.relations else {}),
-        **({"times": judged.times} if judged.times else {}),
+        **({"times": judged.times} if judged.times and len(judged.times) > 1 else {}),
         **notes,
     }
 

@@ -15,6 +15,8 @@ from partita.report.text import count, percent, score, short_name
 
 BLUES = [[0.0, "rgba(59,130,196,0)"], [1.0, "rgba(59,130,196,0.9)"]]
 """From nothing to blue, on any ground."""
+SPLITS, ALL = ("train", "val", "test"), "all"
+"""The split of all nodes that have a label."""
 MOST_COLORS = 12
 """Classes that have a color of their own in the map of embeddings."""
 MOST_NUMBERED = 12
@@ -91,33 +93,53 @@ def by_degree(run: RunFiles) -> Figure | None:
 
 
 def by_time(run: RunFiles) -> list[Figure]:
-    """How good answers are by the time of the question, and what was expected beside what came."""
-    found = run.answers.get("by_time")
-    if not found:
+    """How good answers are by the time of the question, and what was expected beside what came; of all splits."""
+    splits = {name: of["by_time"] for name, of in run.analysis.get("splits", {}).items() if of.get("by_time")}
+    splits = {name: splits[name] for name in sorted(splits, key=lambda name: (*SPLITS, name).index(name))}
+    if ALL in splits:  # whose nodes are those of the others
+        splits = {ALL: splits[ALL]}
+    every = [each for found in splits.values() for each in found]
+    names = sorted({each["time"] for each in every}, key=_as_number)
+    if len(names) < 2:
         return []
-    names, nodes = [each["time"] for each in found], [each["nodes"] for each in found]
-    metric = next(
-        (name for name in (*run.metrics, "loss") if any(each.get(name) is not None for each in found)), "loss"
-    )
-    label, values = metric_label(metric), [each.get(metric) for each in found]
-    first = _bars(f"{label} by time", label, "asked at", names, values, nodes)
-    if "share" not in found[0]:
-        return [first]
-    of_values = run.answers["kind"] == "values"
-    what = "mean value" if of_values else f"share of '{run.answers['confusion']['classes'][1]}'"
-    lines: list[Data] = [
+    metric = next(name for name in (*run.metrics, "loss") if any(each.get(name) is not None for each in every))
+    label, axis = metric_label(metric), {"title": {"text": "asked at"}, "type": "category", "categoryarray": names}
+    bars: list[Data] = [
         {
-            "type": "scatter", "mode": "lines+markers", "name": name, "x": names, "y": [each[key] for each in found],
-            "line": {"color": color, "width": 2}, "hovertemplate": "%{x}: %{y:.4f}<extra>%{fullData.name}</extra>",
+            "type": "bar", "name": split, "x": [each["time"] for each in found],
+            "y": [each.get(metric) for each in found], "marker": {"color": color},
+            "text": [_thousands(each["nodes"]) for each in found], "textposition": "outside", "cliponaxis": False,
+            "customdata": [each["nodes"] for each in found],
+            "hovertemplate": "%{x}: %{y:.4f} of %{customdata:,} nodes<extra>%{fullData.name}</extra>",
         }
-        for name, key, color in (("known", "share", COLORS[1]), ("predicted", "expected", COLORS[0]))
+        for (split, found), color in zip(splits.items(), cycle(COLORS))
     ]  # fmt: skip
-    layout = {
-        "showlegend": True, "yaxis": {"title": {"text": what}, "rangemode": "tozero"},
-        "xaxis": {"title": {"text": "asked at"}, "type": "category"},
-    }  # fmt: skip
-    note = "Where the lines part, what the model learned no longer holds."
-    return [first, Figure(f"Known and predicted {what} by time", note, lines, layout)]
+    layout = {"showlegend": len(splits) > 1, "yaxis": {"title": {"text": label}, "rangemode": "tozero"}, "xaxis": axis}
+    figures = [Figure(f"{label} by time", "Above the bars: number of nodes.", bars, layout)]
+    if all("share" in each for each in every):
+        of_values = run.answers.get("kind") == "values"
+        what = "mean value" if of_values else f"share of '{run.answers['confusion']['classes'][1]}'"
+        in_order = sorted(every, key=lambda each: _as_number(each["time"]))
+        lines: list[Data] = [
+            {
+                "type": "scatter", "mode": "lines+markers", "name": name, "line": {"color": color, "width": 2},
+                "x": [each["time"] for each in in_order], "y": [each[key] for each in in_order],
+                "hovertemplate": "%{x}: %{y:.4f}<extra>%{fullData.name}</extra>",
+            }
+            for name, key, color in (("known", "share", COLORS[1]), ("predicted", "expected", COLORS[0]))
+        ]  # fmt: skip
+        layout = {"showlegend": True, "yaxis": {"title": {"text": what}, "rangemode": "tozero"}, "xaxis": axis}
+        note = "Where the lines part, what the model learned no longer holds."
+        figures.append(Figure(f"Known and predicted {what} by time", note, lines, layout))
+    return figures
+
+
+def _as_number(name: str) -> tuple[float, str]:
+    """Numbers in their order; dates as text is."""
+    try:
+        return float(name), name
+    except ValueError:
+        return 0.0, name
 
 
 def by_homophily(run: RunFiles) -> Figure | None:

@@ -67,7 +67,7 @@ def periods(times: Int64[np.ndarray, "n"], *, dates: bool) -> tuple[list[str], I
 def judge_by_time(
     task: Task, seeds: Int[Tensor, "R ..."], output: Float[Tensor, "R C"], targets: Num[Tensor, "R ..."]
 ) -> list[dict[str, Any]]:
-    """Metrics of the seeds of each period, in order of time; none where seeds have no times, or all the same one.
+    """Metrics of the seeds of each period, in order of time; none where seeds have no times.
 
     Args:
         task: what is judged.
@@ -83,9 +83,9 @@ def judge_by_time(
     if times is None:
         return []
     there = np.flatnonzero(times != ALWAYS)
-    names, places = periods(times[there], dates=bool(task.store.metadata.notes.get(DATES)))
-    if len(names) < 2:
+    if not len(there):
         return []
+    names, places = periods(times[there], dates=bool(task.store.metadata.notes.get(DATES)))
     order, found = np.argsort(places, kind="stable"), list[dict[str, Any]]()
     bounds = np.searchsorted(places[order], np.arange(len(names) + 1))
     for name, first, last in zip(names, bounds, bounds[1:]):
