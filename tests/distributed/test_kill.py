@@ -51,6 +51,7 @@ class Kill:
         moment: ``start``: up to four seconds after the command was started; ``step``: up to half a second after the
             step event of an epoch. Both are drawn from the seed.
         seed: draws epoch and delay.
+        timed: neighbors are sampled not later than the times of seeds.
     """
 
     workers: int
@@ -58,12 +59,15 @@ class Kill:
     rank: int
     moment: str
     seed: int
+    timed: bool = False
 
     def __str__(self) -> str:
-        return f"{self.strategy}-{self.workers}-worker{self.rank}-{self.moment}{self.seed}"
+        return f"{self.strategy}-{self.workers}-worker{self.rank}-{self.moment}{self.seed}" + "-timed" * self.timed
 
 
-QUICK = [Kill(3, "gsplit", 0, "step", 1), Kill(3, "gsplit", 1, "start", 4)]  # these share an undisturbed run
+QUICK = [  # the first two share an undisturbed run
+    Kill(3, "gsplit", 0, "step", 1), Kill(3, "gsplit", 1, "start", 4), Kill(3, "gsplit", 1, "step", 2, timed=True)
+]  # fmt: skip
 ALL = [
     *(
         Kill(workers, strategy, rank, "step", seed)
@@ -89,15 +93,23 @@ class Graph:
         store = small_random_store(folder / "store", 300, 2500, undirected=True, num_features=7)
         for parts in (3, 4):
             partita.partition(store, folder / f"parts{parts}", parts=parts, algorithm="spring")
+        partita.export(store, folder / "graph.npz")
+        with np.load(folder / "graph.npz") as file:
+            arrays = dict(file)
+        random = np.random.default_rng(0)
+        edges, nodes = arrays["edge_index"].shape[1], len(arrays["y"])
+        arrays |= {"edge_time": random.integers(0, 100, edges), "seed_time": random.integers(20, 100, nodes)}
+        partita.ingest(arrays, folder / "timed")
+        partita.partition(folder / "timed", folder / "timed-parts3", parts=3, algorithm="spring")
 
-    def parts(self, workers: int) -> Path:
-        return self.folder / f"parts{workers}"
+    def parts(self, kill: Kill) -> Path:
+        return self.folder / f"{'timed-' * kill.timed}parts{kill.workers}"
 
-    def undisturbed(self, workers: int, strategy: str) -> Path:
+    def undisturbed(self, kill: Kill) -> Path:
         """A run of the same command that nobody disturbs; made when it is first asked for."""
-        run = self.folder / f"run-{strategy}-{workers}"
+        run = self.folder / f"{'timed-' * kill.timed}run-{kill.strategy}-{kill.workers}"
         if not run.exists():
-            finish(*train_arguments(self, Kill(workers, strategy, 0, "step", 0), run))
+            finish(*train_arguments(self, kill, run))
         return run
 
 
@@ -113,7 +125,7 @@ def command(*arguments: object) -> list[str]:
 def train_arguments(graph: Graph, kill: Kill, run: Path) -> list[object]:
     options = [part for name, value in SETTINGS.items() for part in (f"--{name.replace('_', '-')}", value)]
     placed = ["--workers", kill.workers, "--strategy", kill.strategy]
-    return ["train", graph.parts(kill.workers), "--out", run, *placed, *options]
+    return ["train", graph.parts(kill), "--out", run, *placed, *options]
 
 
 def finish(*arguments: object) -> None:
@@ -247,7 +259,7 @@ def assert_same_model(run: Path, other: Path, tolerance: float = 1e-6) -> None:
 @pytest.mark.parametrize("kill", CASES)
 def test_killed_and_resumed(graph: Graph, tmp_path: Path, kill: Kill) -> None:
     run = killed_run(graph, kill, tmp_path)
-    expected = graph.undisturbed(kill.workers, kill.strategy)
+    expected = graph.undisturbed(kill)
     if not (run / "run.json").exists():  # killed before there was a run: the same command starts it
         finish(*train_arguments(graph, kill, run))
         assert_identical(run, expected)
@@ -288,4 +300,4 @@ def test_killed_again_and_again(graph: Graph, tmp_path: Path) -> None:
             assert process.wait(SECONDS_TO_END) in (0, 2)
         assert assert_intact(run) >= before
     finish("train", "--resume", run)
-    assert_identical(run, graph.undisturbed(kill.workers, kill.strategy))
+    assert_identical(run, graph.undisturbed(kill))
