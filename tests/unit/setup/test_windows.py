@@ -48,20 +48,23 @@ def widths(window: Any, store: GraphStore) -> list[int]:
 def test_windows_of_relations(tmp_path) -> None:
     store = store_of(tmp_path / "g", [1, ALWAYS, 3, 4, ALWAYS, NEVER])
     assert windows_of(Config.make({}), store) is None
-    assert widths(7, store) == [7, -1, 7]  # those of b have no times
-    assert widths("7", store) == [7, -1, 7]
+    assert widths("*=7", store) == [7, -1, 7]  # those of b have no times
+    with pytest.raises(ConfigError, match=r"several relations have times.*as 'a=7'; or '\*=7' for all"):
+        widths("7", store)
     assert widths("a=7", store) == [7, -1, -1]
     assert widths("n:a:n=0 *=9", store) == [0, -1, 9]
     assert widths({"a": 7, "c": "8"}, store) == [7, -1, 8]
-    found = windows_of(Config.make({"time_window": 7}), store)
+    found = windows_of(Config.make({"time_window": "a=7"}), store)
     assert found is not None
     assert found.latest == 50  # no time is later, but for those that stand for never
     with pytest.raises(ConfigError, match="the edges of 'n:b:n' have no times"):
         widths("b=7", store)
+    single = store_of(tmp_path / "single", [1, ALWAYS, ALWAYS])
+    assert widths(7, single) == [7, -1, -1]
     with pytest.raises(ConfigError, match="no relation 'd'"):
         widths("d=7", store)
     with pytest.raises(ConfigError, match="30d is a span of dates"):
-        widths("30d", store)
+        widths("a=30d", store)
 
 
 def test_windows_of_untyped_graphs(tmp_path) -> None:
@@ -76,10 +79,10 @@ def test_windows_of_untyped_graphs(tmp_path) -> None:
 def test_spans_of_dates(tmp_path) -> None:
     store = store_of(tmp_path / "g", ["2026-01-01", "2026-02-01", "NaT"])
     for text, wanted in (("30d", 30 * DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("5m", DAY // 288), ("10s", 10**7)):
-        assert widths(text, store) == [wanted, wanted, -1]
-    assert widths(DAY, store) == [DAY, DAY, -1]
+        assert widths(f"*={text}", store) == [wanted, wanted, -1]
+    assert widths({"a": DAY}, store) == [DAY, -1, -1]
     partita.partition(store.path, tmp_path / "two", parts=2, algorithm="random")
-    assert widths("1d", GraphStore.open(tmp_path / "two")) == [DAY, DAY, -1]
+    assert widths("*=1d", GraphStore.open(tmp_path / "two")) == [DAY, DAY, -1]
 
 
 @pytest.mark.parametrize(
