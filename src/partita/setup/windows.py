@@ -79,7 +79,8 @@ def _dated_relations(store: GraphStore) -> tuple[Bool[np.ndarray, "R"], int]:
     for at in range(0, len(times), _BLOCK):
         known = times[at : at + _BLOCK]
         there = (known != ALWAYS) & (known != _LARGEST)
-        dated[np.unique(kinds[at : at + _BLOCK][there]) if kinds is not None else [0] * bool(there.any())] = True
+        of_relations = np.zeros(there.sum(), np.int64) if kinds is None else kinds[at : at + _BLOCK][there]
+        dated |= np.bincount(of_relations, minlength=len(dated)) > 0
         latest = max(latest, int(known[there].max(initial=ALWAYS)))
     if seeds is not None:
         latest = max(latest, int(seeds[seeds != _LARGEST].max(initial=ALWAYS)))
