@@ -13,8 +13,9 @@ import partita
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.sample.temporal import Windows
-from partita.setup.temporal import is_temporal
+from partita.sample.temporal import TemporalTopology, Windows
+from partita.sample.topology import LocalTopology
+from partita.setup.temporal import is_temporal, seed_times, with_times
 from partita.setup.windows import windows_of
 
 ALWAYS, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -108,3 +109,16 @@ def test_times_at_the_ends_of_64_bits() -> None:
     times = torch.tensor([ALWAYS, ALWAYS + 1, 0, 100, NEVER, NEVER])
     found = windows.begins(edge_time, bounds, times, torch.tensor([0, 1, 0, 1, 0, 1]), 0)
     assert found.tolist() == [1, 1, 4, 3, 5, 3]
+
+
+def test_seeds_without_a_time_do_not_see_what_is_never_there(tmp_path) -> None:
+    store = store_of(tmp_path / "g", [1, NEVER, 3, NEVER - 1])
+    times = seed_times(Config.make({}), store)
+    assert times is not None
+    topology = with_times(LocalTopology(store, types=True), Config.make({}), store)
+    assert isinstance(topology, TemporalTopology)
+    at = times.of(torch.arange(4))
+    (node,) = torch.nonzero(times.of_nodes == NEVER - 1).flatten()[:1].tolist()
+    requests = torch.arange(4) * times.slots + int(torch.searchsorted(at, NEVER - 1))
+    assert store.seed_time[node] == ALWAYS
+    assert len(topology.at_times(at).sample(requests, 1, -1).indices) == 3
