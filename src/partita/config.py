@@ -238,7 +238,7 @@ class Config(LinkSettings):
         None,
         description="Where neighbors are sampled by time, edges that are older than this at the time of a seed do not "
         "count, at any hop: a number in the unit of the store's times, or, of dates, 30d, 12h, 2w, 5m, 10s; in typed "
-        "graphs also of relations by name, as 'bought=30d *=90d'. Default: edges of any age.",
+        "graphs of relations by name, as 'bought=30d viewed=1w'. Default: edges of any age.",
     )
     time_encoding: Literal["auto", "none", "age"] = Field(
         "auto",

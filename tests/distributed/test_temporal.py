@@ -233,9 +233,11 @@ def test_ages_on_two_workers(aged, tmp_path) -> None:
     assert (one.predicted == two.predicted).all()
 
 
-def test_ages_are_resumed_in_the_same_bytes(aged, tmp_path) -> None:
+def test_ages_are_resumed_in_the_same_bytes(aged, tmp_path, monkeypatch) -> None:
+    """In the unit that the run began with, also where another one would be chosen by now."""
     partita.Trainer(aged["one"], out=tmp_path / "through", **AGED).fit()
     partita.Trainer(aged["one"], out=tmp_path / "run", **{**AGED, "epochs": 1}).fit()
+    monkeypatch.setattr("partita.setup.model.age_unit", lambda store: 5.0)
     partita.Trainer.resume(tmp_path / "run", epochs=2).fit()
     assert digest(tmp_path / "run") == digest(tmp_path / "through")
     encoder = json.loads((tmp_path / "run/run.json").read_text())["model"]["encoder"]

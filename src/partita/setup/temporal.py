@@ -131,8 +131,8 @@ def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
     if not is_temporal(config, store):
         return None
     given = as_tensor(cast(np.ndarray, store.seed_time))
-    # Nodes without a time, which are in no split, are asked about once all is known.
-    times = given.masked_fill(given == ALWAYS, torch.iinfo(torch.int64).max)
+    # Nodes without a time, which are in no split, are asked about once all is known; the largest integer is never.
+    times = given.masked_fill(given == ALWAYS, torch.iinfo(torch.int64).max - 1)
     return SeedTimes(times, slots_for(config.batch_size or store.num_nodes))
 
 

@@ -25,7 +25,7 @@ def windows_of(config: Config, store: GraphStore) -> Windows | None:
 
     Raises:
         ConfigError: a window is given for what has no times, as a span of dates in a store without dates, or for a
-            relation that there is not.
+            relation that there is not; or one for all relations, of which several have times.
     """
     given, schema = config.time_window, store.schema
     if given is None:
@@ -41,6 +41,14 @@ def windows_of(config: Config, store: GraphStore) -> Windows | None:
         wide = {name: (_span(text, store) + 1,) for name, text in given.items()}
         widths = [width - 1 for width in schema.by_relation(wide, WINDOW)[0]]
     dated, latest = _dated_relations(store)
+    if isinstance(given, str) and schema is not None and dated.sum() > 1:
+        raise ConfigError(
+            "one window is given, and several relations have times: also those from nodes that have been there for "
+            "long, such as from a customer to a purchase, which would be cut off",
+            where=WINDOW,
+            fix=f"Name relations of events, as '{schema.short_relations[int(dated.argmax())]}={given}'; or '*={given}' "
+            "for all",
+        )
     for at in np.flatnonzero(~dated).tolist():
         if isinstance(given, dict) and schema is not None and OTHERS not in given and widths[at] >= 0:
             raise ConfigError(
@@ -71,7 +79,8 @@ def _dated_relations(store: GraphStore) -> tuple[Bool[np.ndarray, "R"], int]:
     for at in range(0, len(times), _BLOCK):
         known = times[at : at + _BLOCK]
         there = (known != ALWAYS) & (known != _LARGEST)
-        dated[np.unique(kinds[at : at + _BLOCK][there]) if kinds is not None else [0] * bool(there.any())] = True
+        of_relations = np.zeros(there.sum(), np.int64) if kinds is None else kinds[at : at + _BLOCK][there]
+        dated |= np.bincount(of_relations, minlength=len(dated)) > 0
         latest = max(latest, int(known[there].max(initial=ALWAYS)))
     if seeds is not None:
         latest = max(latest, int(seeds[seeds != _LARGEST].max(initial=ALWAYS)))

@@ -13,8 +13,9 @@ import partita
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.sample.temporal import Windows
-from partita.setup.temporal import is_temporal
+from partita.sample.temporal import TemporalTopology, Windows
+from partita.sample.topology import LocalTopology
+from partita.setup.temporal import is_temporal, seed_times, with_times
 from partita.setup.windows import windows_of
 
 ALWAYS, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -48,20 +49,23 @@ def widths(window: Any, store: GraphStore) -> list[int]:
 def test_windows_of_relations(tmp_path) -> None:
     store = store_of(tmp_path / "g", [1, ALWAYS, 3, 4, ALWAYS, NEVER])
     assert windows_of(Config.make({}), store) is None
-    assert widths(7, store) == [7, -1, 7]  # those of b have no times
-    assert widths("7", store) == [7, -1, 7]
+    assert widths("*=7", store) == [7, -1, 7]  # those of b have no times
+    with pytest.raises(ConfigError, match=r"several relations have times.*as 'a=7'; or '\*=7' for all"):
+        widths("7", store)
     assert widths("a=7", store) == [7, -1, -1]
     assert widths("n:a:n=0 *=9", store) == [0, -1, 9]
     assert widths({"a": 7, "c": "8"}, store) == [7, -1, 8]
-    found = windows_of(Config.make({"time_window": 7}), store)
+    found = windows_of(Config.make({"time_window": "a=7"}), store)
     assert found is not None
     assert found.latest == 50  # no time is later, but for those that stand for never
     with pytest.raises(ConfigError, match="the edges of 'n:b:n' have no times"):
         widths("b=7", store)
+    single = store_of(tmp_path / "single", [1, ALWAYS, ALWAYS])
+    assert widths(7, single) == [7, -1, -1]
     with pytest.raises(ConfigError, match="no relation 'd'"):
         widths("d=7", store)
     with pytest.raises(ConfigError, match="30d is a span of dates"):
-        widths("30d", store)
+        widths("a=30d", store)
 
 
 def test_windows_of_untyped_graphs(tmp_path) -> None:
@@ -76,10 +80,10 @@ def test_windows_of_untyped_graphs(tmp_path) -> None:
 def test_spans_of_dates(tmp_path) -> None:
     store = store_of(tmp_path / "g", ["2026-01-01", "2026-02-01", "NaT"])
     for text, wanted in (("30d", 30 * DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("5m", DAY // 288), ("10s", 10**7)):
-        assert widths(text, store) == [wanted, wanted, -1]
-    assert widths(DAY, store) == [DAY, DAY, -1]
+        assert widths(f"*={text}", store) == [wanted, wanted, -1]
+    assert widths({"a": DAY}, store) == [DAY, -1, -1]
     partita.partition(store.path, tmp_path / "two", parts=2, algorithm="random")
-    assert widths("1d", GraphStore.open(tmp_path / "two")) == [DAY, DAY, -1]
+    assert widths("*=1d", GraphStore.open(tmp_path / "two")) == [DAY, DAY, -1]
 
 
 @pytest.mark.parametrize(
@@ -105,3 +109,16 @@ def test_times_at_the_ends_of_64_bits() -> None:
     times = torch.tensor([ALWAYS, ALWAYS + 1, 0, 100, NEVER, NEVER])
     found = windows.begins(edge_time, bounds, times, torch.tensor([0, 1, 0, 1, 0, 1]), 0)
     assert found.tolist() == [1, 1, 4, 3, 5, 3]
+
+
+def test_seeds_without_a_time_do_not_see_what_is_never_there(tmp_path) -> None:
+    store = store_of(tmp_path / "g", [1, NEVER, 3, NEVER - 1])
+    times = seed_times(Config.make({}), store)
+    assert times is not None
+    topology = with_times(LocalTopology(store, types=True), Config.make({}), store)
+    assert isinstance(topology, TemporalTopology)
+    at = times.of(torch.arange(4))
+    (node,) = torch.nonzero(times.of_nodes == NEVER - 1).flatten()[:1].tolist()
+    requests = torch.arange(4) * times.slots + int(torch.searchsorted(at, NEVER - 1))
+    assert store.seed_time[node] == ALWAYS
+    assert len(topology.at_times(at).sample(requests, 1, -1).indices) == 3
