@@ -6,3 +6,12 @@ import numpy as np
 
 ALWAYS = int(np.iinfo(np.int64).min)
 """The time of edges and nodes that were always there; NumPy writes dates that are missing so."""
+
+NEVER = int(np.iinfo(np.int64).max)
+"""The time of edges that carry messages for no seed, as what they say is to be foretold: nothing is asked about then."""
+
+SPLIT_TIMES = "split_times"
+"""In the notes of a store: the two times from which on seeds are for validation, and for tests."""
+
+LATEST = NEVER - 1
+"""The last time that something is asked about: once all is known."""
