@@ -83,6 +83,6 @@ class LinkSettings(BaseModel):
     )
     split_times: str = Field(
         "",
-        description="Where edges have times: two times, by a comma; links that are asked about from the first one on are "
-        "for validation, from the second on for tests, all others for training. Default: as the graph was ingested.",
+        description="Where edges have times: two times, by a comma. Links that are asked about from the first one on "
+        "are for validation, from the second on for tests, others for training. Default: as the graph was ingested.",
     )

@@ -8,7 +8,7 @@ ALWAYS = int(np.iinfo(np.int64).min)
 """The time of edges and nodes that were always there; NumPy writes dates that are missing so."""
 
 NEVER = int(np.iinfo(np.int64).max)
-"""The time of edges that carry messages for no seed, as what they say is to be foretold: nothing is asked about then."""
+"""The time of edges that carry messages for no seed, as they are what is to be foretold: nothing is asked so late."""
 
 SPLIT_TIMES = "split_times"
 """In the notes of a store: the two times from which on seeds are for validation, and for tests."""

@@ -36,7 +36,6 @@ from partita.kernels import checks
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.sample.topology import ArrayTopology
 
-
 EDGE_TIME = "edge_time"
 """The column of a store."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import numpy as np
 import torch
 
 from partita.config import Config
@@ -117,10 +114,13 @@ def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
     """When nodes are asked about as seeds; ``None``: at no time in particular."""
     if not is_temporal(config, store):
         return None
-    if store.seed_time is None:
+    known = store.seed_time
+    if config.task == LINKS and not store.has("seed_time"):
+        known = None  # what may come next is asked once all is known, not when a node has come to be
+    if known is None:
         times = torch.full((store.num_nodes,), LATEST)
     else:
-        given = as_tensor(store.seed_time)
+        given = as_tensor(known)
         # Nodes without a time, which are in no split, are asked about once all is known.
         times = given.masked_fill(given == ALWAYS, LATEST).clamp(max=LATEST)
     return SeedTimes(times, _slots(config, store))

@@ -1,4 +1,4 @@
-"""When what a task is about is asked about: at times of nodes, or at those that the seeds of the task say themselves."""
+"""When seeds are asked about: at the times that nodes have, or at those that the seeds of a task say themselves."""
 
 from __future__ import annotations
 

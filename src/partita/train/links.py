@@ -20,7 +20,8 @@ SUFFIX = ".links"
 def with_held_out(store: GraphStore, config: Config, context: Context | None = None) -> GraphStore:
     """The store that a run trains on: the one given, unless links are predicted and it has none held out.
 
-    Where edges have times that count, none are held out. Else links are held out as ``partita split`` does it, in a store beside, which later runs find there.
+    Then links are held out as ``partita split`` does it, in a store beside, which later runs find there; but none where
+    edges have times that count, by which links are split then.
 
     Args:
         store: the one that was given.

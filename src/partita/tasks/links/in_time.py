@@ -30,8 +30,8 @@ class TimedEdges:
     """Edges of a graph that are asked about.
 
     Attributes:
-        edges: int64 (S, 4), rows ``[source, destination, relation, time]``; the relation is 0 in an untyped graph. Their
-            order does not depend on how the store is partitioned.
+        edges: int64 (S, 4), rows ``[source, destination, relation, time]``; the relation is 0 in an untyped graph.
+            Their order does not depend on how the store is partitioned.
         left_out: how many edges are not asked about, by the reason.
     """
 
@@ -69,7 +69,7 @@ class TimedEdges:
 
     def splits(self, val: int, test: int) -> dict[str, Int64[Tensor, "n 4"]]:
         """By the time at which they are asked about; splits without edges are left out, but for that of training."""
-        part = torch.bucketize(self.edges[:, TIME], torch.tensor([val, test]), right=True)
+        part = torch.bucketize(self.edges[:, TIME].contiguous(), torch.tensor([val, test]), right=True)
         found = {name: self.edges[part == number] for number, name in enumerate(SPLITS)}
         return {name: edges for name, edges in found.items() if len(edges) or name == SPLITS[0]}
 

@@ -68,12 +68,13 @@ def check_link_settings_in_time(config: Config, store: GraphStore) -> None:
             where=str(store.path),
             fix="Use the store that has all edges; or set temporal_strategy to none",
         )
-    for wrong, what, where in (
-        (config.message_share is not None, "an edge carries messages from its time on, and none before", "message_share"),
-        (not config.exclude_targets, "an edge carries no messages before its time, as settings may be", "exclude_targets"),
-        (not config.known_negatives, "which links are true later is not known when negatives are drawn", "known_negatives"),
-        (bool(config.loop_negatives), "only drawn negatives are known to be there at a time", "loop_negatives"),
-        (config.held_out != Config.model_fields["held_out"].default, "links are split by time", "held_out"),
+    held_out = Config.model_fields["held_out"].default
+    for where, wrong, what in (
+        ("message_share", config.message_share is not None, "an edge carries messages from its time on"),
+        ("exclude_targets", not config.exclude_targets, "an edge carries no messages before its time"),
+        ("known_negatives", not config.known_negatives, "which links come later is not known when negatives are drawn"),
+        ("loop_negatives", bool(config.loop_negatives), "negatives are drawn from the nodes that are there at a time"),
+        ("held_out", config.held_out != held_out, "links are split by time"),
     ):
         if wrong:
             raise ConfigError(what, where=where, fix=f"Leave {where} out, or set temporal_strategy to none")

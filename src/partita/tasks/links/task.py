@@ -121,16 +121,14 @@ class LinkTask:
             self.metrics = (*TIMED_METRICS, *(name for name in self.metrics if ":" in name))
         elif config.split_times:
             raise ConfigError(
-                "links are split by time only where edges have times that count", where="split_times", fix="Leave it out"
+                "links are split by time only where times of edges count", where="split_times", fix="Leave it out"
             )
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
         if schema is None and config.target_relations:
             raise ConfigError(
                 "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
             )
-        self.negatives: Negatives = kind.of(
-            self.store, self.config.negatives or EACH, self.relations, self.in_time
-        )
+        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations, self.in_time)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
         self._loops = LoopNegatives(self.store) if self.config.loop_negatives else None
