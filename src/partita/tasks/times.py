@@ -14,14 +14,11 @@ from partita.tasks.task import Task
 
 @runtime_checkable
 class TimedTask(Task, Protocol):
-    """A task whose seeds say when they are asked about, such as edges; those of others are nodes, which have a time.
+    """A task whose seeds say when they are asked about, such as edges; those of others are nodes, which have a time."""
 
-    Attributes:
-        time_notes: what the user should know of what is asked about, and when.
-    """
-
-    @property
-    def time_notes(self) -> list[str]: ...  # noqa: D102
+    def time_notes(self) -> list[str]:
+        """What the user should know of what is asked about, and when."""
+        ...
 
     def times(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "B"]:
         """When each seed is asked about, with or without what was drawn for it."""

@@ -128,7 +128,7 @@ class WholeGraph(Views):
             memory_note(self._config, self._feature_bytes, workers), topology_note(self._config, self._store, workers)
         ]  # fmt: skip
         timed = None if self._times is None else self._times.timed
-        of_times = [] if timed is None else timed.time_notes
+        of_times = [] if timed is None else timed.time_notes()
         return [*self._notes, *of_times, *(note for note in notes if note is not None)]
 
     def _look_ahead(self, key: StepKey) -> None:

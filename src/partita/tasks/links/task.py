@@ -222,7 +222,6 @@ class LinkTask:
             )
         return found
 
-    @property
     def time_notes(self) -> list[str]:
         """See :class:`partita.tasks.times.TimedTask`."""
         return self._timed_edges.notes()
