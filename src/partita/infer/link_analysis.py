@@ -35,7 +35,7 @@ class LinkOutcome:
         links: (n, 2) sources and targets, of a typed graph (n, 3) with numbers of relations, in time (n, 4); ids of
             the store.
         ranks: (S, n) of their ends, from 1.
-        scores: (n) of them.
+        scores: (k) of them, or of none.
         others: (m) scores of pairs that are no edges.
         candidates: so many sampled nodes are ranked besides each end; 0: all of its type.
         sides: whose ranks these are.
@@ -44,7 +44,7 @@ class LinkOutcome:
     split: str
     links: Int64[np.ndarray, "n ends"]
     ranks: Float64[np.ndarray, "S n"]
-    scores: Float[np.ndarray, "n"]
+    scores: Float[np.ndarray, "k"]
     others: Float[np.ndarray, "m"]
     candidates: int = 0
     sides: tuple[Side, ...] = ("tail", "head")

@@ -190,7 +190,15 @@ class LinkTask:
                     where=str(self.store.path),
                     fix=f"Use one of {', '.join(self._timed_splits)}, or set other split_times",
                 )
-            return self._timed_splits[split]
+            found = self._timed_splits[split]
+            if split == TRAIN and not len(found):
+                why = "; ".join(self.time_notes())
+                raise ConfigError(
+                    "no edge is asked about before validation begins" + (f" ({why})" if why else ""),
+                    where=str(self.store.path),
+                    fix="Give edges times, or their sources a seed_time before them; or set other split_times",
+                )
+            return found
         if split not in self._seeds:
             if split != TRAIN:
                 found = held_out_edges(self.store, split, self.relations)
@@ -207,20 +215,7 @@ class LinkTask:
 
     @cached_property
     def _timed_splits(self) -> dict[str, Int64[Tensor, "n 4"]]:
-        """Whose training split has edges.
-
-        Raises:
-            ConfigError: it has none.
-        """
-        found = self._timed_edges.splits(*self._split_times)
-        if not len(found[TRAIN]):
-            why = "; ".join(self._timed_edges.notes())
-            raise ConfigError(
-                "no edge is asked about before validation begins" + (f" ({why})" if why else ""),
-                where=str(self.store.path),
-                fix="Give edges times, or their sources a seed_time before that of the edges; or set other split_times",
-            )
-        return found
+        return self._timed_edges.splits(*self._split_times)
 
     def time_notes(self) -> list[str]:
         """See :class:`partita.tasks.times.TimedTask`."""
