@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from partita.infer.top_links import NOBODY, TopLinks, checked, top_links
 from partita.nn.decoders import Side
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
-from partita.setup.temporal import seed_times
 from partita.tasks.links.edges import RELATION, SOURCE, TARGET, is_symmetric, target_relations
 from partita.tasks.links.task import LinkTask
 from partita.tasks.task import EdgeTask, make_task
@@ -89,8 +89,8 @@ def predict_links(
     ``score`` and ``probability``.
 
     Of a run that samples neighbors by time, the neighbors are nodes that are there at the ``seed_time`` of the node, or
-    once all is known where it has none; those that it has already may be among them, as they may come again, and pairs
-    are refused.
+    once all is known where it has none; those that it has already may be among them, as they may come again. Pairs are
+    asked about at the time of their source.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
     writes the file.
@@ -161,20 +161,18 @@ def _predict(
         require_memory(inference, graph, context)
         end: Side = "tail" if side == "tail" else "head"
         if isinstance(inference, TemporalInference):
-            asked_at = seed_times(loaded.config, graph)
-            assert asked_at is not None
-            times = asked_at.of_nodes.numpy()[asked]
+            times = inference.times_of(asked)
             tables = _best_in_time(inference, in_time(task), asked, times, end, number, links)
         else:
             tables = _best(NodeRows.of(inference), task, asked, end, number, links)
     else:
         assert pairs is not None
-        if isinstance(inference, TemporalInference):
-            fix = "Give links, for which nodes are asked about at their times"
-            raise ConfigError("pairs are asked about at no time", where="pairs", fix=fix)
         given = [as_tensor(np.ascontiguousarray(piece)) for piece in pairs_of(graph, Path(pairs), number)]
         require_memory(inference, graph, context)
-        tables = _scored(NodeRows.of(inference), task, given)
+        if isinstance(inference, TemporalInference):
+            tables = _scored(partial(_ends_in_time, inference), in_time(task), given)
+        else:
+            tables = _scored(partial(_ends, NodeRows.of(inference)), task, given)
     if context.mesh.rank == 0:
         first = list(islice(tables, 1))  # which takes longest: until then nothing is there that a kill could leave
         with written_aside(target) as aside:
@@ -311,12 +309,30 @@ def _collected(own: TopLinks, group: Group, k: int) -> TopLinks | None:
     return TopLinks.merged([TopLinks(*each) for each in zip(ids, original, scores, strict=True)], k)
 
 
-def _scored(table: NodeRows, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"]]) -> Iterator[pa.Table]:
+RowsOf = Callable[[Int64[Tensor, "n ends"]], tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]]
+"""Gives rows of the sources and of the destinations of pairs, on all workers."""
+
+
+def _ends(table: NodeRows, pairs: Int64[Tensor, "n ends"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    return table.at(pairs[:, SOURCE]), table.at(pairs[:, TARGET])
+
+
+def _ends_in_time(
+    inference: TemporalInference, pairs: Int64[Tensor, "n ends"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """At the times of the sources."""
+    sources, targets = (pairs[:, end].numpy() for end in (SOURCE, TARGET))
+    times = inference.times_of(sources)
+    table = RowsInTime.of(inference, np.concatenate([sources, targets]), np.concatenate([times, times]))
+    return table.at(sources, times), table.at(targets, times)
+
+
+def _scored(rows_of: RowsOf, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"]]) -> Iterator[pa.Table]:
     """Scores of pairs, on all workers."""
     store = task.store
     for piece in pieces:
         for some in piece.split(_TOGETHER):
-            scores = _scores(table, task, some)
+            scores = _scores(*rows_of(some), task, some)
             ends = some.numpy()
             columns = {
                 "source": pa.array(store.names(ends[:, SOURCE])),
@@ -328,8 +344,9 @@ def _scored(table: NodeRows, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"
             yield pa.table({**columns, **task.columns(scores.float().unsqueeze(1), flat=True)})
 
 
-def _scores(table: NodeRows, task: EdgeTask, pairs: Int64[Tensor, "n ends"]) -> Float[Tensor, "n"]:
-    heads, tails = table.at(pairs[:, SOURCE]), table.at(pairs[:, TARGET])
+def _scores(
+    heads: Float[Tensor, "n d"], tails: Float[Tensor, "n d"], task: EdgeTask, pairs: Int64[Tensor, "n ends"]
+) -> Float[Tensor, "n"]:
     relations = pairs[:, RELATION] if pairs.shape[1] > RELATION else torch.zeros_like(pairs[:, SOURCE])
     with torch.no_grad():
         return task.decoder(heads, tails, relations)

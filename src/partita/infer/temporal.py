@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
@@ -63,6 +64,10 @@ class TemporalInference(LayerwiseInference):
                     self.tap(group, embedding)
                 yield OutputRows(group, rows, embedding)
                 task.advance(len(group))
+
+    def times_of(self, nodes: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """When nodes are asked about."""
+        return self._times.of_nodes.numpy()[nodes]
 
     def rows_at(
         self, nodes: Int64[Tensor, "n"], times: Int64[Tensor, "n"]

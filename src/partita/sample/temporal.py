@@ -116,7 +116,7 @@ class TemporalTopology(ArrayTopology):
             ConfigError: always.
         """
         raise ConfigError(
-            "no edges are left out where neighbors are sampled by time",
+            "edges that are predicted cannot be left out where neighbors are sampled by time",
             where="temporal_strategy",
             fix="Set temporal_strategy to none",
         )

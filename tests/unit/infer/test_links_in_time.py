@@ -172,6 +172,26 @@ def test_the_best_neighbors(brute, tmp_path) -> None:
         assert {name for name, _ in given} <= {str(each) for each in store.names(np.array(candidates))}
 
 
+def test_pairs_at_the_times_of_their_sources(brute, tmp_path) -> None:
+    case, run, found = brute
+    store, typed = found.store, case in ("typed", "heads")
+    own, other = store.schema.ends[1].tolist() if typed else (0, 0)
+    generator, seed_time = np.random.default_rng(1), store.column("seed_time")
+    sources, targets = (generator.choice(np.flatnonzero(found.kinds == kind), 40) for kind in (own, other))
+    names = zip(store.names(sources), store.names(targets), strict=True)
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in names))
+    given = {"relation": "wrote"} if typed else {}
+    partita.predict_links(run, out=tmp_path / "scores.csv", pairs=tmp_path / "pairs.csv", **given)
+    with (tmp_path / "scores.csv").open() as file:
+        told = [float(row["score"]) for row in csv.DictReader(file)]
+    times = np.where(seed_time[sources] == ALWAYS, NEVER - 1, seed_time[sources])
+    wanted = [
+        found.scores("tail", (source, target, int(typed), time), [target])[0]
+        for source, target, time in zip(sources.tolist(), targets.tolist(), times.tolist(), strict=True)
+    ]
+    assert told == pytest.approx(wanted, rel=1e-5)
+
+
 @settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 13)), min_size=1, max_size=40, unique=True),

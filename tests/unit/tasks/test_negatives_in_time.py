@@ -57,7 +57,9 @@ times = st.lists(st.one_of(st.integers(-7, 14), st.sampled_from([ALWAYS, NEVER -
 
 
 @settings(max_examples=60, deadline=None)
-@given(times, st.sampled_from(["uniform", "degree"]), st.sampled_from(list(COLUMN)), st.sampled_from(["untyped", "typed"]))
+@given(
+    times, st.sampled_from(["uniform", "degree"]), st.sampled_from(list(COLUMN)), st.sampled_from(["untyped", "typed"])
+)
 def test_they_are_there(stores, times, name, side, kind) -> None:
     """And of the type; the end itself where nobody is; in every order of the nodes the same."""
     one, other = stores[kind]
@@ -128,7 +130,11 @@ def test_shared_ones_are_refused(stores, name) -> None:
 
 
 def test_types_without_weights_are_refused(tmp_path: Path) -> None:
-    arrays = {"edge_index": np.array([[0, 1], [1, 2]]), "edge_time": np.array([50, 60]), "x": np.ones((3, 1), np.float32)}
+    arrays = {
+        "edge_index": np.array([[0, 1], [1, 2]]),
+        "edge_time": np.array([50, 60]),
+        "x": np.ones((3, 1), np.float32),
+    }
     partita.ingest(arrays, tmp_path / "g")
     store = GraphStore.open(tmp_path / "g")
     found = NEGATIVES.find("degree").of(store, 5, in_time=InTime(store, UNTIL))
